@@ -1,0 +1,455 @@
+"""DocSplit: a masked language model trained so that two halves of a document get similar embeddings.
+
+`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`. A batch holds B documents and two views of each;
+the loss is InfoNCE over cosine similarities with in-batch negatives plus a masked-LM loss on separately masked copies
+(DocSplit, section 2.1 and 4.1; SimCSE, equation 1).
+
+InfoNCE needs all *embeddings* of a batch at once, but never all activations. So `forward` sorts the views by length,
+cuts them into micro-batches, trims each to its own longest row, encodes them one after another and computes one loss
+over all embeddings: padding disappears, and the number is the same. With `cache_gradients` each micro-batch is
+recomputed in the backward pass, so that memory no longer grows with the contrastive batch. The price of that is a
+second forward pass (about a third of a step).
+
+The file needs torch and transformers only, so that it can travel with a checkpoint. `save_pretrained` writes the
+encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
+"""
+
+import contextlib
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.utils import ModelOutput
+
+Pooling = Literal["cls", "mean", "max"]
+
+IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
+
+# What decides an embedding or the objective is kept in the checkpoint's config.json, under the key "docsplit".
+DEFAULT_SETTINGS: dict[str, Any] = {
+    "pooling": "cls",
+    "max_seq_length": 512,
+    "contrastive_temperature": 0.05,
+    "mlm_weight": 0.1,
+    "symmetric": False,
+}
+
+
+@dataclass
+class DocSplitOutput(ModelOutput):
+    """What `DocSplitForContrastivePretraining.forward` returns; losses and counts are scalars.
+
+    With several processes each loss is scaled so that its mean over the processes is the value over the global batch.
+    """
+
+    loss: Tensor | None = None
+    contrastive_loss: Tensor | None = None
+    mlm_loss: Tensor | None = None
+    embeddings: Tensor | None = None  # (B, 2, H), not normalised
+    num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
+    num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
+
+
+def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """Turn token states (R, T, H) and their mask (R, T) into one vector a row (R, H), in fp32 or wider.
+
+    Raises:
+        ValueError: for an unknown pooling.
+    """
+    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+    if pooling == "cls":
+        return hidden_states[:, 0].to(dtype)
+    mask = attention_mask.unsqueeze(-1)  # (R, T, 1)
+    if pooling == "mean":
+        total = (hidden_states * mask.to(hidden_states.dtype)).sum(dim=1, dtype=dtype)
+        return total / mask.sum(dim=1).clamp(min=1)
+    if pooling == "max":
+        return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
+    raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
+
+
+def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Tensor, int]]:
+    """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
+
+    Args:
+        lengths: number of tokens of each row, (R,).
+        max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
+            group.
+    """
+    lengths, order = lengths.sort(descending=True, stable=True)
+    sorted_lengths = lengths.tolist()
+    start = 0
+    while start < len(sorted_lengths):
+        longest = max(sorted_lengths[start], 1)
+        rows = len(sorted_lengths) if max_tokens is None else max(max_tokens // longest, 1)
+        yield order[start : start + rows], longest
+        start += rows
+
+
+class _GatherRows(torch.autograd.Function):
+    """Concatenate rows of all processes; the gradient of a row is the sum of what all processes ask of it."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        ctx.counts = counts
+        padded = F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, max(counts) - rows.shape[0]))
+        buffers = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(buffers, padded.contiguous())
+        return torch.cat([buffer[:count] for buffer, count in zip(buffers, counts)])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        gradient = grad_outputs[0].contiguous()
+        dist.all_reduce(gradient)
+        start = sum(ctx.counts[: dist.get_rank()])
+        return gradient[start : start + ctx.counts[dist.get_rank()]], None
+
+
+def info_nce(
+    anchors: Tensor,
+    candidates: Tensor,
+    temperature: float,
+    targets: Tensor,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """Sum over anchors of -log softmax of cosine similarity / temperature at the positive (SimCSE, equation 1).
+
+    Args:
+        anchors: (A, H).
+        candidates: (C, H), the positives and negatives of all anchors.
+        temperature: tau of the paper, 0.05 there.
+        targets: (A,), the index of each anchor's positive among the candidates.
+        excluded: (A, C), True where a candidate must not count as a negative. The positive itself never may be.
+
+    Computed in fp32 (float64 for float64 inputs), whatever autocast says.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        anchors, candidates = F.normalize(anchors.to(dtype), dim=-1), F.normalize(candidates.to(dtype), dim=-1)
+        logits = anchors @ candidates.T / temperature  # (A, C)
+        if excluded is not None:
+            logits = logits.masked_fill(excluded, float("-inf"))
+        return F.cross_entropy(logits, targets, reduction="sum")
+
+
+class DocSplitForContrastivePretraining(PreTrainedModel):
+    """Contrastive pretraining of any masked language model on two views of each document.
+
+    Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
+    start from nothing. Keyword settings (`pooling`, `max_seq_length`, `contrastive_temperature`, `mlm_weight`,
+    `symmetric`) override those of the checkpoint and are saved with it.
+
+    Attributes:
+        micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
+            the batch at once. Changes speed and memory, never the loss.
+        cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
+    """
+
+    config_class = PreTrainedConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
+
+    # The loss is a mean over the batch: Trainer must divide it by the number of accumulation steps. (It would not,
+    # had `forward` taken **kwargs.) No argument of `forward` has "label" in its name, for `eval_loss` to appear.
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **settings: Any):
+        encoder = AutoModelForMaskedLM.from_config(config) if encoder is None else encoder
+        super().__init__(encoder.config)
+        self.encoder = encoder
+        self.config.docsplit = _checked_settings(encoder.config, settings)
+        self.config.keys_to_ignore_at_inference = ["embeddings", "num_masked_negatives", "num_computed_tokens"]
+        self.micro_batch_tokens: int | None = None
+        self.cache_gradients = False
+        tied = getattr(encoder, "all_tied_weights_keys", None) or {}
+        self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
+        if self.config.docsplit["mlm_weight"] == 0:
+            _freeze_mlm_head(encoder)
+        self.register_load_state_dict_pre_hook(_add_encoder_prefix)
+        self.register_load_state_dict_post_hook(_raise_on_missing_keys)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load an encoder from the Hub or a directory; settings and `from_pretrained` options as keywords."""
+        settings = {name: kwargs.pop(name) for name in DEFAULT_SETTINGS if name in kwargs}
+        encoder = AutoModelForMaskedLM.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        return cls(encoder.config, encoder, **settings)
+
+    def save_pretrained(  # type: ignore[override]
+        self, save_directory: str | Path, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
+    ) -> None:
+        """Write the encoder in its native format, and what SentenceTransformer needs to give the same embeddings."""
+        if kwargs.get("push_to_hub"):
+            raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
+        if state_dict is not None:
+            state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
+        self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
+        if kwargs.get("is_main_process", True):
+            _write_sentence_transformers_files(Path(save_directory), self.config)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.encoder.get_output_embeddings()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        mlm_input_ids: Tensor | None = None,
+        mlm_targets: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        return_loss: bool = True,
+    ) -> DocSplitOutput:
+        """Encode both views of each document and compare them.
+
+        Args:
+            input_ids: (B, 2, T), the two views of B documents, padded on the right.
+            attention_mask: (B, 2, T), 1 for tokens and 0 for padding.
+            mlm_input_ids: (B, 2, T), copies of the views with masked tokens. Needed unless `mlm_weight` is 0.
+            mlm_targets: (B, 2, T), the original ids at masked positions and -100 elsewhere.
+            document_ids: (B,) int64, equal for equal documents: those never count as each other's negatives.
+            return_loss: False gives the embeddings alone.
+
+        Raises:
+            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0.
+        """
+        mlm = return_loss and self.config.docsplit["mlm_weight"] != 0
+        if mlm and (mlm_input_ids is None or mlm_targets is None):
+            raise ValueError(
+                f"mlm_weight is {self.config.docsplit['mlm_weight']} but the batch has no mlm_input_ids and "
+                "mlm_targets: give the collator an mlm_probability above 0, or set mlm_weight=0."
+            )
+        tensors = [input_ids, attention_mask] + ([mlm_input_ids, mlm_targets] if mlm else [])
+        embeddings, mlm_sum, num_computed_tokens = self._encode_views([t.flatten(0, 1) for t in tensors])  # type: ignore[union-attr]
+        embeddings = embeddings.unflatten(0, (-1, 2))  # (B, 2, H)
+        output = DocSplitOutput(embeddings=embeddings, num_computed_tokens=num_computed_tokens)
+        if not return_loss:
+            return output
+
+        num_targets = (mlm_targets != IGNORED).sum() if mlm else input_ids.new_zeros(())  # type: ignore[union-attr]
+        counts = _gather_counts(embeddings.shape[0], num_targets)  # one (rows, masked tokens) a process
+        output.contrastive_loss, output.num_masked_negatives = self._contrastive_loss(
+            embeddings, document_ids, [rows for rows, _ in counts]
+        )
+        output.loss = output.contrastive_loss
+        if mlm:
+            output.mlm_loss = mlm_sum * (len(counts) / max(sum(targets for _, targets in counts), 1))
+            output.loss = output.loss + self.config.docsplit["mlm_weight"] * output.mlm_loss
+        return output
+
+    def _encode_views(self, tensors: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Encode the rows (R, T) of all views, micro-batch by micro-batch, and put them back in order.
+
+        Returns: embeddings (R, H), the sum of the MLM losses (), the number of tokens computed ().
+        """
+        embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
+        for rows, longest in micro_batches(tensors[1].sum(dim=-1), self.micro_batch_tokens):
+            micro_batch = [tensor[rows, :longest] for tensor in tensors]
+            if self.cache_gradients and torch.is_grad_enabled():
+                embedding, mlm_sum = checkpoint(self._encode_micro_batch, *micro_batch, use_reentrant=False)
+            else:
+                embedding, mlm_sum = self._encode_micro_batch(*micro_batch)
+            embeddings.append(embedding)
+            mlm_sums.append(mlm_sum)
+            order.append(rows)
+            num_computed_tokens += len(rows) * longest
+        inverse = torch.cat(order).argsort()
+        return torch.cat(embeddings)[inverse], sum(mlm_sums), inverse.new_tensor(num_computed_tokens)  # type: ignore[return-value]
+
+    def _encode_micro_batch(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        mlm_input_ids: Tensor | None = None,
+        mlm_targets: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings (R, H) of the rows and the summed MLM loss () of their masked copies; free of side effects."""
+        hidden_states = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
+        embeddings = pool(hidden_states, attention_mask, self.config.docsplit["pooling"])  # (R, H)
+        if mlm_input_ids is None or mlm_targets is None:
+            return embeddings, embeddings.new_zeros(())
+        # A micro-batch without any masked token still takes part, with an empty sum: under DDP each parameter of the
+        # head needs its gradient on every process.
+        masked = mlm_targets != IGNORED  # (R, T), M of them True
+        with _keep_hidden_states(self.encoder.base_model, masked):
+            logits = self.encoder(input_ids=mlm_input_ids, attention_mask=attention_mask).logits  # (M, V)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        return embeddings, F.cross_entropy(logits.to(dtype), mlm_targets[masked], reduction="sum")
+
+    def _contrastive_loss(
+        self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """InfoNCE of this process's documents against those of all processes.
+
+        Args:
+            embeddings: (B, 2, H).
+            document_ids: (B,) or None.
+            counts: the number of documents of each process.
+
+        Returns: the loss (), scaled so that its mean over processes is the mean over all documents, and the number of
+            pairs that were left out because both sides are the same document ().
+        """
+        everything = embeddings if len(counts) == 1 else _GatherRows.apply(embeddings, counts)  # (N, 2, H)
+        start = sum(counts[: dist.get_rank()]) if len(counts) > 1 else 0
+        targets = torch.arange(start, start + embeddings.shape[0], device=embeddings.device)
+        excluded, num_excluded = None, targets.new_zeros(())
+        if document_ids is not None:
+            all_ids = document_ids if len(counts) == 1 else _GatherRows.apply(document_ids, counts)
+            excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
+            excluded[torch.arange(len(targets)), targets] = False
+            num_excluded = excluded.sum()
+        settings = self.config.docsplit
+        total = info_nce(
+            embeddings[:, 0], everything[:, 1], settings["contrastive_temperature"], targets, excluded
+        )
+        if settings["symmetric"]:
+            backwards = info_nce(
+                embeddings[:, 1], everything[:, 0], settings["contrastive_temperature"], targets, excluded
+            )
+            total = (total + backwards) / 2
+        return total * (len(counts) / sum(counts)), num_excluded
+
+
+def _gather_counts(num_documents: int, num_targets: Tensor) -> list[tuple[int, int]]:
+    """The number of documents and of masked tokens of each process, in one collective."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return [(num_documents, int(num_targets))]
+    local = torch.stack([torch.full_like(num_targets, num_documents), num_targets])
+    buffers = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+    dist.all_gather(buffers, local)
+    return [(rows, targets) for rows, targets in torch.stack(buffers).tolist()]
+
+
+@contextlib.contextmanager
+def _keep_hidden_states(base_model: nn.Module, kept: Tensor) -> Iterator[None]:
+    """Let the head that follows `base_model` see only the token states where `kept` (R, T) is True, as (M, H).
+
+    A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
+    its head to the first output of its base model, so this works for each of them without knowing the head.
+    """
+
+    def select(module: nn.Module, args: Any, output: ModelOutput) -> ModelOutput:
+        output.last_hidden_state = output.last_hidden_state[kept]
+        return output
+
+    handle = base_model.register_forward_hook(select)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _freeze_mlm_head(encoder: PreTrainedModel) -> None:
+    """Without an MLM loss the head gets no gradient, and DDP waits for one from each parameter that asks for it."""
+    used = {id(parameter) for parameter in encoder.base_model.parameters()}
+    for parameter in encoder.parameters():
+        if id(parameter) not in used:
+            parameter.requires_grad_(False)
+
+
+def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Defaults, then what the checkpoint says, then the overrides.
+
+    Raises:
+        ValueError: for a setting that does not exist or cannot work with this encoder.
+    """
+    saved = getattr(config, "docsplit", None) or {}
+    settings = {**DEFAULT_SETTINGS, **saved, **overrides}
+    positions = _max_positions(config)
+    if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:
+        settings["max_seq_length"] = min(settings["max_seq_length"], positions)
+    if unknown := set(settings) - set(DEFAULT_SETTINGS):
+        raise ValueError(f"Unknown settings {sorted(unknown)}, expected some of {sorted(DEFAULT_SETTINGS)}.")
+    if settings["pooling"] not in get_args(Pooling):
+        raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
+    if settings["contrastive_temperature"] <= 0:
+        raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
+    if settings["mlm_weight"] < 0:
+        raise ValueError(f"mlm_weight is {settings['mlm_weight']}, expected 0 (no MLM) or more.")
+    if positions is not None and settings["max_seq_length"] > positions:
+        raise ValueError(
+            f"max_seq_length is {settings['max_seq_length']}, but this encoder has positions for {positions} tokens: "
+            f"set max_seq_length={positions} or less, or choose a long-document encoder."
+        )
+    return settings
+
+
+def _max_positions(config: PreTrainedConfig) -> int | None:
+    """How many tokens the encoder has positions for; None where the config sets no limit."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions <= 0:
+        return None
+    # RoBERTa and its kin (Longformer, XLM-R, CamemBERT ...) count positions from padding_idx + 1.
+    counts_from_padding = any(name in config.model_type for name in ("roberta", "longformer", "camembert", "mpnet"))
+    return positions - (config.pad_token_id + 1) if counts_from_padding else positions
+
+
+def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+    """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
+    for key in list(state_dict):
+        if key.startswith(prefix) and not key.startswith(f"{prefix}encoder."):
+            state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
+    # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
+
+
+def _raise_on_missing_keys(module: nn.Module, incompatible_keys: Any) -> None:
+    """Refuse a checkpoint that would leave a weight as it was; the keys of tied weights may be absent.
+
+    Raises:
+        RuntimeError: naming the keys that are missing or unknown.
+    """
+    missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
+    unexpected = incompatible_keys.unexpected_keys
+    if missing or unexpected:
+        raise RuntimeError(
+            f"The checkpoint does not fit this model: {len(missing)} weights are missing {sorted(missing)[:5]} and "
+            f"{len(unexpected)} are unknown {sorted(unexpected)[:5]}. Start the run with the same encoder "
+            "configuration as the checkpoint, or load it with from_pretrained."
+        )
+    incompatible_keys.missing_keys.clear()
+
+
+def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
+    """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
+    model_class = MODEL_MAPPING[type(config)]
+    model_class = model_class[0] if isinstance(model_class, tuple) else model_class
+    # BERT's pooler is not trained and not used here: without this its weights would be random in each process.
+    has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    pooling = config.docsplit["pooling"]
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    transformer = {
+        "max_seq_length": config.docsplit["max_seq_length"],
+        "do_lower_case": False,
+        "model_kwargs": {"add_pooling_layer": False} if has_pooler else {},
+    }
+    pooler = {
+        "word_embedding_dimension": config.hidden_size,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": pooling == "max",
+    }
+    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    for name, content in {
+        "modules.json": modules,
+        "sentence_bert_config.json": transformer,
+        "1_Pooling/config.json": pooler,
+        "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+    }.items():
+        (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
