@@ -15,6 +15,7 @@ encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceT
 """
 
 import contextlib
+import copy
 import inspect
 import json
 from collections.abc import Iterator
@@ -166,7 +167,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     accepts_loss_kwargs = False
 
     def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **settings: Any):
-        encoder = AutoModelForMaskedLM.from_config(config) if encoder is None else encoder
+        if encoder is None:  # the settings are written into the config: not into the one of the caller
+            encoder = AutoModelForMaskedLM.from_config(copy.deepcopy(config))
         super().__init__(encoder.config)
         self.encoder = encoder
         self.config.docsplit = _checked_settings(encoder.config, settings)
@@ -313,9 +315,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             excluded[torch.arange(len(targets)), targets] = False
             num_excluded = excluded.sum()
         settings = self.config.docsplit
-        total = info_nce(
-            embeddings[:, 0], everything[:, 1], settings["contrastive_temperature"], targets, excluded
-        )
+        total = info_nce(embeddings[:, 0], everything[:, 1], settings["contrastive_temperature"], targets, excluded)
         if settings["symmetric"]:
             backwards = info_nce(
                 embeddings[:, 1], everything[:, 0], settings["contrastive_temperature"], targets, excluded

@@ -1,0 +1,57 @@
+"""One parser for recipe and command line: `script.py [recipe.yaml] [--option value ...]`.
+
+The recipe is turned into command-line words and parsed together with the overrides, so that types and choices are
+checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import HfArgumentParser
+
+
+def parse_arguments(
+    dataclass_types: Sequence[Any], description: str, argv: list[str] | None = None
+) -> tuple[Any, ...]:
+    """Parse into one instance of each dataclass.
+
+    Args:
+        description: shown by --help.
+        argv: the words after the script's name; None reads `sys.argv`.
+
+    Raises:
+        ValueError: if the recipe is missing or is no flat mapping of options.
+        SystemExit: from argparse, for an unknown option or a wrong value.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    parser = HfArgumentParser(
+        dataclass_types, description=description, usage="%(prog)s [recipe.yaml] [--option value ...]"
+    )
+    # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
+    for action in parser._actions:
+        if action.dest == "resume_from_checkpoint":
+            action.nargs, action.const = "?", "newest"
+    words = (_recipe_words(Path(recipe)) if recipe else []) + words
+    # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
+    return parser.parse_args_into_dataclasses(args=words, look_for_args_file=False)
+
+
+def _recipe_words(path: Path) -> list[str]:
+    if not path.is_file():
+        raise ValueError(f"There is no recipe {str(path)!r}; see recipes/ for those that come with the project.")
+    options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    if not isinstance(options, dict):
+        raise ValueError(f"The recipe {path} should be lines of `option: value`.")
+    words = []
+    for name, value in options.items():
+        if isinstance(value, dict):
+            raise ValueError(f"The recipe {path} nests options under {name!r}; write one option a line.")
+        if value is None:
+            continue
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *map(str, values)]
+    return words

@@ -1,0 +1,271 @@
+"""What happens beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
+
+import logging
+import math
+import signal
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from accelerate.utils import broadcast_object_list
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from docsplit import checkpoints
+from docsplit.collators import DocSplitCollator
+from docsplit.embedding import encode
+from docsplit.probing import LabelledSplit, probe_accuracy, tfidf_accuracy
+from modeling_docsplit import DocSplitOutput
+
+logger = logging.getLogger(__name__)
+
+
+class EpochCallback(TrainerCallback):
+    """Tell the collator which epoch it is, so that each draws other views.
+
+    A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
+    number through shared memory, at their start; so they must start anew in each epoch.
+    """
+
+    def __init__(self, collator: DocSplitCollator):
+        self.collator = collator
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.dataloader_persistent_workers:
+            raise ValueError(
+                "dataloader_persistent_workers=True would let workers prefetch with the views of the epoch before: "
+                "leave it off."
+            )
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self.collator.epoch.value = int(state.epoch or 0)
+
+
+class MetricsCallback(TrainerCallback):
+    """Add what the Trainer does not log: loss parts, real tokens per second, and the geometry of the embeddings.
+
+    `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
+    different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
+    means over the steps since the last log; with several processes, of the main one, except the token counts.
+    Tokens are those of the views without padding and without the masked copies; evaluation and saving do not count
+    as time. A loss that is not finite ends the training.
+    """
+
+    def __init__(self, trainer: Trainer):
+        self.sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        self.calls = 0
+        self.seconds = self.total_seconds = 0.0
+        self.total_tokens = 0
+        self.clock = time.perf_counter()
+        self.world_size = trainer.args.world_size
+        # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
+        trainer.callback_handler.callbacks.insert(0, self)
+        trainer.model.register_forward_hook(self._observe, with_kwargs=True)
+
+    @torch.no_grad()
+    def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: DocSplitOutput) -> None:
+        if not model.training or output.loss is None:
+            return
+        self.calls += 1
+        for name in ("contrastive_loss", "mlm_loss"):
+            if output[name] is not None:
+                self._add(name, output[name])
+        for name, value in embedding_geometry(output.embeddings).items():
+            self._add(name, value)
+        self._add("tokens", inputs["attention_mask"].sum())
+        self._add("computed_tokens", output.num_computed_tokens)
+        self._add("masked_negatives", output.num_masked_negatives)
+
+    def _add(self, name: str, value: Tensor) -> None:
+        self.sums[name] = self.sums[name].to(value.device) + value.detach()
+
+    def _tick(self, counts: bool) -> None:
+        now = time.perf_counter()
+        self.seconds += now - self.clock if counts else 0.0
+        self.clock = now
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=True)  # the wait for the batch
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=True)
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any],
+        **kwargs: Any,
+    ):
+        if not math.isfinite(logs.get("loss", 0.0)):
+            raise FloatingPointError(
+                f"The loss is {logs['loss']} at step {state.global_step}. Resume from a "
+                "checkpoint before that with a lower --learning_rate, or with --bf16 in place of --fp16."
+            )
+        if "loss" not in logs or not self.calls:
+            return
+        means = self.flush()
+        logs.update(means)
+        state.log_history[-1].update(means)  # Trainer has already put its copy there
+
+    def flush(self) -> dict[str, float]:
+        """Means since the last call, and start anew."""
+        sums = {name: float(value) for name, value in self.sums.items()}
+        counts = torch.tensor([sums.pop("tokens"), sums.pop("computed_tokens")], dtype=torch.float64)
+        if self.world_size > 1:
+            counts = counts.to(next(iter(self.sums.values())).device)
+            dist.all_reduce(counts)
+        tokens, computed = counts.tolist()
+        means = {name: value / self.calls for name, value in sums.items()}
+        means |= {"tokens_per_second": tokens / max(self.seconds, 1e-9), "padding_share": 1 - tokens / computed}
+        self.total_tokens += int(tokens)
+        self.total_seconds += self.seconds
+        self.sums.clear()
+        self.calls, self.seconds = 0, 0.0
+        return {name: round(value, 6) for name, value in means.items()}
+
+    def totals(self) -> dict[str, float]:
+        """Real tokens and their number per second over the whole call of `train`, for all_results.json."""
+        if self.calls:
+            self.flush()
+        return {
+            "train_tokens": self.total_tokens,
+            "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
+        }
+
+
+def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
+    """Cosines, alignment and uniformity of the views of a batch, (B, 2, H) -> scalars.
+
+    With one document there are no negatives: `negative_cosine` and `uniformity` are nan then.
+    """
+    first, second = F.normalize(embeddings.float(), dim=-1).unbind(dim=1)  # (B, H) each
+    cosines = first @ second.T  # (B, B)
+    positive = cosines.diagonal().mean()
+    negatives = cosines[~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)]
+    return {
+        "positive_cosine": positive,
+        "negative_cosine": negatives.mean(),
+        "alignment": 2 - 2 * positive,  # mean squared distance of unit vectors
+        "uniformity": (-2 * (2 - 2 * negatives)).exp().mean().log(),
+    }
+
+
+class ProbeCallback(TrainerCallback):
+    """Measure the frozen encoder on a labelled set: before the first step, and at each evaluation.
+
+    The results are metrics of the evaluation, so that `--metric_for_best_model probe_5shot_accuracy` and early
+    stopping work on them. What was measured before the first step is in the log history, which a resumed run inherits.
+    """
+
+    def __init__(self, trainer: Trainer, split: LabelledSplit):
+        self.trainer = trainer
+        self.split = split
+        self.last_step, self.last_result = -1, {}  # type: ignore[var-annotated]
+
+    def measure(self) -> dict[str, float]:
+        """`probe_5shot_accuracy`, its `_std` over draws, and `probe_accuracy`; the same on each process."""
+        step = self.trainer.state.global_step
+        if step != self.last_step:
+            self.last_step, self.last_result = step, self._measure()
+        return self.last_result
+
+    def _measure(self) -> dict[str, float]:
+        results: list[Any] = [None]
+        if self.trainer.is_world_process_zero():
+            encoder, tokenizer = self.trainer.model.encoder.base_model, self.trainer.processing_class
+            texts = self.split.train_texts + self.split.test_texts
+            embeddings = encode(encoder, tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
+            train, test = embeddings[: len(self.split.train_texts)], embeddings[len(self.split.train_texts) :]
+            results = [{f"probe_{name}": value for name, value in probe_accuracy(self.split, train, test).items()}]
+        return broadcast_object_list(results)[0]
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if self.history() == []:
+            self.trainer.log(dict(self.measure()))
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **kwargs: Any,
+    ):
+        result = self.measure()
+        metrics.update({f"eval_{name}": value for name, value in result.items()})
+        self.trainer.log(dict(result))
+
+    def history(self) -> list[dict[str, float]]:
+        """All measurements so far, oldest first, with their `step`."""
+        return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
+
+    def summary(self) -> dict[str, float]:
+        """Before the first step, now, and TF-IDF on the same documents and draws, for all_results.json."""
+        before, after = self.history()[0], self.measure()
+        results = {name.replace("probe_", "probe_before_"): before[name] for name in after}
+        results |= {name.replace("probe_", "probe_after_"): value for name, value in after.items()}
+        return results | {f"tfidf_{name}": value for name, value in tfidf_accuracy(self.split).items()}
+
+
+class CheckpointCallback(TrainerCallback):
+    """Seal each checkpoint after all processes have written their part, and rotate only then.
+
+    Stock rotation deletes older checkpoints before anything says that the new one is whole, so this takes
+    `save_total_limit` over.
+    """
+
+    def __init__(self, args: TrainingArguments):
+        self.keep, args.save_total_limit = args.save_total_limit, None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.world_size > 1:
+            dist.barrier()
+        if state.is_world_process_zero:
+            output_dir = Path(args.output_dir)
+            checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
+            if self.keep:
+                checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
+
+
+class InterruptCallback(TrainerCallback):
+    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.received = False
+        self.previous: dict[int, Any] = {}
+
+    def _receive(self, number: int, frame: Any) -> None:
+        logger.warning("Stopping after this step, with a checkpoint. A second signal stops at once.")
+        self.received = True
+        signal.signal(number, self.previous[number])
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.previous[number] = signal.signal(number, self._receive)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
+            flag = torch.tensor(int(self.received), device=args.device)
+            dist.all_reduce(flag)
+            self.received = bool(flag)
+        if self.received:
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)

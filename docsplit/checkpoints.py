@@ -1,0 +1,111 @@
+"""What makes a checkpoint complete: stock Trainer writes one file after another, and a kill can come in between.
+
+After everything else is on disk, `seal` writes a manifest of all files with their sizes and digests, through a
+rename. A directory without a fitting manifest does not count: it is never resumed from and never kept in place of a
+complete one.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "checkpoint_manifest.json"
+
+
+def seal(directory: Path) -> None:
+    """Mark a directory as complete: name, size and SHA-256 of each file in it."""
+    files = {
+        str(file.relative_to(directory)): {"size": file.stat().st_size, "sha256": _digest(file)}
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    temporary = directory / f"{MANIFEST}.tmp"
+    temporary.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    os.replace(temporary, directory / MANIFEST)
+
+
+def what_is_wrong(directory: Path) -> str | None:
+    """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
+    try:
+        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError) as error:
+        return f"it has no readable {MANIFEST} ({type(error).__name__}): the run was stopped while writing it"
+    for name, expected in files.items():
+        file = directory / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != expected["size"]:
+            return f"{name} has {file.stat().st_size} bytes, not {expected['size']}"
+        if _digest(file) != expected["sha256"]:
+            return f"{name} has changed since it was written"
+    return None
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def checkpoints(output_dir: Path) -> list[Path]:
+    """The directories checkpoint-N, complete or not, oldest step first."""
+    found = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name.split("-")[1]))
+
+
+def newest_complete(output_dir: Path) -> Path | None:
+    """The complete checkpoint with the highest step; each one passed over is logged with the reason."""
+    for checkpoint in reversed(checkpoints(output_dir)):
+        reason = what_is_wrong(checkpoint)
+        if reason is None:
+            return checkpoint
+        logger.warning(f"Passing over {checkpoint}: {reason}.")
+    return None
+
+
+def rotate(output_dir: Path, keep: int, best: str | None) -> None:
+    """Delete sealed checkpoints but the newest `keep` and the best; unsealed ones are neither counted nor touched."""
+    sealed = [path for path in checkpoints(output_dir) if (path / MANIFEST).exists()]
+    kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
+    for path in sealed:
+        if path.resolve() not in kept:
+            (path / MANIFEST).unlink()  # first, so that a kill in between leaves nothing that counts as complete
+            shutil.rmtree(path)
+
+
+def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Path | None:
+    """Which checkpoint to continue from, None for a new run.
+
+    Args:
+        choice: "newest" for the newest complete one of `output_dir`, a directory, or None for a new run.
+        overwrite: let a new run remove the checkpoints that it finds in `output_dir`.
+
+    Raises:
+        ValueError: for a directory that is no complete checkpoint, or if a new run would mix with an earlier one's.
+    """
+    if choice == "newest":
+        checkpoint = newest_complete(output_dir)
+        if checkpoint is None:
+            logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
+        return checkpoint
+    if choice is not None:
+        if reason := what_is_wrong(Path(choice)):
+            raise ValueError(f"Cannot resume from {choice}: {reason}.")
+        return Path(choice)
+    found = checkpoints(output_dir)
+    if found and not overwrite:
+        raise ValueError(
+            f"--output_dir {output_dir} has {found[-1].name} of an earlier run: continue it with "
+            "--resume_from_checkpoint, remove it with --overwrite_output_dir, or choose another folder."
+        )
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)  # another process may be at the same one
+    return None

@@ -1,0 +1,138 @@
+"""Features to batch: draws two views of each document and the masked copies, keyed by (seed, epoch, document).
+
+Nothing is drawn from global random state and nothing at `datasets.map` time: the views differ in each epoch, do not
+depend on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
+"""
+
+import multiprocessing
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from docsplit.tokenization import special_affixes
+from docsplit.views import VIEWS
+
+IGNORED = -100
+MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
+
+
+class DocSplitCollator:
+    """Turn features of `docsplit.corpora.tokenize` into a batch of `DocSplitForContrastivePretraining`.
+
+    Give `EpochCallback(collator)` to the Trainer, or set `collator.epoch.value` at the start of each epoch; it is
+    shared memory, so that workers see it. A feature with a key `epoch` overrides that: evaluation sets are drawn the
+    same way each time.
+
+    Args:
+        tokenizer: wraps each view in its special tokens, and pads and masks it.
+        view: a key of `docsplit.views.VIEWS`.
+        max_seq_length: length of a view in tokens, special tokens included; what is longer loses its end.
+        mlm: False leaves out the masked copies.
+        seed: of all draws.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        view: str = "docsplit",
+        max_seq_length: int = 512,
+        mlm: bool = True,
+        seed: int = 42,
+    ):
+        self.tokenizer = tokenizer
+        self.view = VIEWS[view]
+        self.max_seq_length = max_seq_length
+        self.mlm = mlm
+        self.seed = seed
+        self.epoch = multiprocessing.Value("q", 0)
+        self.prefix, self.suffix = special_affixes(tokenizer)
+        if mlm and tokenizer.mask_token_id is None:
+            raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no mask token: set mlm_weight to 0.")
+        self.special_ids = np.array(sorted(tokenizer.all_special_ids))
+        self.ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,)."""
+        rows = [view for feature in features for view in self.draw(feature)]  # (ids, masked ids, targets) a view
+        longest = max(len(ids) for ids, _, _ in rows)
+        shape = (len(features), 2, longest)
+        lengths = torch.tensor([len(ids) for ids, _, _ in rows]).view(-1, 2, 1)
+        pad_id = self.tokenizer.pad_token_id
+        batch = {
+            "input_ids": _pad([ids for ids, _, _ in rows], longest, pad_id).view(shape),
+            "attention_mask": (torch.arange(longest) < lengths).long(),
+            "document_ids": torch.tensor([feature["document_id"] for feature in features]),
+        }
+        if self.mlm:
+            batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id).view(shape)
+            batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED).view(shape)
+        return batch
+
+    def generator(self, feature: dict[str, Any]) -> np.random.Generator:
+        """The source of all that is drawn for this document in this epoch."""
+        epoch = feature.get("epoch", self.epoch.value)
+        return np.random.default_rng((self.seed, epoch, feature["document_id"]))
+
+    def draw(self, feature: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Two views of a document, each as ids (L,), the same ids masked anew (L,), and the MLM targets (L,)."""
+        rng = self.generator(feature)
+        views = self.view(len(feature["unit_lengths"]), rng)
+        rows = []
+        for units in views:
+            ids = self.join(feature, units)
+            masked, targets = self.mask(ids, rng) if self.mlm else (ids, ids)
+            rows.append((ids, masked, targets))
+        return rows
+
+    def join(self, feature: dict[str, Any], units: np.ndarray) -> np.ndarray:
+        """The ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)`."""
+        ids = _concatenate(feature["input_ids"], feature["unit_lengths"], units)
+        if "initial_input_ids" in feature:
+            initial = _concatenate(feature["initial_input_ids"], feature["initial_unit_lengths"], units[:1])
+            ids = np.concatenate([initial, ids[feature["unit_lengths"][units[0]] :]])
+        ids = ids[: self.max_seq_length - len(self.prefix) - len(self.suffix)]
+        return np.concatenate([self.prefix, ids, self.suffix]).astype(np.int64)
+
+    def mask(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,), special tokens never."""
+        chosen = (rng.random(len(ids)) < MLM_PROBABILITY) & ~np.isin(ids, self.special_ids)
+        action = rng.random(len(ids))
+        masked = np.where(chosen & (action < 0.8), self.tokenizer.mask_token_id, ids)
+        masked = np.where(chosen & (action >= 0.9), rng.choice(self.ordinary_ids, len(ids)), masked)
+        return masked, np.where(chosen, ids, IGNORED)
+
+
+def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
+    """How much the maximum length costs: shares of documents with a truncated view, and of tokens lost to that.
+
+    Taken from the draws of epoch 0 of the first `max_documents` documents.
+    """
+    room = collator.max_seq_length - len(collator.prefix) - len(collator.suffix)
+    rows = dataset.select(range(min(max_documents, len(dataset)))).select_columns(["document_id", "unit_lengths"])
+    lengths = []  # (documents, 2)
+    for row in rows:
+        views = collator.view(len(row["unit_lengths"]), collator.generator(row))
+        lengths.append([row["unit_lengths"][units].sum() for units in views])
+    tokens = np.array(lengths)
+    lost = np.maximum(tokens - room, 0)
+    return {
+        "documents_truncated_share": float((lost > 0).any(axis=1).mean()),
+        "tokens_truncated_share": float(lost.sum() / tokens.sum()),
+    }
+
+
+def _concatenate(ids: Any, lengths: Any, units: np.ndarray) -> np.ndarray:
+    """The ids of the chosen units, one after another."""
+    chosen = np.zeros(len(lengths), dtype=bool)
+    chosen[units] = True
+    return np.asarray(ids)[np.repeat(chosen, lengths)]
+
+
+def _pad(rows: list[np.ndarray], length: int, value: int) -> Tensor:
+    padded = np.full((len(rows), length), value, dtype=np.int64)
+    for row, ids in zip(padded, rows):
+        row[: len(ids)] = ids
+    return torch.from_numpy(padded)

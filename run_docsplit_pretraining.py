@@ -1,0 +1,292 @@
+"""Pretrain a document encoder: pull two halves of a document together, push other documents away.
+
+    # from nothing, on the docstrings of the installed packages, in minutes on two cores
+    accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
+
+    # the paper's DocSplit-BERT on English Wikipedia; any option can be overridden
+    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --learning_rate 3e-5
+
+    # your own documents, continuing from your own encoder
+    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml \
+        --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
+
+    # after a crash, a kill or Ctrl-C: continue from the newest complete checkpoint
+    accelerate launch run_docsplit_pretraining.py RECIPE --resume_from_checkpoint
+
+Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransformer(output_dir).
+"""
+
+import json
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
+
+from docsplit import checkpoints, corpora
+from docsplit.arguments import parse_arguments
+from docsplit.callbacks import CheckpointCallback, EpochCallback, InterruptCallback, MetricsCallback, ProbeCallback
+from docsplit.collators import DocSplitCollator, truncated_shares
+from docsplit.probing import split_labelled, without_test_documents
+from docsplit.reporting import write_results
+from docsplit.segmentation import DEFAULT_SPLITTER
+from docsplit.tokenization import train_wordpiece
+from modeling_docsplit import DocSplitForContrastivePretraining, Pooling
+
+logger = logging.getLogger("docsplit")
+
+
+@dataclass
+class ModelArguments:
+    """The encoder and its embedding."""
+
+    model_name_or_path: str | None = field(
+        default=None, metadata={"help": "Masked language model to start from, on the Hub or here. Not given: random."}
+    )
+    model_type: str = field(default="bert", metadata={"help": "Architecture of a random start: bert, modernbert ..."})
+    config_overrides: str | None = field(
+        default=None, metadata={"help": "For a random start: 'hidden_size=128,num_hidden_layers=2,...'."}
+    )
+    tokenizer_name: str | None = field(
+        default=None,
+        metadata={"help": "Default: the model's; for a random start a WordPiece tokenizer trained on the corpus."},
+    )
+    vocab_size: int = field(default=30522, metadata={"help": "Number of ids of a tokenizer trained here."})
+    pooling: Pooling | None = field(
+        default=None, metadata={"help": "Token states to embedding. Default: the checkpoint's, else cls (the paper)."}
+    )
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
+    )
+    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
+
+
+@dataclass
+class DataArguments:
+    """The documents and their views."""
+
+    corpus: str = field(
+        default="python_docs",
+        metadata={
+            "help": "python_docs (docstrings of the installed packages), a file or folder (json, jsonl, csv, parquet, "
+            "txt), or a Hub data set NAME or NAME:CONFIGURATION."
+        },
+    )
+    text_column: str = field(
+        default="text",
+        metadata={"help": "Column with the documents; if missing, `sections` [{heading, text}]."},
+    )
+    sentence_splitter: str = field(
+        default=DEFAULT_SPLITTER, metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
+    )
+    view: Literal["docsplit", "simcse"] = field(
+        default="docsplit",
+        metadata={"help": "docsplit: each sentence to one of two halves at random. simcse: the same text twice."},
+    )
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use the first N documents only."})
+    max_eval_samples: int = field(
+        default=500, metadata={"help": "Documents held out for eval_loss, if --eval_strategy is not 'no'."}
+    )
+    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes for tokenisation."})
+    probe_corpus: str | None = field(
+        default=None,
+        metadata={
+            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on, before, "
+            "at each evaluation and after. Its test documents are kept out of pretraining."
+        },
+    )
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """Trainer's arguments with the papers' values as defaults, and the objective's."""
+
+    output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
+    per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a process and step."})
+    learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the documents."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Of AdamW, not on biases and norms."})
+    warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps, or below 1 their share of all."})
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "True would hide a loss that is nan."})
+    dataloader_drop_last: bool = field(default=True, metadata={"help": "A smaller last batch has fewer negatives."})
+    ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs the columns."})
+
+    contrastive_temperature: float | None = field(
+        default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
+    )
+    mlm_weight: float | None = field(
+        default=None,
+        metadata={"help": "Weight of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
+    )
+    symmetric_loss: bool | None = field(
+        default=None,
+        metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
+    )
+    micro_batch_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 65536)."},
+    )
+    cache_gradients: bool = field(
+        default=False, metadata={"help": "Keep the activations of one micro-batch only, for a third more time."}
+    )
+    early_stopping_patience: int | None = field(
+        default=None, metadata={"help": "Stop after N evaluations without a better --metric_for_best_model."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False,
+        metadata={"help": "Start anew where an earlier run left checkpoints, and remove those."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_gpu > 1:
+            raise ValueError(
+                f"{self.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
+                "with `accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
+            )
+        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
+            raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
+        if self.micro_batch_tokens is None:
+            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 65536
+
+
+def main() -> None:
+    model_args, data_args, args = parse_arguments(
+        (ModelArguments, DataArguments, PretrainingArguments), description=str(__doc__)
+    )
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
+    use_all_cores(args)
+    checkpoint = checkpoints.to_resume_from(
+        Path(args.output_dir), args.resume_from_checkpoint, args.overwrite_output_dir
+    )
+    set_seed(args.seed)
+
+    with args.main_process_first(desc="reading the corpus"):
+        corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
+        if data_args.max_train_samples is not None:
+            corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
+        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
+        dataset, counts = corpora.tokenize(
+            corpus,
+            tokenizer,
+            data_args.text_column,
+            data_args.sentence_splitter,
+            num_proc=data_args.preprocessing_num_workers,
+        )
+    kept_for_probe: dict[str, int] = {}
+    if probe_split is not None:
+        dataset, kept_for_probe = without_test_documents(dataset, probe_split)
+    model = load_model(model_args, args, tokenizer)
+    settings = model.config.docsplit
+    collator = DocSplitCollator(
+        tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
+    )
+    train_dataset, eval_dataset = hold_out(dataset, data_args, args)
+    results = {
+        "documents_used": len(train_dataset),
+        "documents_dropped": sum(count for reason, count in counts.items() if reason != "used"),
+        **{f"documents_dropped_{reason}": count for reason, count in counts.items() if reason != "used"},
+        "documents_held_out": len(eval_dataset) if eval_dataset is not None else 0,
+        **kept_for_probe,
+        **truncated_shares(train_dataset, collator),
+    }
+    logger.info(f"Documents: {json.dumps(results)}")
+
+    trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
+    metrics = MetricsCallback(trainer)
+    interrupt = InterruptCallback()
+    trainer.add_callback(EpochCallback(collator))
+    trainer.add_callback(CheckpointCallback(args))
+    trainer.add_callback(interrupt)
+    probe = ProbeCallback(trainer, probe_split) if probe_split is not None else None
+    if probe is not None:
+        trainer.add_callback(probe)
+    if args.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
+
+    output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if interrupt.received:
+        logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
+        sys.exit(130)
+
+    trainer.save_model()
+    results |= {
+        "train_runtime": output.metrics["train_runtime"],
+        **metrics.totals(),
+        "train_loss": output.training_loss,
+    }
+    results |= {"global_step": trainer.state.global_step}
+    if probe is not None:
+        results |= probe.summary()
+    if trainer.is_world_process_zero():
+        write_results(Path(args.output_dir), results, trainer.state.log_history, model.config)
+
+
+def use_all_cores(args: PretrainingArguments) -> None:
+    """`accelerate launch` sets one thread a process, which leaves the other cores of a one-process CPU run idle."""
+    if args.device.type == "cpu" and args.world_size == 1 and os.environ.get("OMP_NUM_THREADS") == "1":
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+
+
+def load_tokenizer(
+    model_args: ModelArguments, data_args: DataArguments, corpus: Dataset, checkpoint: Path | None
+) -> Any:
+    """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
+    source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
+    if source is not None:
+        return AutoTokenizer.from_pretrained(source)
+    return train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, corpora.cache_directory())
+
+
+def load_model(
+    model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any
+) -> DocSplitForContrastivePretraining:
+    """A pretrained encoder or a random one, with the settings of the command line."""
+    settings = {
+        "pooling": model_args.pooling,
+        "max_seq_length": model_args.max_seq_length,
+        "contrastive_temperature": args.contrastive_temperature,
+        "mlm_weight": args.mlm_weight,
+        "symmetric": args.symmetric_loss,
+    }
+    settings = {name: value for name, value in settings.items() if value is not None}
+    attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
+    if model_args.model_name_or_path is not None:
+        if model_args.config_overrides is not None:
+            raise ValueError("--config_overrides is for a random start: leave out --model_name_or_path or it.")
+        model = DocSplitForContrastivePretraining.from_pretrained(
+            model_args.model_name_or_path, **settings, **attention
+        )
+    else:
+        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        config = AutoConfig.for_model(model_args.model_type, **ids, **attention)
+        if model_args.config_overrides is not None:
+            config.update_from_string(model_args.config_overrides)
+        config.vocab_size = len(tokenizer)
+        model = DocSplitForContrastivePretraining(config, **settings)
+    tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
+    model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
+    return model
+
+
+def hold_out(dataset: Dataset, data_args: DataArguments, args: PretrainingArguments) -> tuple[Dataset, Dataset | None]:
+    """Training and evaluation documents; the latter are drawn the same way in each evaluation (epoch 0)."""
+    dataset = dataset.with_format("numpy")
+    if args.eval_strategy == "no":
+        return dataset, None
+    size = min(data_args.max_eval_samples, len(dataset) // 10)
+    parts = dataset.train_test_split(test_size=size, seed=args.seed)
+    return parts["train"], parts["test"].add_column("epoch", np.zeros(size, dtype=np.int64))
+
+
+if __name__ == "__main__":
+    main()

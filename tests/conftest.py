@@ -1,0 +1,110 @@
+"""Fixtures: a small corpus made of nonsense about known topics, tiny tokenizers and encoders. No network, no GPU."""
+
+import os
+import tempfile
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tests-"))
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from tokenizers import ByteLevelBPETokenizer
+from transformers import BertConfig, RobertaTokenizer
+
+from docsplit.tokenization import train_wordpiece
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+TOPICS = {
+    "kitchen": "bread butter oven flour sugar spoon recipe dough salt kettle pan crust".split(),
+    "harbour": "ship anchor sail captain rope tide cargo wharf crane gull storm lighthouse".split(),
+    "orchard": "apple tree branch ladder basket blossom pear harvest bee root pruning cider".split(),
+}
+COMMON = "the a of and in to it was with on for that".split()
+
+
+def make_document(rng: np.random.Generator, topic: str, num_sentences: int) -> str:
+    """Sentences of common words and words of the topic, capitalised and ended by a full stop."""
+    sentences = []
+    for _ in range(num_sentences):
+        words = [str(rng.choice(TOPICS[topic] if rng.random() < 0.5 else COMMON)) for _ in range(rng.integers(4, 9))]
+        sentences.append(" ".join(words).capitalize() + ".")
+    return " ".join(sentences)
+
+
+def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
+    """`size` documents of 2 to 12 sentences, with the topic as label."""
+    rng = np.random.default_rng(seed)
+    topics = [list(TOPICS)[index % len(TOPICS)] for index in range(size)]
+    return [{"text": make_document(rng, topic, rng.integers(2, 13)), "label": topic} for topic in topics]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_threads() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Dataset:
+    return Dataset.from_list(make_corpus(90))
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "documents.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in make_corpus(150)) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def wordpiece(corpus, tmp_path_factory):
+    return train_wordpiece(corpus, "text", 300, tmp_path_factory.mktemp("tokenizers"))
+
+
+@pytest.fixture(scope="session")
+def byte_level_bpe(corpus, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("bpe")
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(
+        corpus["text"], 500, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"], show_progress=False
+    )
+    tokenizer.save_model(str(directory))
+    return RobertaTokenizer.from_pretrained(directory)
+
+
+@pytest.fixture(params=["wordpiece", "byte_level_bpe"])
+def tokenizer(request):
+    return request.getfixturevalue(request.param)
+
+
+def tiny_config(tokenizer, **overrides) -> BertConfig:
+    values = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    return BertConfig(**(values | overrides))
+
+
+@pytest.fixture
+def tiny_model(wordpiece):
+    torch.manual_seed(0)
+    return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder named by DOCSPLIT_TEST_DATA, with real documents and vocabularies (not part of the project)."""
+    folder = os.environ.get("DOCSPLIT_TEST_DATA")
+    if not folder:
+        pytest.skip("DOCSPLIT_TEST_DATA is not set")
+    return Path(folder)

@@ -1,0 +1,120 @@
+"""Tokenising sentences one by one gives the ids of the joined text, for WordPiece and byte-level BPE."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from docsplit import corpora
+from docsplit.collators import DocSplitCollator
+from docsplit.segmentation import load_sentence_splitter
+from docsplit.tokenization import cut_in_two, has_initial_form, special_affixes, train_wordpiece
+
+TRICKY = [
+    'He said "No." Then he left.',
+    "'s-Hertogenbosch is a city.",
+    "It costs $3.50 (or 2,000 yen)!",
+    "\tIndented  text\nover two lines.",
+    "naïve café — 日本語 текст",
+    "[MASK] and <mask> in a text.",
+    "x" * 200 + " long word.",
+    "...",
+    "42",
+]
+
+
+def joined_ids(tokenizer, units, max_length=10_000):
+    return tokenizer(" ".join(units), truncation=True, max_length=max_length)["input_ids"]
+
+
+def feature_of(tokenizer, units):
+    ids = corpora.tokenize_units(tokenizer, units)
+    feature = {"document_id": 1}
+    for name, unit_ids in ids.items():
+        feature[name] = np.array([token for unit in unit_ids for token in unit], dtype=np.int64)
+        feature[name.replace("input_ids", "unit_lengths")] = np.array([len(unit) for unit in unit_ids])
+    return feature
+
+
+def check_all_joins(tokenizer, units, seed):
+    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=10_000)
+    feature = feature_of(tokenizer, units)
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        chosen = np.flatnonzero(rng.random(len(units)) < 0.6)
+        if len(chosen):
+            ours = collator.join(feature, chosen).tolist()
+            assert ours == joined_ids(tokenizer, [units[unit] for unit in chosen])
+
+
+def test_only_byte_level_bpe_has_an_initial_form(wordpiece, byte_level_bpe):
+    assert not has_initial_form(wordpiece)
+    assert has_initial_form(byte_level_bpe)
+
+
+def test_joined_units_have_the_ids_of_the_joined_text(tokenizer):
+    check_all_joins(tokenizer, TRICKY, seed=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(min_size=1, max_size=200), seed=st.integers(0, 1000))
+def test_joined_sentences_of_any_text(wordpiece, byte_level_bpe, text, seed):
+    for tokenizer in (wordpiece, byte_level_bpe):
+        units = load_sentence_splitter()(corpora.clean_text(text))
+        units = [unit for unit in units if corpora.tokenize_units(tokenizer, [unit])["input_ids"][0]]
+        if units:
+            check_all_joins(tokenizer, units, seed)
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])
+def test_joined_sentences_with_the_real_vocabularies(real_data, name):
+    tokenizer = AutoTokenizer.from_pretrained(real_data / "tokenizers" / name)
+    split = load_sentence_splitter()
+    rows = Dataset.from_parquet(str(real_data / "wikipedia" / "train.parquet")).select(range(100))
+    for row in rows:
+        text = "\n\n".join(section["text"] for section in row["sections"])
+        check_all_joins(tokenizer, split(corpora.clean_text(text)), seed=1)
+    check_all_joins(tokenizer, TRICKY, seed=2)
+
+
+def test_truncation_keeps_the_last_special_token(tokenizer):
+    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=12)
+    units = ["The ship was in the storm.", "It was the captain with the rope."]
+    ours = collator.join(feature_of(tokenizer, units), np.array([0, 1])).tolist()
+    assert ours == joined_ids(tokenizer, units, max_length=12)
+    assert len(ours) == 12
+
+
+def test_affixes_are_what_the_tokenizer_adds(wordpiece, byte_level_bpe):
+    assert special_affixes(wordpiece) == ([wordpiece.cls_token_id], [wordpiece.sep_token_id])
+    assert special_affixes(byte_level_bpe) == ([byte_level_bpe.bos_token_id], [byte_level_bpe.eos_token_id])
+
+
+def test_one_sentence_is_cut_at_the_word_nearest_the_middle_token(tokenizer):
+    sentence = "bread butter oven flour lighthouse sugar"
+    first, second = cut_in_two(tokenizer, sentence)
+    assert f"{first} {second}" == sentence
+    # slow and obvious: of all cuts at a space, the one that halves the tokens best
+    num_tokens = len(tokenizer(sentence, add_special_tokens=False)["input_ids"])
+    distances = {}
+    for position in [index for index, char in enumerate(sentence) if char == " "]:
+        before = len(tokenizer(sentence[:position], add_special_tokens=False)["input_ids"])
+        distances[position] = abs(before - num_tokens / 2)
+    assert distances[len(first)] == min(distances.values())
+
+
+def test_a_single_word_cannot_be_cut(tokenizer):
+    assert cut_in_two(tokenizer, "lighthouse") == ["lighthouse"]
+
+
+def test_a_trained_tokenizer_is_cached_under_the_corpus_and_size(corpus, tmp_path):
+    first = train_wordpiece(corpus, "text", 200, tmp_path)
+    again = train_wordpiece(corpus, "text", 200, tmp_path)
+    other = train_wordpiece(corpus, "text", 150, tmp_path)
+    assert first.get_vocab() == again.get_vocab()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert len(other) <= 150 < len(first) <= 200
+    assert first("Bread BUTTER")["input_ids"] == first("bread butter")["input_ids"]
+    assert first.unk_token_id not in first("The ship was in the storm")["input_ids"]
