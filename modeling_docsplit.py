@@ -342,7 +342,7 @@ def _keep_hidden_states(base_model: nn.Module, kept: Tensor) -> Iterator[None]:
     its head to the first output of its base model, so this works for each of them without knowing the head.
     """
 
-    def select(module: nn.Module, args: Any, output: ModelOutput) -> ModelOutput:
+    def select(module: nn.Module, args: Any, output: Any) -> Any:
         output.last_hidden_state = output.last_hidden_state[kept]
         return output
 
@@ -406,7 +406,7 @@ def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix
     # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
 
 
-def _raise_on_missing_keys(module: nn.Module, incompatible_keys: Any) -> None:
+def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     """Refuse a checkpoint that would leave a weight as it was; the keys of tied weights may be absent.
 
     Raises:
@@ -425,7 +425,7 @@ def _raise_on_missing_keys(module: nn.Module, incompatible_keys: Any) -> None:
 
 def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
     """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
-    model_class = MODEL_MAPPING[type(config)]
+    model_class: Any = MODEL_MAPPING[type(config)]
     model_class = model_class[0] if isinstance(model_class, tuple) else model_class
     # BERT's pooler is not trained and not used here: without this its weights would be random in each process.
     has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters

@@ -202,12 +202,12 @@ def main() -> None:
     logger.info(f"Documents: {json.dumps(results)}")
 
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
-    metrics = MetricsCallback(trainer)
+    metrics = MetricsCallback(trainer, model)
     interrupt = InterruptCallback()
     trainer.add_callback(EpochCallback(collator))
     trainer.add_callback(CheckpointCallback(args))
     trainer.add_callback(interrupt)
-    probe = ProbeCallback(trainer, probe_split) if probe_split is not None else None
+    probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
     if probe is not None:
         trainer.add_callback(probe)
     if args.early_stopping_patience is not None:
@@ -251,7 +251,7 @@ def load_model(
     model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any
 ) -> DocSplitForContrastivePretraining:
     """A pretrained encoder or a random one, with the settings of the command line."""
-    settings = {
+    settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
         "contrastive_temperature": args.contrastive_temperature,

@@ -4,6 +4,7 @@ The recipe is turned into command-line words and parsed together with the overri
 checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any
 
 import yaml
 from transformers import HfArgumentParser
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of the script's docstring, and shows defaults."""
 
 
 def parse_arguments(
@@ -29,7 +34,10 @@ def parse_arguments(
     words = sys.argv[1:] if argv is None else list(argv)
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     parser = HfArgumentParser(
-        dataclass_types, description=description, usage="%(prog)s [recipe.yaml] [--option value ...]"
+        dataclass_types,
+        description=description,
+        usage="%(prog)s [recipe.yaml] [--option value ...]",
+        formatter_class=_HelpFormatter,
     )
     # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
     for action in parser._actions:
@@ -37,7 +45,12 @@ def parse_arguments(
             action.nargs, action.const = "?", "newest"
     words = (_recipe_words(Path(recipe)) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
-    return parser.parse_args_into_dataclasses(args=words, look_for_args_file=False)
+    *parsed, unknown = parser.parse_args_into_dataclasses(
+        args=words, look_for_args_file=False, return_remaining_strings=True
+    )
+    if unknown:
+        parser.error(f"unknown option {' '.join(unknown)}; --help lists all")
+    return tuple(parsed)
 
 
 def _recipe_words(path: Path) -> list[str]:

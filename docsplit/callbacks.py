@@ -13,13 +13,20 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from docsplit import checkpoints
 from docsplit.collators import DocSplitCollator
 from docsplit.embedding import encode
 from docsplit.probing import LabelledSplit, probe_accuracy, tfidf_accuracy
-from modeling_docsplit import DocSplitOutput
+from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +62,7 @@ class MetricsCallback(TrainerCallback):
     as time. A loss that is not finite ends the training.
     """
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, trainer: Trainer, model: nn.Module):
         self.sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
         self.calls = 0
         self.seconds = self.total_seconds = 0.0
@@ -64,10 +71,10 @@ class MetricsCallback(TrainerCallback):
         self.world_size = trainer.args.world_size
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
-        trainer.model.register_forward_hook(self._observe, with_kwargs=True)
+        model.register_forward_hook(self._observe, with_kwargs=True)
 
     @torch.no_grad()
-    def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: DocSplitOutput) -> None:
+    def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: Any) -> None:
         if not model.training or output.loss is None:
             return
         self.calls += 1
@@ -108,9 +115,9 @@ class MetricsCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        logs: dict[str, Any],
         **kwargs: Any,
     ):
+        logs = kwargs["logs"]
         if not math.isfinite(logs.get("loss", 0.0)):
             raise FloatingPointError(
                 f"The loss is {logs['loss']} at step {state.global_step}. Resume from a "
@@ -172,8 +179,16 @@ class ProbeCallback(TrainerCallback):
     stopping work on them. What was measured before the first step is in the log history, which a resumed run inherits.
     """
 
-    def __init__(self, trainer: Trainer, split: LabelledSplit):
+    def __init__(
+        self,
+        trainer: Trainer,
+        model: DocSplitForContrastivePretraining,
+        tokenizer: PreTrainedTokenizerBase,
+        split: LabelledSplit,
+    ):
         self.trainer = trainer
+        self.encoder: Any = model.encoder.base_model
+        self.tokenizer = tokenizer
         self.split = split
         self.last_step, self.last_result = -1, {}  # type: ignore[var-annotated]
 
@@ -187,9 +202,8 @@ class ProbeCallback(TrainerCallback):
     def _measure(self) -> dict[str, float]:
         results: list[Any] = [None]
         if self.trainer.is_world_process_zero():
-            encoder, tokenizer = self.trainer.model.encoder.base_model, self.trainer.processing_class
             texts = self.split.train_texts + self.split.test_texts
-            embeddings = encode(encoder, tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
+            embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
             train, test = embeddings[: len(self.split.train_texts)], embeddings[len(self.split.train_texts) :]
             results = [{f"probe_{name}": value for name, value in probe_accuracy(self.split, train, test).items()}]
         return broadcast_object_list(results)[0]
@@ -203,11 +217,10 @@ class ProbeCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        metrics: dict[str, float],
         **kwargs: Any,
     ):
         result = self.measure()
-        metrics.update({f"eval_{name}": value for name, value in result.items()})
+        kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
         self.trainer.log(dict(result))
 
     def history(self) -> list[dict[str, float]]:
@@ -236,7 +249,7 @@ class CheckpointCallback(TrainerCallback):
         if args.world_size > 1:
             dist.barrier()
         if state.is_world_process_zero:
-            output_dir = Path(args.output_dir)
+            output_dir = Path(str(args.output_dir))
             checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)

@@ -103,13 +103,18 @@ def _load_local(path: Path) -> Dataset:
         options = {"sep": "\t"}
     try:
         return datasets.load_dataset(loader, data_files=names, split="train", **options)
-    except (datasets.exceptions.DatasetGenerationError, StopIteration) as error:
+    except StopIteration:  # what `datasets` makes of an empty file
+        return Dataset.from_list([])
+    except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
         cause = error.__cause__ or error
         if loader != "json":
             raise ValueError(f"Cannot read {', '.join(names[:5])} as {loader}: {cause}") from error
     # The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken.
     logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
-    return Dataset.from_generator(_read_json_lines, gen_kwargs={"names": names})
+    try:
+        return Dataset.from_generator(_read_json_lines, gen_kwargs={"names": names})
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
 
 
 def _suffix(file: Path) -> str:

@@ -20,7 +20,7 @@ from docsplit.corpora import document_id, near_duplicates
 SHOTS = 5
 NUM_DRAWS = 10
 MAX_CLASSES = 40  # the largest ones: a corpus like python_docs has hundreds of labels with a handful of documents
-MAX_TRAIN, MAX_TEST = 4000, 2000
+MAX_TRAIN, MAX_TEST = 2000, 1000
 TEST_SHARE = 0.2
 
 

@@ -40,11 +40,12 @@ _LINE_UNIT_BREAK = re.compile(
     re.VERBOSE,
 )
 
-# Full stops with the quotes and brackets they close, then white space and anything but more punctuation; CJK stops
-# need no white space. The look-behind starts each run of stops once: retrying inside it would be quadratic.
+# Full stops with the quotes and brackets they close, then white space and anything but more punctuation (`:func:` is
+# none); CJK stops need no white space. The look-behind starts each run of stops only once: a run that was
+# tried again from each of its characters would take quadratic time.
 _CJK_STOPS = "。！？｡"
 _STOP = re.compile(
-    rf"""[.!?…؟۔।] (?<! [.!?…؟۔।]{{2}}) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] )
+    rf"""[.!?…؟۔।] (?<! [.!?…؟۔।]{{2}}) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
       | [{_CJK_STOPS}]+ [」』”’）】"']*""",
     re.VERBOSE,
 )
@@ -78,8 +79,8 @@ _FIRST_WORDS = _words(
 
 # spaCy's tokenizer takes quadratic time in the length of a word, and refuses or exhausts memory on huge texts, so
 # longer words go to the rules and longer paragraphs are cut at white space. Price: a boundary on both sides of such a
-# word (base64, a ruler of dashes, Chinese) and one in each 100,000 characters without a blank line. The vocabulary keeps
-# every word it meets (400 MB a million); past the limit it forgets new words after each text, which is slower.
+# word (base64, a ruler of dashes, Chinese) and one in each 100,000 characters without a blank line. Its vocabulary
+# keeps every word it meets (400 MB a million); past the limit it forgets new ones after each text, which is slower.
 _SPACY_WORD_LIMIT = 500
 _SPACY_TEXT_LIMIT = 100_000
 _SPACY_VOCABULARY_LIMIT = 1_000_000
@@ -135,14 +136,14 @@ def _split_by_rules(paragraph: str) -> list[str]:
 def _ends_sentence(before: str, stop: str, after: str, has_capitals: bool) -> bool:
     """Whether a full stop ends a sentence, given up to 12 characters of the sentence before it and 20 after it."""
     line = before.rpartition("\n")[2].rstrip()
-    if not line or line[-1] in "([“‘«":  # markup (`...` and `..` begin a line) or a comment on a word: `(!)`
+    if (stop == ".." and not line) or line.endswith(("(", "[", "“")):  # `... x = 1`, `.. note::`; `word (!)`, `[...]`
         return False
     after = after.lstrip(_OPENING)
     if has_capitals and after[:1].islower() and stop[0] not in _CJK_STOPS:
         return False
-    if stop[0] != "." or stop == "..":
-        return True
     words = before.split()
+    if stop[0] != "." or stop == ".." or not words:
+        return True
     word = words[-1].lstrip(_OPENING)
     key = word.lower()
     if key in _NEVER_LAST or (len(words) == 1 and _ENUMERATOR.fullmatch(word)):

@@ -21,18 +21,19 @@ from docsplit.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 TOPICS = {
-    "kitchen": "bread butter oven flour sugar spoon recipe dough salt kettle pan crust".split(),
-    "harbour": "ship anchor sail captain rope tide cargo wharf crane gull storm lighthouse".split(),
-    "orchard": "apple tree branch ladder basket blossom pear harvest bee root pruning cider".split(),
+    "kitchen": "bread butter oven flour sugar spoon recipe dough salt kettle pan crust",
+    "harbour": "ship anchor sail captain rope tide cargo wharf crane gull storm lighthouse",
+    "orchard": "apple tree branch ladder basket blossom pear harvest bee root pruning cider",
 }
-COMMON = "the a of and in to it was with on for that".split()
+COMMON = "the a of and in to it was with on for that"
 
 
 def make_document(rng: np.random.Generator, topic: str, num_sentences: int) -> str:
     """Sentences of common words and words of the topic, capitalised and ended by a full stop."""
     sentences = []
     for _ in range(num_sentences):
-        words = [str(rng.choice(TOPICS[topic] if rng.random() < 0.5 else COMMON)) for _ in range(rng.integers(4, 9))]
+        pools = [TOPICS[topic] if rng.random() < 0.5 else COMMON for _ in range(rng.integers(4, 9))]
+        words = [str(rng.choice(pool.split())) for pool in pools]
         sentences.append(" ".join(words).capitalize() + ".")
     return " ".join(sentences)
 

@@ -1,0 +1,46 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+CODE = docsplit tests benchmarks *.py
+
+.PHONY: help install install-dev quickstart test test-all lint fix bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/installed  ## make .venv and install requirements.txt
+
+install-dev: $(VENV)/installed-dev  ## and what tests and linters need
+
+$(VENV)/installed: requirements.txt constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r requirements.txt -c constraints.txt
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
+	$(BIN)/python -m pip install -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
+	$(BIN)/accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
+
+test: install-dev  ## the default tests
+	$(BIN)/python -m pytest
+
+test-all: install-dev  ## and the slow ones
+	$(BIN)/python -m pytest -m "not gpu"
+
+lint: install-dev  ## ruff and mypy
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+fix: install-dev  ## what ruff can mend by itself
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: install-dev  ## measure, and write benchmarks/results
+	$(BIN)/python -m benchmarks.segmentation
+
+clean:  ## remove the environment and the caches of the tools
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

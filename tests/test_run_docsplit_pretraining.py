@@ -1,0 +1,252 @@
+"""The script, as a user runs it: real processes, real kills, real checkpoints loaded elsewhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).parent.parent
+TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
+TEXTS = ["The ship was in the storm. It had a sail.", "Bread, butter and a kettle on the oven."]
+
+# Run outside the repository, without trusting remote code: what a stranger does with a checkpoint.
+LOAD = """
+import sys, numpy as np, torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+directory, texts = sys.argv[1], sys.argv[3:]
+tokenizer = AutoTokenizer.from_pretrained(directory)
+encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False).eval()
+batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+with torch.no_grad():
+    states = encoder(**batch).last_hidden_state
+mask = batch["attention_mask"].unsqueeze(-1)
+ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
+theirs = SentenceTransformer(directory, device="cpu").encode(texts)
+masked = AutoModelForMaskedLM.from_pretrained(directory)
+assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
+np.savez(sys.argv[2], ours=ours, theirs=theirs, length=SentenceTransformer(directory, device="cpu").max_seq_length)
+"""
+
+
+def command(output_dir, corpus_file, *options):
+    return [
+        sys.executable, "run_docsplit_pretraining.py", "--corpus", str(corpus_file), "--output_dir", str(output_dir),
+        "--config_overrides", TINY, "--vocab_size", "300", "--pooling", "mean", "--max_seq_length", "48",
+        "--use_cpu", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1",
+        "--save_steps", "4", "--disable_tqdm", "true", *map(str, options),
+    ]  # fmt: skip
+
+
+def run(output_dir, corpus_file, *options, check=True):
+    result = subprocess.run(
+        command(output_dir, corpus_file, *options), cwd=ROOT, text=True, capture_output=True, timeout=300
+    )
+    assert result.returncode == 0 or not check, result.stdout + result.stderr
+    return result
+
+
+def wait_for(condition, process, seconds=200):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def weights(directory):
+    return load_file(Path(directory) / "model.safetensors")
+
+
+def assert_same_weights(first, second):
+    first, second = weights(first), weights(second)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert (first[name] == second[name]).all(), name
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, corpus_file):
+    """One whole run with a probe and evaluation, which several tests look at."""
+    output_dir = tmp_path_factory.mktemp("finished")
+    result = run(
+        output_dir, corpus_file, "--max_steps", 12, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
+        "--eval_steps", 6, "--report_to", "tensorboard",
+    )  # fmt: skip
+    return output_dir, result
+
+
+def test_results_have_the_names_others_rely_on(finished):
+    output_dir, result = finished
+    results = json.loads((output_dir / "all_results.json").read_text())
+    for name in (
+        "train_runtime", "train_tokens_per_second", "documents_used", "documents_dropped",
+        "probe_before_5shot_accuracy", "probe_after_5shot_accuracy", "probe_before_accuracy", "probe_after_accuracy",
+        "tfidf_5shot_accuracy", "tfidf_accuracy",
+    ):  # fmt: skip
+        assert results[name] >= 0, name
+    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 150
+    assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
+    assert "| after pretraining" in result.stdout
+    assert (output_dir / "training.png").stat().st_size > 10_000
+    assert "SentenceTransformer(" in (output_dir / "README.md").read_text()
+
+
+def test_the_log_has_loss_parts_geometry_and_throughput(finished):
+    output_dir, _ = finished
+    history = json.loads((output_dir / "checkpoint-12" / "trainer_state.json").read_text())["log_history"]
+    steps = [entry for entry in history if "contrastive_loss" in entry]
+    assert len(steps) == 12
+    for entry in steps:
+        assert entry["loss"] == pytest.approx(entry["contrastive_loss"] + 0.1 * entry["mlm_loss"], rel=1e-3)
+        assert entry["alignment"] == pytest.approx(2 - 2 * entry["positive_cosine"], abs=1e-4)
+        assert -1 <= entry["negative_cosine"] <= 1
+        assert entry["tokens_per_second"] > 0
+        assert 0 <= entry["padding_share"] < 1
+    assert [entry["step"] for entry in history if "probe_accuracy" in entry] == [0, 6, 12]
+    assert sum("eval_loss" in entry for entry in history) == 2
+    events = [path for path in output_dir.rglob("events.out.tfevents*") if b"contrastive_loss" in path.read_bytes()]
+    assert events
+
+
+@pytest.mark.parametrize("name", ["", "checkpoint-8"])
+def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, name, tmp_path):
+    from transformers import AutoTokenizer
+
+    from docsplit.embedding import encode
+    from modeling_docsplit import DocSplitForContrastivePretraining
+
+    directory = finished[0] / name
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run(
+        [sys.executable, "-c", LOAD, directory, tmp_path / "out.npz", *TEXTS],
+        cwd=tmp_path, env=environment | {"HF_HUB_OFFLINE": "1"}, check=True,
+    )  # fmt: skip
+    loaded = np.load(tmp_path / "out.npz")
+    model = DocSplitForContrastivePretraining.from_pretrained(directory)
+    ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(directory), TEXTS)
+    np.testing.assert_allclose(loaded["ours"], ours, atol=1e-5)
+    np.testing.assert_allclose(loaded["theirs"], ours, atol=1e-5)
+    assert np.abs(ours[0] - ours[1]).max() > 1e-3
+    assert loaded["length"] == 48
+
+
+RUNS = [(0, 1), (2, 4)]
+SLOW_RUNS = [pytest.param(0, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("workers", "accumulation"), RUNS + SLOW_RUNS)
+def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, accumulation):
+    """SIGKILL in the middle of the second epoch, dropout on; then once more while a checkpoint is being written."""
+    steps = {1: 60, 4: 14}[accumulation]  # 150 documents: 37 or 9 steps an epoch
+    save_steps = {1: 12, 4: 3}[accumulation]
+    options = [
+        "--num_train_epochs", "5", "--max_steps", steps, "--save_steps", save_steps, "--gradient_accumulation_steps",
+        accumulation, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
+    ]  # fmt: skip
+    run(tmp_path / "whole", corpus_file, *options)
+
+    killed = tmp_path / "killed"
+    for last in (4 * save_steps, None):
+        resume = ["--resume_from_checkpoint"] if killed.exists() else []
+        process = subprocess.Popen(
+            command(killed, corpus_file, *options, *resume),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        if last is not None:
+            wait_for((killed / f"checkpoint-{4 * save_steps}" / "checkpoint_manifest.json").exists, process)
+        else:  # the files of the last but one checkpoint are being written
+            wait_for((killed / f"checkpoint-{steps}" / "model.safetensors").exists, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert not (killed / "all_results.json").exists()
+
+    run(killed, corpus_file, *options, "--resume_from_checkpoint")
+    assert_same_weights(tmp_path / "whole", killed)
+    whole, resumed = (json.loads((path / "all_results.json").read_text()) for path in (tmp_path / "whole", killed))
+    assert whole["global_step"] == resumed["global_step"] == steps
+    for name in ("probe_before_accuracy", "probe_before_5shot_accuracy", "probe_after_accuracy"):
+        assert whole[name] == resumed[name]
+    start, end = weights(tmp_path / "whole" / f"checkpoint-{save_steps}"), weights(tmp_path / "whole")
+    assert any((start[name] != end[name]).any() for name in start)  # or the comparison shows nothing
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
+    options = ["--num_train_epochs", "100", "--save_steps", "1000"]
+    process = subprocess.Popen(
+        command(tmp_path / "run", corpus_file, *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+    for line in process.stdout:
+        if "'loss'" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=100)[0]
+    assert process.returncode == 130, rest
+    assert "--resume_from_checkpoint" in rest
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    step = int(checkpoint.name.split("-")[1])
+    resumed = run(
+        tmp_path / "run", corpus_file, *options[2:], "--max_steps", step + 1, "--resume_from_checkpoint", checkpoint
+    )
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text())["global_step"] == step + 1, resumed.stderr
+
+
+def test_a_second_run_in_the_same_folder_asks_what_to_do(finished, corpus_file):
+    result = run(finished[0], corpus_file, check=False)
+    assert result.returncode != 0
+    assert "--overwrite_output_dir" in result.stderr
+
+
+def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_file):
+    run(
+        tmp_path, corpus_file, "--max_steps", 40, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
+        "--eval_steps", 4, "--load_best_model_at_end", "--metric_for_best_model", "probe_5shot_accuracy",
+        "--early_stopping_patience", 1, "--learning_rate", "1e-9", "--save_total_limit", 1,
+    )  # fmt: skip
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["global_step"] == 8  # nothing is learnt: the second evaluation is no better than the first
+    assert_same_weights(tmp_path, tmp_path / "checkpoint-4")
+
+
+def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
+    options = command(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
+    position = options.index("--config_overrides")
+    subprocess.run(options[:position] + options[position + 2 :], cwd=ROOT, check=True, capture_output=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["docsplit"]["pooling"] == "mean"
+    assert config["docsplit"]["max_seq_length"] == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--corpus", "no/such/file"], "neither"),
+        (["--text_column", "body"], "text_column"),
+        (["--sentence_splitter", "xx_none"], "spacy download"),
+        (["--max_seq_length", "500"], "64 tokens"),
+        (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
+    ],
+)
+def test_wrong_options_end_with_a_message(tmp_path, corpus_file, options, message):
+    result = run(tmp_path, corpus_file, "--max_steps", 1, *options, check=False)
+    assert result.returncode != 0
+    assert message in result.stderr.splitlines()[-1] + result.stderr.splitlines()[-2]
+
+
+def test_help_teaches():
+    result = subprocess.run(
+        [sys.executable, "run_docsplit_pretraining.py", "--help"], cwd=ROOT, text=True, capture_output=True, check=True
+    )
+    assert "recipes/quickstart.yaml" in result.stdout
+    assert "--mlm_weight" in result.stdout
