@@ -110,7 +110,7 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        gradient = grad_outputs[0].contiguous()
+        gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient)
         start = sum(ctx.counts[: dist.get_rank()])
         return gradient[start : start + ctx.counts[dist.get_rank()]], None
