@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
@@ -190,7 +189,10 @@ def main() -> None:
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
     )
-    train_dataset, eval_dataset = hold_out(dataset, data_args, args)
+    train_dataset, eval_dataset = corpora.hold_out(
+        dataset, 0 if args.eval_strategy == "no" else data_args.max_eval_samples, seed=args.seed
+    )
+    corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size)
     results = {
         "documents_used": len(train_dataset),
         "documents_dropped": sum(count for reason, count in counts.items() if reason != "used"),
@@ -210,6 +212,8 @@ def main() -> None:
     probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
     if probe is not None:
         trainer.add_callback(probe)
+        if checkpoint is None:
+            probe.measure()  # logged by train(), whose clock should not count it
     if args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
 
@@ -273,19 +277,14 @@ def load_model(
             config.update_from_string(model_args.config_overrides)
         config.vocab_size = len(tokenizer)
         model = DocSplitForContrastivePretraining(config, **settings)
+    if len(tokenizer) > model.config.vocab_size:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
+            "--tokenizer_name to use the encoder's own."
+        )
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     return model
-
-
-def hold_out(dataset: Dataset, data_args: DataArguments, args: PretrainingArguments) -> tuple[Dataset, Dataset | None]:
-    """Training and evaluation documents; the latter are drawn the same way in each evaluation (epoch 0)."""
-    dataset = dataset.with_format("numpy")
-    if args.eval_strategy == "no":
-        return dataset, None
-    size = min(data_args.max_eval_samples, len(dataset) // 10)
-    parts = dataset.train_test_split(test_size=size, seed=args.seed)
-    return parts["train"], parts["test"].add_column("epoch", np.zeros(size, dtype=np.int64))
 
 
 if __name__ == "__main__":

@@ -223,6 +223,10 @@ class ProbeCallback(TrainerCallback):
         kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
         self.trainer.log(dict(result))
 
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.load_best_model_at_end:
+            self.last_step = -1  # the weights are no longer those of the last step
+
     def history(self) -> list[dict[str, float]]:
         """All measurements so far, oldest first, with their `step`."""
         return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]

@@ -263,6 +263,31 @@ def _units(text: Any, split: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[l
     return (units, "used") if len(units) >= 2 else ([], "fewer_than_two_words")
 
 
+def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
+    """Training documents, and `size` others (at most a tenth) for the evaluation loss; None for a size of 0.
+
+    The latter have a column `epoch`, so that the collator draws them the same way in each evaluation.
+    """
+    dataset = dataset.with_format("numpy")
+    if size == 0:
+        return dataset, None
+    parts = dataset.train_test_split(test_size=min(size, max(len(dataset) // 10, 1)), seed=seed)
+    return parts["train"], parts["test"].add_column("epoch", np.zeros(len(parts["test"]), dtype=np.int64))
+
+
+def check_fills_a_batch(dataset: Dataset, batch_size: int) -> None:
+    """Stop before a run of no steps.
+
+    Raises:
+        ValueError: if there are fewer documents than a batch has.
+    """
+    if len(dataset) < batch_size:
+        raise ValueError(
+            f"{len(dataset)} documents do not fill one batch of {batch_size}: lower --per_device_train_batch_size, or "
+            "give more documents."
+        )
+
+
 # --- Evaluation sets -----------------------------------------------------------------------------------------------
 
 

@@ -235,6 +235,7 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--text_column", "body"], "text_column"),
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--max_seq_length", "500"], "64 tokens"),
+        (["--per_device_train_batch_size", "151"], "151"),
         (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
     ],
 )
