@@ -177,8 +177,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.cache_gradients = False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
-        if self.config.docsplit["mlm_weight"] == 0:
-            _freeze_mlm_head(encoder)
+        _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
         self.register_load_state_dict_pre_hook(_add_encoder_prefix)
         self.register_load_state_dict_post_hook(_raise_on_missing_keys)
 
@@ -228,12 +227,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         Raises:
             ValueError: if the MLM inputs are missing although `mlm_weight` is not 0.
+            RuntimeError: under DataParallel, which would split the negatives.
         """
+        if getattr(self, "_is_replica", False):
+            raise RuntimeError(
+                "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
+                "choose one GPU with CUDA_VISIBLE_DEVICES=0."
+            )
         mlm = return_loss and self.config.docsplit["mlm_weight"] != 0
         if mlm and (mlm_input_ids is None or mlm_targets is None):
             raise ValueError(
                 f"mlm_weight is {self.config.docsplit['mlm_weight']} but the batch has no mlm_input_ids and "
-                "mlm_targets: give the collator an mlm_probability above 0, or set mlm_weight=0."
+                "mlm_targets: make the collator with mlm=True, or the model with mlm_weight=0."
             )
         tensors = [input_ids, attention_mask] + ([mlm_input_ids, mlm_targets] if mlm else [])
         embeddings, mlm_sum, num_computed_tokens = self._encode_views([t.flatten(0, 1) for t in tensors])  # type: ignore[union-attr]
@@ -353,11 +358,12 @@ def _keep_hidden_states(base_model: nn.Module, kept: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def _freeze_mlm_head(encoder: PreTrainedModel) -> None:
-    """Without an MLM loss the head gets no gradient, and DDP waits for one from each parameter that asks for it."""
-    used = {id(parameter) for parameter in encoder.base_model.parameters()}
+def _freeze_what_the_loss_does_not_reach(encoder: PreTrainedModel, mlm: bool) -> None:
+    """Poolers, and without an MLM loss its head: DDP waits for a gradient from each parameter that asks for one."""
+    base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
     for parameter in encoder.parameters():
-        if id(parameter) not in used:
+        name = base.get(id(parameter))
+        if "pooler." in (name or "") or (name is None and not mlm):
             parameter.requires_grad_(False)
 
 

@@ -109,6 +109,10 @@ class PretrainingArguments(TrainingArguments):
 
     output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
     per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a process and step."})
+    per_device_eval_batch_size: int | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "Default: as in training, so that eval_loss has as many negatives."}
+    )
+    logging_steps: float = field(default=50, metadata={"help": "Steps between logs, or below 1 their share of all."})
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW."})
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the documents."})
     weight_decay: float = field(default=0.01, metadata={"help": "Of AdamW, not on biases and norms."})
@@ -131,7 +135,7 @@ class PretrainingArguments(TrainingArguments):
     )
     micro_batch_tokens: int | None = field(
         default=None,
-        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 65536)."},
+        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 16384)."},
     )
     cache_gradients: bool = field(
         default=False, metadata={"help": "Keep the activations of one micro-batch only, for a third more time."}
@@ -145,7 +149,18 @@ class PretrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        if self.per_device_eval_batch_size is None:
+            self.per_device_eval_batch_size = self.per_device_train_batch_size
         super().__post_init__()
+        if self.train_batch_size * self.world_size < 2:
+            raise ValueError(
+                "A batch of one document has no negatives, and accumulation adds none: raise "
+                "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
+            )
+        if self.auto_find_batch_size:
+            raise ValueError("--auto_find_batch_size would take negatives away: use --cache_gradients instead.")
+        if self.dataloader_persistent_workers:
+            raise ValueError("--dataloader_persistent_workers would prefetch with the views of the epoch before.")
         if self.n_gpu > 1:
             raise ValueError(
                 f"{self.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
@@ -154,7 +169,7 @@ class PretrainingArguments(TrainingArguments):
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
             raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
         if self.micro_batch_tokens is None:
-            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 65536
+            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 16384
 
 
 def main() -> None:
@@ -185,6 +200,8 @@ def main() -> None:
     if probe_split is not None:
         dataset, kept_for_probe = without_test_documents(dataset, probe_split)
     model = load_model(model_args, args, tokenizer)
+    if checkpoint is not None:
+        checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
     settings = model.config.docsplit
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
@@ -192,7 +209,9 @@ def main() -> None:
     train_dataset, eval_dataset = corpora.hold_out(
         dataset, 0 if args.eval_strategy == "no" else data_args.max_eval_samples, seed=args.seed
     )
-    corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size)
+    corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
+    if eval_dataset is not None:
+        corpora.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
     results = {
         "documents_used": len(train_dataset),
         "documents_dropped": sum(count for reason, count in counts.items() if reason != "used"),
@@ -217,6 +236,8 @@ def main() -> None:
     if args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
 
+    if checkpoint is None and trainer.is_world_process_zero():
+        checkpoints.remove_earlier_run(Path(args.output_dir))
     output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
@@ -238,7 +259,9 @@ def main() -> None:
 def use_all_cores(args: PretrainingArguments) -> None:
     """`accelerate launch` sets one thread a process, which leaves the other cores of a one-process CPU run idle."""
     if args.device.type == "cpu" and args.world_size == 1 and os.environ.get("OMP_NUM_THREADS") == "1":
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        torch.set_num_threads(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        )
 
 
 def load_tokenizer(
@@ -268,14 +291,20 @@ def load_model(
         if model_args.config_overrides is not None:
             raise ValueError("--config_overrides is for a random start: leave out --model_name_or_path or it.")
         model = DocSplitForContrastivePretraining.from_pretrained(
-            model_args.model_name_or_path, **settings, **attention
+            model_args.model_name_or_path, dtype=torch.float32, **settings, **attention
         )
     else:
         ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        config = AutoConfig.for_model(model_args.model_type, **ids, **attention)
+        overrides = {}
         if model_args.config_overrides is not None:
-            config.update_from_string(model_args.config_overrides)
-        config.vocab_size = len(tokenizer)
+            parsed = AutoConfig.for_model(model_args.model_type)  # knows the types of the values
+            parsed.update_from_string(model_args.config_overrides)
+            overrides = {
+                pair.split("=")[0]: getattr(parsed, pair.split("=")[0])
+                for pair in model_args.config_overrides.split(",")
+            }
+        config = AutoConfig.for_model(model_args.model_type, vocab_size=len(tokenizer), **ids, **overrides)
+        config._attn_implementation = model_args.attn_implementation
         model = DocSplitForContrastivePretraining(config, **settings)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

@@ -44,8 +44,7 @@ class EpochCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if args.dataloader_persistent_workers:
             raise ValueError(
-                "dataloader_persistent_workers=True would let workers prefetch with the views of the epoch before: "
-                "leave it off."
+                "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
             )
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -63,10 +62,10 @@ class MetricsCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, model: nn.Module):
-        self.sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        self.sums: dict[str, Any] = defaultdict(int)
         self.calls = 0
-        self.seconds = self.total_seconds = 0.0
-        self.total_tokens = 0
+        self.seconds = 0.0
+        self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
         self.world_size = trainer.args.world_size
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
@@ -80,15 +79,12 @@ class MetricsCallback(TrainerCallback):
         self.calls += 1
         for name in ("contrastive_loss", "mlm_loss"):
             if output[name] is not None:
-                self._add(name, output[name])
+                self.sums[name] += output[name].detach()
         for name, value in embedding_geometry(output.embeddings).items():
-            self._add(name, value)
-        self._add("tokens", inputs["attention_mask"].sum())
-        self._add("computed_tokens", output.num_computed_tokens)
-        self._add("masked_negatives", output.num_masked_negatives)
-
-    def _add(self, name: str, value: Tensor) -> None:
-        self.sums[name] = self.sums[name].to(value.device) + value.detach()
+            self.sums[name] += value
+        self.sums["tokens"] += inputs["attention_mask"].sum()
+        self.sums["computed_tokens"] += output.num_computed_tokens
+        self.sums["masked_negatives"] += output.num_masked_negatives
 
     def _tick(self, counts: bool) -> None:
         now = time.perf_counter()
@@ -97,6 +93,9 @@ class MetricsCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         self._tick(counts=False)
+        for entry in state.log_history:  # of the sessions before, if this one resumes
+            self.total_tokens = entry.get("tokens_seen", self.total_tokens)
+            self.total_seconds = entry.get("training_seconds", self.total_seconds)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         self._tick(counts=True)  # the wait for the batch
@@ -131,26 +130,26 @@ class MetricsCallback(TrainerCallback):
 
     def flush(self) -> dict[str, float]:
         """Means since the last call, and start anew."""
-        sums = {name: float(value) for name, value in self.sums.items()}
-        counts = torch.tensor([sums.pop("tokens"), sums.pop("computed_tokens")], dtype=torch.float64)
+        counts = torch.stack([self.sums.pop("tokens"), self.sums.pop("computed_tokens")])
         if self.world_size > 1:
-            counts = counts.to(next(iter(self.sums.values())).device)
             dist.all_reduce(counts)
         tokens, computed = counts.tolist()
+        sums = {name: float(value) for name, value in self.sums.items()}
         means = {name: value / self.calls for name, value in sums.items()}
         means |= {"tokens_per_second": tokens / max(self.seconds, 1e-9), "padding_share": 1 - tokens / computed}
-        self.total_tokens += int(tokens)
+        self.total_tokens += tokens
         self.total_seconds += self.seconds
         self.sums.clear()
         self.calls, self.seconds = 0, 0.0
-        return {name: round(value, 6) for name, value in means.items()}
+        totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
+        return {name: round(value, 6) for name, value in (means | totals).items()}
 
     def totals(self) -> dict[str, float]:
-        """Real tokens and their number per second over the whole call of `train`, for all_results.json."""
+        """Real tokens and their number per second, over all sessions of a resumed run, for all_results.json."""
         if self.calls:
             self.flush()
         return {
-            "train_tokens": self.total_tokens,
+            "train_tokens": int(self.total_tokens),
             "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
         }
 
@@ -210,6 +209,8 @@ class ProbeCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if self.history() == []:
+            if state.global_step > 0:
+                raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
             self.trainer.log(dict(self.measure()))
 
     def on_evaluate(
@@ -250,6 +251,11 @@ class CheckpointCallback(TrainerCallback):
         self.keep, args.save_total_limit = args.save_total_limit, None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
+            raise FloatingPointError(
+                f"Parameters are not finite at step {state.global_step}, whose checkpoint does not count. Resume from "
+                "the one before with a lower --learning_rate, or with --bf16 in place of --fp16."
+            )
         if args.world_size > 1:
             dist.barrier()
         if state.is_world_process_zero:
@@ -267,7 +273,7 @@ class InterruptCallback(TrainerCallback):
         self.previous: dict[int, Any] = {}
 
     def _receive(self, number: int, frame: Any) -> None:
-        logger.warning("Stopping after this step, with a checkpoint. A second signal stops at once.")
+        logger.warning("Stopping after this step; wait for its checkpoint. A second signal stops at once.")
         self.received = True
         signal.signal(number, self.previous[number])
 

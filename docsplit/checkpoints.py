@@ -11,7 +11,9 @@ import logging
 import os
 import re
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ def seal(directory: Path) -> None:
         if file.is_file() and file.name != MANIFEST
     }
     temporary = directory / f"{MANIFEST}.tmp"
-    temporary.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    manifest = {"written": time.time(), "files": files}
+    temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     os.replace(temporary, directory / MANIFEST)
 
 
@@ -61,9 +64,17 @@ def checkpoints(output_dir: Path) -> list[Path]:
     return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name.split("-")[1]))
 
 
+def _written(directory: Path) -> float:
+    """When a directory was sealed. After a run went back to an older checkpoint, this is not the order of steps."""
+    try:
+        return json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["written"]
+    except (OSError, ValueError, KeyError):
+        return float("inf")  # looked at first, and passed over
+
+
 def newest_complete(output_dir: Path) -> Path | None:
-    """The complete checkpoint with the highest step; each one passed over is logged with the reason."""
-    for checkpoint in reversed(checkpoints(output_dir)):
+    """The complete checkpoint that was written last; each one passed over is logged with the reason."""
+    for checkpoint in sorted(checkpoints(output_dir), key=_written, reverse=True):
         reason = what_is_wrong(checkpoint)
         if reason is None:
             return checkpoint
@@ -72,8 +83,8 @@ def newest_complete(output_dir: Path) -> Path | None:
 
 
 def rotate(output_dir: Path, keep: int, best: str | None) -> None:
-    """Delete sealed checkpoints but the newest `keep` and the best; unsealed ones are neither counted nor touched."""
-    sealed = [path for path in checkpoints(output_dir) if (path / MANIFEST).exists()]
+    """Delete sealed checkpoints but the `keep` written last and the best; unsealed ones do not count and stay."""
+    sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if (path / MANIFEST).exists()]
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
         if path.resolve() not in kept:
@@ -86,26 +97,52 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
 
     Args:
         choice: "newest" for the newest complete one of `output_dir`, a directory, or None for a new run.
-        overwrite: let a new run remove the checkpoints that it finds in `output_dir`.
+        overwrite: whether a new run may remove the checkpoints in `output_dir` (it does so when it starts to train).
 
     Raises:
-        ValueError: for a directory that is no complete checkpoint, or if a new run would mix with an earlier one's.
+        ValueError: for a directory that is no complete checkpoint or cannot be resumed from, or if a new run would
+            mix with an earlier one's.
     """
-    if choice == "newest":
-        checkpoint = newest_complete(output_dir)
-        if checkpoint is None:
-            logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
+    checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
+    if checkpoint is not None:
+        if reason := what_is_wrong(checkpoint):
+            raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
+        if not (checkpoint / "optimizer.pt").exists():
+            raise ValueError(
+                f"{checkpoint} has no optimizer state (--save_only_model): start a new run from it with "
+                "--model_name_or_path."
+            )
         return checkpoint
-    if choice is not None:
-        if reason := what_is_wrong(Path(choice)):
-            raise ValueError(f"Cannot resume from {choice}: {reason}.")
-        return Path(choice)
+    if choice == "newest":
+        logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
+        return None
     found = checkpoints(output_dir)
     if found and not overwrite:
         raise ValueError(
             f"--output_dir {output_dir} has {found[-1].name} of an earlier run: continue it with "
             "--resume_from_checkpoint, remove it with --overwrite_output_dir, or choose another folder."
         )
-    for path in found:
-        shutil.rmtree(path, ignore_errors=True)  # another process may be at the same one
     return None
+
+
+def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
+    """Refuse to resume with another model: many settings change no weight's shape, and would load without a word.
+
+    Args:
+        config: of the model that is about to be resumed, as it would be saved.
+
+    Raises:
+        ValueError: naming what differs.
+    """
+    saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    names = (set(saved) | set(config)) - {"_name_or_path", "architectures", "dtype", "transformers_version"}
+    different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
+    if different:
+        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
+
+
+def remove_earlier_run(output_dir: Path) -> None:
+    """Delete the checkpoints and results of an earlier run: a new one is about to train."""
+    for path in checkpoints(output_dir):
+        shutil.rmtree(path)
+    (output_dir / "all_results.json").unlink(missing_ok=True)

@@ -49,6 +49,8 @@ class DocSplitCollator:
         self.seed = seed
         self.epoch = multiprocessing.Value("q", 0)
         self.prefix, self.suffix = special_affixes(tokenizer)
+        if tokenizer.pad_token_id is None:
+            raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no pad token: set tokenizer.pad_token.")
         if mlm and tokenizer.mask_token_id is None:
             raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no mask token: set mlm_weight to 0.")
         self.special_ids = np.array(sorted(tokenizer.all_special_ids))

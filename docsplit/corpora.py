@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fsspec
 import numpy as np
 from datasets import Dataset, Features, Value
+from datasets.fingerprint import Hasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from transformers import PreTrainedTokenizerBase
 
+from docsplit import segmentation, tokenization
+from docsplit.caching import build_once, cache_directory
 from docsplit.python_docs import python_docs_fingerprint, read_python_docs
 from docsplit.segmentation import clean_text, load_sentence_splitter
 from docsplit.tokenization import cut_in_two, has_initial_form, tokenize_units
@@ -40,11 +44,6 @@ LOADERS = {
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words")
 SHINGLE_WORDS = 5  # near-duplicates share most of their runs of five words
-
-
-def cache_directory() -> Path:
-    """Where this project keeps what it built: beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
-    return Path(datasets.config.HF_DATASETS_CACHE) / "docsplit"
 
 
 # --- Loading -------------------------------------------------------------------------------------------------------
@@ -74,14 +73,11 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
 
 
 def _load_python_docs() -> Dataset:
-    directory = cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}"
-    if not directory.exists():
-        logger.info("Building the python_docs corpus from the docstrings of the installed packages (once)")
-        built = Dataset.from_list(list(read_python_docs()))
-        temporary = directory.with_name(f"{directory.name}.{hashlib.blake2b(str(id(built)).encode()).hexdigest()[:8]}")
-        built.save_to_disk(temporary)
-        temporary.rename(directory)
-    return datasets.load_from_disk(directory)
+    def build(directory: Path) -> None:
+        logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
+        Dataset.from_list(list(read_python_docs())).save_to_disk(directory)
+
+    return datasets.load_from_disk(build_once(cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}", build))
 
 
 def _load_local(path: Path) -> Dataset:
@@ -111,8 +107,9 @@ def _load_local(path: Path) -> Dataset:
             raise ValueError(f"Cannot read {', '.join(names[:5])} as {loader}: {cause}") from error
     # The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken.
     logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
+    versions = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names]
     try:
-        return Dataset.from_generator(_read_json_lines, gen_kwargs={"names": names})
+        return Dataset.from_generator(_read_json_lines, gen_kwargs={"versions": versions})
     except datasets.exceptions.DatasetGenerationError as error:
         raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
 
@@ -122,17 +119,25 @@ def _suffix(file: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _read_json_lines(names: list[str]) -> Iterator[dict[str, Any]]:
-    for name in names:
-        with datasets.utils.file_utils.xopen(name, "r", encoding="utf-8", errors="replace") as file:
+def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+    """Rows of files of JSON lines, cleaned. The sizes and times are there for the cache of `datasets` to see them."""
+    columns: dict[str, None] = {}  # of all rows, in order: the writer takes no new ones after its first batch
+    for row in _parse_json_lines(versions):
+        columns |= dict.fromkeys(row)
+    for row in _parse_json_lines(versions):
+        yield {column: clean_text(value) if isinstance(value := row.get(column), str) else value for column in columns}
+
+
+def _parse_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+    for name, _, _ in versions:
+        with fsspec.open(name, "rt", encoding="utf-8", errors="replace", compression="infer") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
+                    yield json.loads(line)
                 except json.JSONDecodeError as error:
                     raise ValueError(f"{name}, line {number} is no JSON: {error}") from error
-                yield {key: clean_text(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 def _load_hub(corpus: str, split: str) -> Dataset:
@@ -171,7 +176,13 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
 
 
 def _join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
-    parts = [part for section in row["sections"] or [] for part in (section.get("heading"), section.get("text"))]
+    """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings."""
+    sections = row["sections"] or []
+    if isinstance(sections, dict):
+        sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
+    parts = []
+    for section in sections:
+        parts += [section] if isinstance(section, str) else [section.get("heading"), section.get("text")]
     return {text_column: "\n\n".join(part for part in parts if part)}
 
 
@@ -197,6 +208,10 @@ def tokenize(
         ValueError: if no document is left.
     """
     load_sentence_splitter(sentence_splitter)  # fails here, with its own message, rather than in a worker
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"The tokenizer {tokenizer.name_or_path!r} has no fast version (tokenizer.json): choose another."
+        )
     ids_type = Value("uint16" if len(tokenizer) <= 2**16 else "int32")
     features = {"document_id": Value("int64"), "drop_reason": Value("uint8")}
     for prefix in ("", "initial_") if has_initial_form(tokenizer) else ("",):
@@ -204,6 +219,8 @@ def tokenize(
     tokenized = dataset.map(
         _tokenize_batch,
         batched=True,
+        batch_size=100,  # a batch of books must fit into memory
+        new_fingerprint=_fingerprint(dataset, tokenizer, text_column, sentence_splitter),
         remove_columns=dataset.column_names,
         features=Features(features),
         fn_kwargs={"tokenizer": tokenizer, "text_column": text_column, "sentence_splitter": sentence_splitter},
@@ -220,47 +237,56 @@ def tokenize(
     return tokenized.remove_columns("drop_reason"), counts
 
 
+def _fingerprint(dataset: Dataset, tokenizer: Any, text_column: str, sentence_splitter: str) -> str:
+    """The key of the cache: what the ids depend on, this code included, and not the tokenizer's folder or length."""
+    tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
+    tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
+    code = [Path(str(module.__file__)).read_bytes() for module in (segmentation, tokenization)]
+    code.append(Path(__file__).read_bytes())
+    return Hasher.hash((dataset._fingerprint, tokenizer_state, text_column, sentence_splitter, code))
+
+
 def _tokenize_batch(
     batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, text_column: str, sentence_splitter: str
 ) -> dict[str, list[Any]]:
+    """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units."""
     split = load_sentence_splitter(sentence_splitter)
-    documents, reasons = [], []  # units of each document; why it is not used
-    for text in batch[text_column]:
-        units, reason = _units(text, split, tokenizer)
-        documents.append(units)
-        reasons.append(DROP_REASONS.index(reason))
-    rows: dict[str, list[Any]] = {
-        "document_id": [document_id(text) if isinstance(text, str) else 0 for text in batch[text_column]],
-        "drop_reason": reasons,
-    }
+    texts = batch[text_column]
+    documents = [split(clean_text(text)) if isinstance(text, str) else [] for text in texts]
     ids = tokenize_units(tokenizer, [unit for units in documents for unit in units])
-    for name, unit_ids in ids.items():
-        lengths_name = name.replace("input_ids", "unit_lengths")
-        rows[name], rows[lengths_name], start = [], [], 0
-        for units in documents:
-            # A unit of characters that the tokenizer removes has no ids; `_units` saw to it that two units have some.
-            kept = [unit for unit in unit_ids[start : start + len(units)] if unit]
-            rows[name].append([token for unit in kept for token in unit])
-            rows[lengths_name].append([len(unit) for unit in kept])
-            start += len(units)
+    rows: dict[str, list[Any]] = {"document_id": [], "drop_reason": []}
+    rows |= {name: [] for ids_name in ids for name in (ids_name, _lengths_name(ids_name))}
+    start = 0
+    for text, units in zip(texts, documents):
+        own = _with_tokens({name: unit_ids[start : start + len(units)] for name, unit_ids in ids.items()})
+        start += len(units)
+        if len(own["input_ids"]) == 1:
+            own = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
+        reason = _drop_reason(text, len(own["input_ids"]))
+        if reason != "used":
+            own = {name: [] for name in own}
+        rows["document_id"].append(document_id(text) if isinstance(text, str) else 0)
+        rows["drop_reason"].append(DROP_REASONS.index(reason))
+        for name, unit_ids in own.items():
+            rows[name].append([token for unit in unit_ids for token in unit])
+            rows[_lengths_name(name)].append([len(unit) for unit in unit_ids])
     return rows
 
 
-def _units(text: Any, split: Any, tokenizer: PreTrainedTokenizerBase) -> tuple[list[str], str]:
-    """The units of one document, two or more of them with a token, and "used"; or none, and why."""
+def _drop_reason(text: Any, num_units: int) -> str:
     if not isinstance(text, str):
-        return [], "not_a_string"
-    text = clean_text(text)
-    if not text.strip():
-        return [], "empty"
-    if len(text.split(maxsplit=2)) < 2:
-        return [], "fewer_than_two_words"
-    units = split(text)
-    if len(units) < 3:  # only here can dropping units without tokens leave fewer than two
-        units = [unit for unit, ids in zip(units, tokenize_units(tokenizer, units)["input_ids"]) if ids]
-        if len(units) == 1:
-            units = cut_in_two(tokenizer, units[0])
-    return (units, "used") if len(units) >= 2 else ([], "fewer_than_two_words")
+        return "not_a_string"
+    return ("empty", "fewer_than_two_words")[num_units] if num_units < 2 else "used"
+
+
+def _lengths_name(ids_name: str) -> str:
+    return ids_name.replace("input_ids", "unit_lengths")
+
+
+def _with_tokens(ids: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+    """Without the units that have none: the tokenizer may remove all that is in one (zero-width characters, say)."""
+    kept = [index for index, unit_ids in enumerate(zip(*ids.values())) if all(unit_ids)]
+    return {name: [unit_ids[index] for index in kept] for name, unit_ids in ids.items()}
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
@@ -275,16 +301,16 @@ def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset |
     return parts["train"], parts["test"].add_column("epoch", np.zeros(len(parts["test"]), dtype=np.int64))
 
 
-def check_fills_a_batch(dataset: Dataset, batch_size: int) -> None:
-    """Stop before a run of no steps.
+def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
+    """Stop before a run of no steps, or evaluations of none: an incomplete batch is dropped.
 
     Raises:
         ValueError: if there are fewer documents than a batch has.
     """
     if len(dataset) < batch_size:
         raise ValueError(
-            f"{len(dataset)} documents do not fill one batch of {batch_size}: lower --per_device_train_batch_size, or "
-            "give more documents."
+            f"{len(dataset)} {purpose} documents do not fill one batch of {batch_size}: lower "
+            f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
         )
 
 

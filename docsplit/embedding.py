@@ -7,7 +7,6 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from docsplit.segmentation import clean_text
 from modeling_docsplit import micro_batches, pool
 
 CHUNK_TEXTS = 4096  # tokenised and sorted by length together: bounds the memory, hardly adds padding
@@ -45,12 +44,15 @@ def encode(
     embeddings = np.empty((len(texts), encoder.config.hidden_size), dtype=np.float32)
     with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress) as progress:
         for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = [clean_text(text) for text in texts[start : start + CHUNK_TEXTS]]
+            # A lone surrogate would make the tokenizer raise; all else is left to it, as SentenceTransformer does.
+            chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
             encoded = tokenizer(chunk, truncation=True, max_length=settings["max_seq_length"], verbose=False)
             lengths = torch.tensor([len(ids) for ids in encoded["input_ids"]])
             for rows, _ in micro_batches(lengths, micro_batch_tokens):
                 batch = tokenizer.pad(
-                    {"input_ids": [encoded["input_ids"][row] for row in rows]}, return_tensors="pt"
+                    {"input_ids": [encoded["input_ids"][row] for row in rows]},
+                    padding_side="right",
+                    return_tensors="pt",
                 ).to(encoder.device)
                 hidden_states = encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
                 pooled = pool(hidden_states, batch["attention_mask"], settings["pooling"])

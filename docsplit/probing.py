@@ -4,6 +4,7 @@
 that every encoder, and TF-IDF, is measured on the same ones.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from docsplit.corpora import document_id, near_duplicates
+
+logger = logging.getLogger(__name__)
 
 SHOTS = 5
 NUM_DRAWS = 10
@@ -55,10 +58,14 @@ def split_labelled(dataset: Dataset, text_column: str = "text", label_column: st
     """
     if missing := {text_column, label_column} - set(dataset.column_names):
         raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
-    texts = np.array(dataset[text_column][:], dtype=object)
-    names, labels, counts = np.unique(
-        np.array([str(label) for label in dataset[label_column]]), return_inverse=True, return_counts=True
-    )
+    rows = list(zip(dataset[text_column][:], dataset[label_column][:]))
+    usable = [(text, str(label)) for text, label in rows if isinstance(text, str) and isinstance(label, str | int)]
+    if len(usable) < len(rows):
+        logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
+    if len({label for _, label in usable}) < 2:
+        raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
+    texts = np.array([text for text, _ in usable], dtype=object)
+    names, labels, counts = np.unique([label for _, label in usable], return_inverse=True, return_counts=True)
     largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
     if counts[largest].min() < 2 * SHOTS:
         scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
@@ -71,8 +78,7 @@ def split_labelled(dataset: Dataset, text_column: str = "text", label_column: st
     others = np.setdiff1d(np.arange(len(texts)), test)
     duplicated = near_duplicates(texts[test].tolist(), texts[others].tolist())
     test = test[~duplicated]
-    if len(train) > MAX_TRAIN:
-        train, _ = train_test_split(train, train_size=MAX_TRAIN, stratify=labels[train], random_state=seed)
+    train = _sample(train, labels[train], MAX_TRAIN, seed)
     return LabelledSplit(
         train_texts=texts[train].tolist(),
         train_labels=np.searchsorted(largest, labels[train]),
@@ -81,6 +87,16 @@ def split_labelled(dataset: Dataset, text_column: str = "text", label_column: st
         class_names=names[largest].tolist(),
         num_near_duplicates=int(duplicated.sum()),
     )
+
+
+def _sample(indices: np.ndarray, labels: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """About `size` of the indices, each class in its proportion but with no fewer than the few-shot draws need."""
+    shuffled = np.random.default_rng(seed).permutation(len(indices))
+    kept = []
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        kept.append(members[: max(round(len(members) * min(size / len(indices), 1)), SHOTS)])
+    return indices[np.concatenate(kept)]
 
 
 def without_test_documents(dataset: Dataset, split: LabelledSplit) -> tuple[Dataset, dict[str, int]]:

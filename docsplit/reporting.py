@@ -14,7 +14,7 @@ README = """{metadata}
 # {name}
 
 A document encoder pretrained by contrasting two views of each document
-([DocSplit](https://github.com/docsplit/docsplit)).
+(DocSplit).
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -109,7 +109,7 @@ def write_readme(output_dir: Path, results: dict[str, Any], config: Any) -> None
     content = README.format(
         metadata=f"---\n{metadata.to_yaml()}\n---",
         name=output_dir.name,
-        path=output_dir.name,
+        path=output_dir,
         hidden_size=config.hidden_size,
         pooling=config.docsplit["pooling"],
         max_seq_length=config.docsplit["max_seq_length"],

@@ -15,6 +15,7 @@ from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
+from docsplit.caching import build_once
 from docsplit.segmentation import clean_text
 
 logger = logging.getLogger(__name__)
@@ -95,9 +96,8 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
         vocab_size: upper bound on the number of ids, special tokens included.
         cache_dir: where trained tokenizers are kept.
     """
-    key = Hasher.hash((dataset._fingerprint, text_column, vocab_size, "wordpiece-1"))
-    directory = cache_dir / f"wordpiece-{vocab_size}-{key}"
-    if not (directory / "tokenizer_config.json").exists():
+
+    def build(directory: Path) -> None:
         logger.info(f"Training a WordPiece tokenizer of {vocab_size:,} ids on {len(dataset):,} documents")
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -106,9 +106,10 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
             vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, limit_alphabet=1000, show_progress=False
         )
         tokenizer.train_from_iterator(_texts(dataset, text_column), trainer, length=len(dataset))
-        vocabulary = tokenizer.get_vocab()
-        BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=int(1e30)).save_pretrained(directory)
-    return AutoTokenizer.from_pretrained(directory)
+        BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
+
+    key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
+    return AutoTokenizer.from_pretrained(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
 
 
 def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:

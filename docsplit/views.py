@@ -17,6 +17,7 @@ def docsplit(num_units: int, rng: np.random.Generator) -> tuple[View, View]:
 
     The paper leaves open what happens when one half is empty: the document is drawn again.
     """
+    assert num_units >= 2, "a document of one unit has no two halves"
     while True:
         first = rng.random(num_units) < 0.5
         if 0 < first.sum() < num_units:

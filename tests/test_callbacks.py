@@ -7,7 +7,14 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from docsplit.callbacks import EpochCallback, MetricsCallback, ProbeCallback, embedding_geometry
+from docsplit import checkpoints
+from docsplit.callbacks import (
+    CheckpointCallback,
+    EpochCallback,
+    MetricsCallback,
+    ProbeCallback,
+    embedding_geometry,
+)
 from docsplit.collators import DocSplitCollator
 
 
@@ -35,6 +42,19 @@ def test_the_epoch_reaches_the_collator(wordpiece, tmp_path, epoch, expected):
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     EpochCallback(collator).on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
     assert collator.epoch.value == expected
+
+
+def test_parameters_that_are_not_finite_are_not_sealed(tiny_model, tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    state = TrainerState(global_step=3, is_world_process_zero=True)
+    (tmp_path / "checkpoint-3").mkdir()
+    callback = CheckpointCallback(args)
+    callback.on_save(args, state, TrainerControl(), model=tiny_model)
+    assert checkpoints.what_is_wrong(tmp_path / "checkpoint-3") is None
+    with torch.no_grad():
+        next(tiny_model.parameters())[0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match="step 3"):
+        callback.on_save(args, state, TrainerControl(), model=tiny_model)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

@@ -14,11 +14,12 @@ def output_dir(tmp_path):
         (directory / "1_Pooling").mkdir(parents=True)
         (directory / "model.safetensors").write_bytes(os.urandom(1000))
         (directory / "1_Pooling" / "config.json").write_text("{}")
+        (directory / "optimizer.pt").write_bytes(b"state")
         checkpoints.seal(directory)
     return tmp_path
 
 
-def test_the_newest_is_the_one_with_the_highest_step(output_dir):
+def test_the_newest_is_the_one_written_last(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
 
 
@@ -65,7 +66,26 @@ def test_a_new_run_does_not_mix_with_an_earlier_one(output_dir):
     with pytest.raises(ValueError, match="--resume_from_checkpoint"):
         checkpoints.to_resume_from(output_dir, None, overwrite=False)
     assert checkpoints.to_resume_from(output_dir, None, overwrite=True) is None
+    assert len(checkpoints.checkpoints(output_dir)) == 3  # nothing is removed before the new run can start
+    checkpoints.remove_earlier_run(output_dir)
     assert checkpoints.checkpoints(output_dir) == []
+
+
+def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
+    """A run resumed from checkpoint-5, since the later ones went wrong, writes checkpoint-7."""
+    (output_dir / "checkpoint-7").mkdir()
+    (output_dir / "checkpoint-7" / "optimizer.pt").write_bytes(b"state")
+    checkpoints.seal(output_dir / "checkpoint-7")
+    assert checkpoints.newest_complete(output_dir).name == "checkpoint-7"
+    checkpoints.rotate(output_dir, keep=2, best=None)
+    assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-7", "checkpoint-100"]
+
+
+def test_a_checkpoint_without_optimizer_cannot_be_resumed(output_dir):
+    (output_dir / "checkpoint-100" / "optimizer.pt").unlink()
+    checkpoints.seal(output_dir / "checkpoint-100")
+    with pytest.raises(ValueError, match="save_only_model"):
+        checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
 
 def test_resuming_where_nothing_is_complete_starts_from_the_beginning(tmp_path, caplog):

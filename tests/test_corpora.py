@@ -1,5 +1,6 @@
 """Documents from every source, what is dropped and why, and errors that name the remedy."""
 
+import gzip
 import json
 import time
 from collections import Counter
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from datasets import Dataset
+from transformers import AutoTokenizer
 
 from docsplit import corpora
 from docsplit.corpora import add_text, document_id, load_corpus, near_duplicates, tokenize
@@ -53,10 +55,19 @@ def test_invalid_utf8_in_a_text_file_is_replaced(tmp_path):
     assert texts == ["caf\ufffd au lait"]
 
 
-def test_lone_surrogates_in_json_are_cleaned(tmp_path):
-    path = write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "in a storm"}\n')
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix):
+    content = b'{"text": "a \\ud800 ship"}\n{"text": "in a storm", "late": 1}\n'
+    path = write(tmp_path, f"surrogates.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
     texts = load_corpus(str(path))["text"][:]
     assert [text.split() for text in texts] == [["a", "ship"], ["in", "a", "storm"]]
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path):
+    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n')
+    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 1
+    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "a storm"}\n')
+    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -97,6 +108,9 @@ def test_sections_become_the_text_where_there_is_none():
     sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
     dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
     assert dataset["text"][:] == ["A ship.\n\nStorm\n\nIt sank.", ""]
+    of_lists = {"heading": ["", "Storm"], "text": ["A ship.", "It sank."]}
+    for other in (of_lists, ["A ship.", "Storm", "It sank."]):
+        assert add_text(Dataset.from_list([{"sections": other}]), "text")["text"][0] == dataset["text"][0]
 
 
 def test_unusable_documents_are_dropped_and_counted(tokenizer):
@@ -107,6 +121,26 @@ def test_unusable_documents_are_dropped_and_counted(tokenizer):
     assert all(len(row["unit_lengths"]) >= 2 for row in dataset)
     assert all(min(row["unit_lengths"]) >= 1 for row in dataset)
     assert all(sum(row["unit_lengths"]) == len(row["input_ids"]) for row in dataset)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello world.\n\n\u200b\n\n\u200b", "\u200b hello storm", "\ufeff\n\na ship\n\n\u00ad"]
+)
+def test_units_without_tokens_do_not_count(wordpiece, text):
+    (row,) = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[0]
+    assert len(row["unit_lengths"]) == 2
+    assert min(row["unit_lengths"]) > 0
+
+
+@pytest.mark.parametrize("text", ["\u200b\n\n\u200b\n\n\u200b", "\u200b hello", "\u200d"])
+def test_less_than_two_words_with_tokens_are_dropped(wordpiece, text):
+    texts = [text, "A ship in a storm."]
+    assert tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules")[1]["used"] == 1
+
+
+def test_sentences_without_spaces_are_units(wordpiece):
+    text = "今天天气很好。我们去公园。"
+    assert tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[1]["used"] == 1
 
 
 def test_values_that_are_no_strings_are_dropped_and_counted(tmp_path, wordpiece):
@@ -145,8 +179,13 @@ def test_features_are_compact(corpus, wordpiece):
     assert "initial_input_ids" not in features
 
 
-def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece):
-    runs = [tokenize(load_corpus(str(corpus_file)), wordpiece, "text", "rules") for _ in range(2)]
+def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
+    """Also with the tokenizer of a checkpoint: a resumed run does not tokenise again."""
+    wordpiece.model_max_length = 99
+    wordpiece(["a ship"], truncation=True, padding=True)
+    wordpiece.save_pretrained(tmp_path)
+    tokenizers = [wordpiece, AutoTokenizer.from_pretrained(tmp_path)]
+    runs = [tokenize(load_corpus(str(corpus_file)), tokenizer, "text", "rules") for tokenizer in tokenizers]
     files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
     assert files[0] == files[1] != []
     other = tokenize(load_corpus(str(corpus_file)), wordpiece, "text", "sentencizer")[0]

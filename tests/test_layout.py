@@ -13,6 +13,7 @@ LEVELS = {
     "docsplit.python_docs": 0,
     "docsplit.arguments": 0,
     "docsplit.checkpoints": 0,
+    "docsplit.caching": 0,
     "docsplit.tokenization": 1,
     "docsplit.corpora": 2,
     "docsplit.collators": 2,

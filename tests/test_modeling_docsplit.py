@@ -162,9 +162,9 @@ def test_the_loss_equals_encoding_each_view_alone():
     nothing = torch.zeros(4, 4, dtype=torch.bool)
     contrastive = slow_info_nce(embeddings[:, 0], embeddings[:, 1], 0.05, torch.arange(4), nothing) / 4
     output = model(**batch)
-    assert float(output.contrastive_loss) == pytest.approx(float(contrastive), rel=1e-9)
-    assert float(output.mlm_loss) == pytest.approx(float(sum(mlm_losses) / len(mlm_losses)), rel=1e-9)
-    assert float(output.loss) == pytest.approx(float(contrastive + 0.1 * output.mlm_loss), rel=1e-9)
+    assert output.contrastive_loss.item() == pytest.approx(contrastive, rel=1e-9)
+    assert output.mlm_loss.item() == pytest.approx((sum(mlm_losses) / len(mlm_losses)).item(), rel=1e-9)
+    assert output.loss.item() == pytest.approx(contrastive + 0.1 * output.mlm_loss.item(), rel=1e-9)
 
 
 def test_a_symmetric_loss_is_the_mean_of_both_directions():
@@ -186,7 +186,7 @@ def test_the_same_document_is_no_negative():
     everything = torch.zeros(4, 4, dtype=torch.bool)
     everything[0, 3] = everything[3, 0] = True
     expected = slow_info_nce(with_duplicate[:, 0], with_duplicate[:, 1], 0.05, torch.arange(4), everything) / 4
-    assert float(model(**twice).loss) == pytest.approx(float(expected), rel=1e-9)
+    assert model(**twice).loss.item() == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_no_masked_token_gives_a_zero_mlm_loss_and_gradients():
@@ -211,6 +211,13 @@ def test_missing_mlm_inputs_raise():
     batch = {key: value for key, value in random_batch().items() if not key.startswith("mlm")}
     with pytest.raises(ValueError, match="mlm_weight"):
         double_model()(**batch)
+
+
+def test_data_parallel_is_refused():
+    model = double_model()
+    model._is_replica = True  # what torch sets on the copies
+    with pytest.raises(RuntimeError, match="split the negatives"):
+        model(**random_batch())
 
 
 def test_bfloat16_autocast_is_close():
@@ -349,7 +356,7 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     for (name, before), after in zip(start.named_parameters(), trainer.model.parameters(), strict=True):
         expected = before - 0.1 * sum(gradient[name] for gradient in gradients) / 4
         torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-4)
-        moved += float((after - before).abs().sum())
+        moved += (after - before).abs().sum().item()
     assert moved > 0.01
 
 

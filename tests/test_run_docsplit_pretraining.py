@@ -1,8 +1,10 @@
 """The script, as a user runs it: real processes, real kills, real checkpoints loaded elsewhere."""
 
+import copy
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+
+from docsplit import checkpoints
+from run_docsplit_pretraining import ModelArguments, PretrainingArguments, load_model
 
 ROOT = Path(__file__).parent.parent
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
@@ -51,6 +56,12 @@ def run(output_dir, corpus_file, *options, check=True):
     )
     assert result.returncode == 0 or not check, result.stdout + result.stderr
     return result
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def wait_for(condition, process, seconds=200):
@@ -145,7 +156,7 @@ SLOW_RUNS = [pytest.param(0, 4, marks=pytest.mark.slow), pytest.param(2, 1, mark
 @pytest.mark.parametrize(("workers", "accumulation"), RUNS + SLOW_RUNS)
 def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, accumulation):
     """SIGKILL in the middle of the second epoch, dropout on; then once more while a checkpoint is being written."""
-    steps = {1: 60, 4: 14}[accumulation]  # 150 documents: 37 or 9 steps an epoch
+    steps = {1: 60, 4: 14}[accumulation]  # about 30 or 7 steps an epoch
     save_steps = {1: 12, 4: 3}[accumulation]
     options = [
         "--num_train_epochs", "5", "--max_steps", steps, "--save_steps", save_steps, "--gradient_accumulation_steps",
@@ -208,6 +219,55 @@ def test_a_second_run_in_the_same_folder_asks_what_to_do(finished, corpus_file):
     assert "--overwrite_output_dir" in result.stderr
 
 
+def test_resuming_with_another_model_is_refused(finished, corpus_file):
+    result = run(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint", check=False)
+    assert result.returncode != 0
+    assert "'pooling': 'mean'" in result.stderr.splitlines()[-1]
+
+
+def test_two_processes_train_as_one(tmp_path, corpus_file):
+    """Two processes with batches of 4 and one with batches of 8 see the same documents, views and negatives."""
+    options = [
+        "--config_overrides", f"{TINY},hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0", "--max_steps", "6",
+        "--save_steps", "3", "--probe_corpus", corpus_file, "--eval_strategy", "steps", "--eval_steps", "3",
+        "--learning_rate", "1e-4", "--optim", "sgd",
+    ]  # fmt: skip
+    run(tmp_path / "one", corpus_file, *options, "--per_device_train_batch_size", "8")
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--master_port",
+        str(free_port()),
+    ]
+    result = subprocess.run(
+        launcher + command(tmp_path / "two", corpus_file, *options)[1:],
+        cwd=ROOT, text=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
+    results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("one", "two")]
+    assert results[0]["train_tokens"] == results[1]["train_tokens"]
+    assert results[0]["probe_before_accuracy"] == results[1]["probe_before_accuracy"]
+    assert checkpoints.newest_complete(tmp_path / "two").name == "checkpoint-6"
+    assert (tmp_path / "two" / "checkpoint-6" / "rng_state_1.pth").exists()  # so it did run on two
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "roberta"])
+def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, tmp_path):
+    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+    model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
+    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    model = load_model(model_args, args, copy.deepcopy(wordpiece))
+    assert model.config.num_hidden_layers == 2
+    assert model.config.vocab_size == len(wordpiece)
+    model.save_pretrained(tmp_path)
+
+
 def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_file):
     run(
         tmp_path, corpus_file, "--max_steps", 40, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
@@ -237,6 +297,7 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--max_seq_length", "500"], "64 tokens"),
         (["--per_device_train_batch_size", "151"], "151"),
         (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
+        (["--per_device_train_batch_size", "1"], "no negatives"),
     ],
 )
 def test_wrong_options_end_with_a_message(tmp_path, corpus_file, options, message):
