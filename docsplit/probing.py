@@ -13,8 +13,6 @@ from datasets import Dataset
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from docsplit.corpora import document_id, near_duplicates
 
@@ -122,7 +120,7 @@ def without_test_documents(dataset: Dataset, split: LabelledSplit) -> tuple[Data
 def probe_accuracy(split: LabelledSplit, train: Any, test: Any) -> dict[str, float]:
     """Accuracy of logistic regression on given features: with 5 labels a class (mean over draws) and with all.
 
-    Dense features are standardised, since encoders differ in scale by orders of magnitude.
+    Features are taken as they are: standardising them rescues encoders whose vectors all point the same way.
 
     Args:
         train: (N, H), dense or sparse, the features of `split.train_texts`.
@@ -137,9 +135,7 @@ def probe_accuracy(split: LabelledSplit, train: Any, test: Any) -> dict[str, flo
 
 
 def _accuracy(split: LabelledSplit, train: Any, test: Any, chosen: np.ndarray) -> float:
-    classifier: Any = LogisticRegression(max_iter=1000)
-    if isinstance(train, np.ndarray):
-        classifier = make_pipeline(StandardScaler(), classifier)
+    classifier = LogisticRegression(max_iter=1000)
     classifier.fit(train[chosen], split.train_labels[chosen])
     return float(classifier.score(test, split.test_labels))
 

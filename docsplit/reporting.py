@@ -13,8 +13,7 @@ from huggingface_hub import ModelCard, ModelCardData
 README = """{metadata}
 # {name}
 
-A document encoder pretrained by contrasting two views of each document
-(DocSplit).
+A document encoder pretrained by contrasting two views of each document (DocSplit).
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -23,8 +22,8 @@ model = SentenceTransformer("{path}")
 embeddings = model.encode(["A long document ...", "Another one ..."])  # (2, {hidden_size})
 ```
 
-`AutoModel.from_pretrained` loads the encoder too; pool its last hidden state with `{pooling}` (truncate at
-{max_seq_length} tokens).
+`AutoModel.from_pretrained` loads the encoder too; its embedding is the `{pooling}` of the last hidden states of the
+first {max_seq_length} tokens.
 
 ## Training
 
@@ -77,8 +76,16 @@ def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], 
     if probed:
         axis = axes[0, 1]
         for name, label, color in (("5shot_accuracy", "5 labels a class", "C2"), ("accuracy", "all labels", "C3")):
-            steps = [entry["step"] for entry in probed]
-            axis.plot(steps, [entry[f"probe_{name}"] for entry in probed], "o-", color=color, label=label)
+            spreads = [entry.get(f"probe_{name}_std", 0.0) for entry in probed]
+            axis.errorbar(
+                [entry["step"] for entry in probed],
+                [entry[f"probe_{name}"] for entry in probed],
+                yerr=spreads if any(spreads) else None,
+                fmt="o-",
+                capsize=3,
+                color=color,
+                label=f"{label} (± std over draws)" if any(spreads) else label,
+            )
             if f"tfidf_{name}" in results:
                 axis.axhline(results[f"tfidf_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
         axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder", ylim=(0, 1))
