@@ -18,6 +18,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
+WRITTEN_BY_TRAINER = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$"  # into config.json
 
 
 def seal(directory: Path) -> None:
@@ -135,7 +136,7 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
         ValueError: naming what differs.
     """
     saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    names = (set(saved) | set(config)) - {"_name_or_path", "architectures", "dtype", "transformers_version"}
+    names = {name for name in saved | config if not re.search(WRITTEN_BY_TRAINER, name)}
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
         raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
