@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -39,10 +40,13 @@ def parse_arguments(
         usage="%(prog)s [recipe.yaml] [--option value ...]",
         formatter_class=_HelpFormatter,
     )
-    # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
     for action in parser._actions:
+        # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
         if action.dest == "resume_from_checkpoint":
             action.nargs, action.const = "?", "newest"
+        # A switch needs no value, also where its default is "as the checkpoint says".
+        elif action.type is string_to_bool:
+            action.nargs, action.const = "?", True
     words = (_recipe_words(Path(recipe)) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
     *parsed, unknown = parser.parse_args_into_dataclasses(

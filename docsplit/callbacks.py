@@ -77,9 +77,9 @@ class MetricsCallback(TrainerCallback):
         if not model.training or output.loss is None:
             return
         self.calls += 1
-        for name in ("contrastive_loss", "mlm_loss"):
-            if output[name] is not None:
-                self.sums[name] += output[name].detach()
+        self.sums["contrastive_loss"] += output.contrastive_loss.detach()
+        if output.mlm_loss is not None:
+            self.sums["mlm_loss"] += output.mlm_loss.detach()
         for name, value in embedding_geometry(output.embeddings).items():
             self.sums[name] += value
         self.sums["tokens"] += inputs["attention_mask"].sum()

@@ -20,6 +20,7 @@ class Example:
     kind: Literal["a", "b"] = field(default="a")
     names: list[str] = field(default_factory=list)
     flag: bool = field(default=False)
+    perhaps: bool | None = field(default=None)
     resume_from_checkpoint: str | None = field(default=None)
 
 
@@ -33,6 +34,14 @@ def test_the_command_line_wins(tmp_path):
     assert parse(tmp_path, "rate: 1e-4\nkind: b\n").rate == 1e-4
     example = parse(tmp_path, "rate: 1e-4\nkind: b\nflag: true\nnames: [x, y]\n", "--rate", "2", "--flag", "false")
     assert example == Example(rate=2.0, kind="b", names=["x", "y"], flag=False)
+
+
+def test_switches_need_no_value(tmp_path):
+    example = parse(tmp_path, "rate: 1\n", "--flag", "--perhaps")
+    assert example.flag is True
+    assert example.perhaps is True
+    assert parse(tmp_path, "rate: 1\n").perhaps is None
+    assert parse(tmp_path, "perhaps: false\n").perhaps is False
 
 
 @pytest.mark.parametrize("recipe", ["kind: c\n", "unknown: 1\n", "rate: fast\n"])

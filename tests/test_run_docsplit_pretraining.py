@@ -279,6 +279,23 @@ def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_fi
     assert_same_weights(tmp_path, tmp_path / "checkpoint-4")
 
 
+def test_the_other_choices_together(tmp_path, corpus_file):
+    run(
+        tmp_path, corpus_file, "--mlm_weight", "0", "--symmetric_loss", "--view", "simcse", "--bf16",
+        "--cache_gradients", "--gradient_checkpointing", "--save_strategy", "epoch", "--eval_strategy", "epoch",
+        "--num_train_epochs", "2", "--per_device_train_batch_size", "8", "--probe_corpus", corpus_file,
+        "--max_train_samples", "100",
+    )  # fmt: skip
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 100
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["docsplit"]["mlm_weight"] == 0
+    assert config["docsplit"]["symmetric"] is True
+    history = json.loads((checkpoints.newest_complete(tmp_path) / "trainer_state.json").read_text())["log_history"]
+    assert not any("mlm_loss" in entry for entry in history)
+    assert sum("eval_loss" in entry for entry in history) == 2
+
+
 def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
     options = command(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
     position = options.index("--config_overrides")
