@@ -350,6 +350,7 @@ def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corp
     )  # fmt: skip
     torch.manual_seed(0)
     start = DocSplitForContrastivePretraining(trainer.model.config)
+    assert not trainer.model_accepts_loss_kwargs
     gradients = [loss_and_gradients(start, batch)[1] for batch in trainer.batches]
     assert len(gradients) == 4
     moved = 0.0
