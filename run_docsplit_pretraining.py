@@ -29,10 +29,10 @@ from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
 
 from docsplit import checkpoints, corpora
-from docsplit.arguments import parse_arguments
+from docsplit.arguments import parse_arguments, parse_config_overrides
 from docsplit.callbacks import CheckpointCallback, EpochCallback, InterruptCallback, MetricsCallback, ProbeCallback
 from docsplit.collators import DocSplitCollator, truncated_shares
-from docsplit.probing import split_labelled, without_test_documents
+from docsplit.probing import LabelledSplit, split_labelled, without_test_documents
 from docsplit.reporting import write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.tokenization import train_wordpiece
@@ -178,27 +178,11 @@ def main() -> None:
     )
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
     use_all_cores(args)
-    checkpoint = checkpoints.to_resume_from(
-        Path(args.output_dir), args.resume_from_checkpoint, args.overwrite_output_dir
-    )
+    output_dir = Path(args.output_dir)
+    checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     set_seed(args.seed)
 
-    with args.main_process_first(desc="reading the corpus"):
-        corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
-        if data_args.max_train_samples is not None:
-            corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
-        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
-        tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
-        dataset, counts = corpora.tokenize(
-            corpus,
-            tokenizer,
-            data_args.text_column,
-            data_args.sentence_splitter,
-            num_proc=data_args.preprocessing_num_workers,
-        )
-    kept_for_probe: dict[str, int] = {}
-    if probe_split is not None:
-        dataset, kept_for_probe = without_test_documents(dataset, probe_split)
+    dataset, tokenizer, probe_split, results = load_documents(model_args, data_args, args, checkpoint)
     model = load_model(model_args, args, tokenizer)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
@@ -206,30 +190,24 @@ def main() -> None:
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
     )
-    train_dataset, eval_dataset = corpora.hold_out(
-        dataset, 0 if args.eval_strategy == "no" else data_args.max_eval_samples, seed=args.seed
-    )
+    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
+    train_dataset, eval_dataset = corpora.hold_out(dataset, num_held_out, seed=args.seed)
     corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
     if eval_dataset is not None:
         corpora.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
-    results = {
+    results |= {
         "documents_used": len(train_dataset),
-        "documents_dropped": sum(count for reason, count in counts.items() if reason != "used"),
-        **{f"documents_dropped_{reason}": count for reason, count in counts.items() if reason != "used"},
         "documents_held_out": len(eval_dataset) if eval_dataset is not None else 0,
-        **kept_for_probe,
         **truncated_shares(train_dataset, collator),
     }
     logger.info(f"Documents: {json.dumps(results)}")
 
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
-    metrics = MetricsCallback(trainer, model)
-    interrupt = InterruptCallback()
-    trainer.add_callback(EpochCallback(collator))
-    trainer.add_callback(CheckpointCallback(args))
-    trainer.add_callback(interrupt)
-    probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
-    if probe is not None:
+    metrics, interrupt, probe = MetricsCallback(trainer, model), InterruptCallback(), None
+    for callback in (EpochCallback(collator), CheckpointCallback(args), interrupt):
+        trainer.add_callback(callback)
+    if probe_split is not None:
+        probe = ProbeCallback(trainer, model, tokenizer, probe_split)
         trainer.add_callback(probe)
         if checkpoint is None:
             probe.measure()  # logged by train(), whose clock should not count it
@@ -237,23 +215,45 @@ def main() -> None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
 
     if checkpoint is None and trainer.is_world_process_zero():
-        checkpoints.remove_earlier_run(Path(args.output_dir))
+        checkpoints.remove_earlier_run(output_dir)
     output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
         sys.exit(130)
 
     trainer.save_model()
-    results |= {
-        "train_runtime": output.metrics["train_runtime"],
-        **metrics.totals(),
-        "train_loss": output.training_loss,
-    }
-    results |= {"global_step": trainer.state.global_step}
+    results |= {"train_runtime": output.metrics["train_runtime"], **metrics.totals()}
+    results |= {"train_loss": output.training_loss, "global_step": trainer.state.global_step}
     if probe is not None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
-        write_results(Path(args.output_dir), results, trainer.state.log_history, model.config)
+        write_results(output_dir, results, trainer.state.log_history, model.config)
+
+
+def load_documents(
+    model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
+) -> tuple[Dataset, Any, LabelledSplit | None, dict[str, Any]]:
+    """The tokenised corpus without the documents that the probe tests on, the tokenizer, the probe, and the counts."""
+    with args.main_process_first(desc="reading the corpus"):  # the others find it in the cache
+        corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
+        if data_args.max_train_samples is not None:
+            corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
+        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
+        dataset, dropped = corpora.tokenize(
+            corpus,
+            tokenizer,
+            data_args.text_column,
+            data_args.sentence_splitter,
+            num_proc=data_args.preprocessing_num_workers,
+        )
+    dropped.pop("used")
+    counts = {"documents_dropped": sum(dropped.values())}
+    counts |= {f"documents_dropped_{reason}": count for reason, count in dropped.items()}
+    if probe_split is not None:
+        dataset, kept_for_probe = without_test_documents(dataset, probe_split)
+        counts |= kept_for_probe
+    return dataset, tokenizer, probe_split, counts
 
 
 def use_all_cores(args: PretrainingArguments) -> None:
@@ -295,14 +295,7 @@ def load_model(
         )
     else:
         ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        overrides = {}
-        if model_args.config_overrides is not None:
-            parsed = AutoConfig.for_model(model_args.model_type)  # knows the types of the values
-            parsed.update_from_string(model_args.config_overrides)
-            overrides = {
-                pair.split("=")[0]: getattr(parsed, pair.split("=")[0])
-                for pair in model_args.config_overrides.split(",")
-            }
+        overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
         config = AutoConfig.for_model(model_args.model_type, vocab_size=len(tokenizer), **ids, **overrides)
         config._attn_implementation = model_args.attn_implementation
         model = DocSplitForContrastivePretraining(config, **settings)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import HfArgumentParser
+from transformers import AutoConfig, HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 
@@ -72,3 +72,20 @@ def _recipe_words(path: Path) -> list[str]:
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}", *map(str, values)]
     return words
+
+
+def parse_config_overrides(model_type: str, overrides: str | None) -> dict[str, Any]:
+    """`hidden_size=128,hidden_act=relu` as values of the types that the configuration has.
+
+    They are returned rather than set: some configurations (ModernBERT's) derive others from them when they are made.
+
+    Raises:
+        ValueError: for a name that this configuration does not have, or text that is no `name=value`.
+    """
+    if not overrides:
+        return {}
+    if not all(pair.count("=") == 1 for pair in overrides.split(",")):
+        raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
+    config = AutoConfig.for_model(model_type)
+    config.update_from_string(overrides)
+    return {name: getattr(config, name) for name in (pair.split("=")[0] for pair in overrides.split(","))}

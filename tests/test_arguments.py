@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from docsplit.arguments import parse_arguments
+from docsplit.arguments import parse_arguments, parse_config_overrides
 from run_docsplit_pretraining import DataArguments, ModelArguments, PretrainingArguments
 
 ALL = (ModelArguments, DataArguments, PretrainingArguments)
@@ -91,3 +91,15 @@ def test_several_gpus_without_a_launcher_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(PretrainingArguments, "n_gpu", property(lambda self: 2))
     with pytest.raises(ValueError, match="accelerate launch"):
         PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+
+
+def test_config_overrides_have_the_types_of_the_configuration():
+    overrides = parse_config_overrides("bert", "hidden_size=32,hidden_dropout_prob=0,hidden_act=relu")
+    assert overrides == {"hidden_size": 32, "hidden_dropout_prob": 0.0, "hidden_act": "relu"}
+    assert parse_config_overrides("bert", None) == {}
+
+
+@pytest.mark.parametrize("overrides", ["hidden_size", "hidden_sise=3", "hidden_size=a"])
+def test_wrong_config_overrides_are_refused(overrides):
+    with pytest.raises(ValueError, match=r"config_overrides|hidden_sise|invalid literal"):
+        parse_config_overrides("bert", overrides)
