@@ -106,7 +106,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     """
     checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
     if checkpoint is not None:
-        if reason := what_is_wrong(checkpoint):
+        if choice != "newest" and (reason := what_is_wrong(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
             raise ValueError(

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.tokenization import special_affixes
 from docsplit.views import VIEWS
+from modeling_docsplit import IGNORED
 
-IGNORED = -100
 MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
 
 

@@ -46,7 +46,9 @@ class LabelledSplit:
         ]
 
 
-def split_labelled(dataset: Dataset, text_column: str = "text", label_column: str = "label", seed: int = 0) -> Any:
+def split_labelled(
+    dataset: Dataset, text_column: str = "text", label_column: str = "label", seed: int = 0
+) -> LabelledSplit:
     """Split documents into train and test, stratified, and drop near-duplicates from the test part.
 
     Kept are the `MAX_CLASSES` largest classes; documents of others still count as originals of near-duplicates.
