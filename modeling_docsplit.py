@@ -41,6 +41,7 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "pooling": "cls",
     "max_seq_length": 512,
     "contrastive_temperature": 0.05,
+    "contrastive_weight": 1.0,
     "mlm_weight": 0.1,
     "symmetric": False,
 }
@@ -56,7 +57,7 @@ class DocSplitOutput(ModelOutput):
     loss: Tensor | None = None
     contrastive_loss: Tensor | None = None
     mlm_loss: Tensor | None = None
-    embeddings: Tensor | None = None  # (B, 2, H), not normalised
+    embeddings: Tensor | None = None  # (B, 2, H), not normalised; None in a loss of masked LM alone
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
 
@@ -147,8 +148,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. Keyword settings (`pooling`, `max_seq_length`, `contrastive_temperature`, `mlm_weight`,
-    `symmetric`) override those of the checkpoint and are saved with it.
+    start from nothing. Keyword settings (`pooling`, `max_seq_length`, `contrastive_temperature`,
+    `contrastive_weight`, `mlm_weight`, `symmetric`) override those of the checkpoint and are saved with it.
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
@@ -234,61 +235,75 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
                 "choose one GPU with CUDA_VISIBLE_DEVICES=0."
             )
-        mlm = return_loss and self.config.docsplit["mlm_weight"] != 0
+        contrastive_weight, mlm_weight = (self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm"))
+        contrastive, mlm = not return_loss or contrastive_weight != 0, return_loss and mlm_weight != 0
         if mlm and (mlm_input_ids is None or mlm_targets is None):
             raise ValueError(
-                f"mlm_weight is {self.config.docsplit['mlm_weight']} but the batch has no mlm_input_ids and "
+                f"mlm_weight is {mlm_weight} but the batch has no mlm_input_ids and "
                 "mlm_targets: make the collator with mlm=True, or the model with mlm_weight=0."
             )
-        tensors = [input_ids, attention_mask] + ([mlm_input_ids, mlm_targets] if mlm else [])
-        embeddings, mlm_sum, num_computed_tokens = self._encode_views([t.flatten(0, 1) for t in tensors])  # type: ignore[union-attr]
-        embeddings = embeddings.unflatten(0, (-1, 2))  # (B, 2, H)
-        output = DocSplitOutput(embeddings=embeddings, num_computed_tokens=num_computed_tokens)
+        views = [input_ids if contrastive else None, attention_mask, *((mlm_input_ids, mlm_targets) if mlm else ())]
+        embeddings, mlm_sum, num_computed_tokens = self._encode_views(
+            [None if view is None else view.flatten(0, 1) for view in views]
+        )
+        output = DocSplitOutput(num_computed_tokens=num_computed_tokens)
+        if embeddings is not None:
+            output.embeddings = embeddings.unflatten(0, (-1, 2))  # (B, 2, H)
         if not return_loss:
             return output
 
         num_targets = (mlm_targets != IGNORED).sum() if mlm else input_ids.new_zeros(())  # type: ignore[union-attr]
-        counts = _gather_counts(embeddings.shape[0], num_targets)  # one (rows, masked tokens) a process
-        output.contrastive_loss, output.num_masked_negatives = self._contrastive_loss(
-            embeddings, document_ids, [rows for rows, _ in counts]
-        )
-        output.loss = output.contrastive_loss
+        counts = _gather_counts(input_ids.shape[0], num_targets)  # one (rows, masked tokens) a process
+        losses = []
+        if output.embeddings is not None:
+            output.contrastive_loss, output.num_masked_negatives = self._contrastive_loss(
+                output.embeddings, document_ids, [rows for rows, _ in counts]
+            )
+            losses.append(contrastive_weight * output.contrastive_loss)
         if mlm:
             output.mlm_loss = mlm_sum * (len(counts) / max(sum(targets for _, targets in counts), 1))
-            output.loss = output.loss + self.config.docsplit["mlm_weight"] * output.mlm_loss
+            losses.append(mlm_weight * output.mlm_loss)
+        output.loss = torch.stack(losses).sum()
         return output
 
-    def _encode_views(self, tensors: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _encode_views(self, tensors: list[Tensor | None]) -> tuple[Tensor | None, Tensor, Tensor]:
         """Encode the rows (R, T) of all views, micro-batch by micro-batch, and put them back in order.
 
-        Returns: embeddings (R, H), the sum of the MLM losses (), the number of tokens computed ().
+        Args:
+            tensors: the arguments of `_encode_micro_batch`; without the first, the ids, nothing is embedded.
+
+        Returns: embeddings (R, H) or None, the sum of the MLM losses (), the number of tokens computed ().
         """
+        attention_mask: Tensor = tensors[1]  # type: ignore[assignment]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        for rows, longest in micro_batches(tensors[1].sum(dim=-1), self.micro_batch_tokens):
-            micro_batch = [tensor[rows, :longest] for tensor in tensors]
+        for rows, longest in micro_batches(attention_mask.sum(dim=-1), self.micro_batch_tokens):
+            micro_batch = [None if tensor is None else tensor[rows, :longest] for tensor in tensors]
             if self.cache_gradients and torch.is_grad_enabled():
                 embedding, mlm_sum = checkpoint(self._encode_micro_batch, *micro_batch, use_reentrant=False)
             else:
-                embedding, mlm_sum = self._encode_micro_batch(*micro_batch)
+                embedding, mlm_sum = self._encode_micro_batch(*micro_batch)  # type: ignore[arg-type]
             embeddings.append(embedding)
             mlm_sums.append(mlm_sum)
             order.append(rows)
             num_computed_tokens += len(rows) * longest
         inverse = torch.cat(order).argsort()
-        return torch.cat(embeddings)[inverse], sum(mlm_sums), inverse.new_tensor(num_computed_tokens)  # type: ignore[return-value]
+        in_order = None if tensors[0] is None else torch.cat(embeddings)[inverse]  # type: ignore[arg-type]
+        return in_order, torch.stack(mlm_sums).sum(), inverse.new_tensor(num_computed_tokens)
 
     def _encode_micro_batch(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         attention_mask: Tensor,
         mlm_input_ids: Tensor | None = None,
         mlm_targets: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor | None, Tensor]:
         """Embeddings (R, H) of the rows and the summed MLM loss () of their masked copies; free of side effects."""
-        hidden_states = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
-        embeddings = pool(hidden_states, attention_mask, self.config.docsplit["pooling"])  # (R, H)
+        embeddings = None
+        if input_ids is not None:
+            hidden_states = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            embeddings = pool(hidden_states, attention_mask, self.config.docsplit["pooling"])  # (R, H)
         if mlm_input_ids is None or mlm_targets is None:
-            return embeddings, embeddings.new_zeros(())
+            return embeddings, torch.zeros((), device=attention_mask.device)
         # A micro-batch without any masked token still takes part, with an empty sum: under DDP each parameter of the
         # head needs its gradient on every process.
         masked = mlm_targets != IGNORED  # (R, T), M of them True
@@ -375,7 +390,7 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
     """
     saved = getattr(config, "docsplit", None) or {}
     settings = {**DEFAULT_SETTINGS, **saved, **overrides}
-    positions = _max_positions(config)
+    positions = max_positions(config)
     if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:
         settings["max_seq_length"] = min(settings["max_seq_length"], positions)
     if unknown := set(settings) - set(DEFAULT_SETTINGS):
@@ -384,8 +399,11 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
     if settings["contrastive_temperature"] <= 0:
         raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
-    if settings["mlm_weight"] < 0:
-        raise ValueError(f"mlm_weight is {settings['mlm_weight']}, expected 0 (no MLM) or more.")
+    for name in ("contrastive_weight", "mlm_weight"):
+        if settings[name] < 0:
+            raise ValueError(f"{name} is {settings[name]}, expected 0 (none) or more.")
+    if settings["contrastive_weight"] == settings["mlm_weight"] == 0:
+        raise ValueError("contrastive_weight and mlm_weight are both 0: nothing is left to train.")
     if positions is not None and settings["max_seq_length"] > positions:
         raise ValueError(
             f"max_seq_length is {settings['max_seq_length']}, but this encoder has positions for {positions} tokens: "
@@ -394,7 +412,7 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
     return settings
 
 
-def _max_positions(config: PreTrainedConfig) -> int | None:
+def max_positions(config: PreTrainedConfig) -> int | None:
     """How many tokens the encoder has positions for; None where the config sets no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
@@ -402,6 +420,16 @@ def _max_positions(config: PreTrainedConfig) -> int | None:
     # RoBERTa and its kin (Longformer, XLM-R, CamemBERT ...) count positions from padding_idx + 1.
     counts_from_padding = any(name in config.model_type for name in ("roberta", "longformer", "camembert", "mpnet"))
     return positions - (config.pad_token_id + 1) if counts_from_padding else positions
+
+
+def has_pooler(config: PreTrainedConfig) -> bool:
+    """Whether `AutoModel` adds a pooler unless told `add_pooling_layer=False`.
+
+    BERT's is neither trained nor used here: its weights would be random in each process.
+    """
+    model_class: Any = MODEL_MAPPING[type(config)]
+    model_class = model_class[0] if isinstance(model_class, tuple) else model_class
+    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
 
 
 def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
@@ -431,10 +459,6 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
 
 def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
     """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
-    model_class: Any = MODEL_MAPPING[type(config)]
-    model_class = model_class[0] if isinstance(model_class, tuple) else model_class
-    # BERT's pooler is not trained and not used here: without this its weights would be random in each process.
-    has_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
     pooling = config.docsplit["pooling"]
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -443,7 +467,7 @@ def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig
     transformer = {
         "max_seq_length": config.docsplit["max_seq_length"],
         "do_lower_case": False,
-        "model_kwargs": {"add_pooling_layer": False} if has_pooler else {},
+        "model_kwargs": {"add_pooling_layer": False} if has_pooler(config) else {},
     }
     pooler = {
         "word_embedding_dimension": config.hidden_size,

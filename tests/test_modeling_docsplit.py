@@ -207,6 +207,28 @@ def test_mlm_weight_zero_leaves_the_head_alone():
     assert model(**without).mlm_loss is None
 
 
+@pytest.mark.parametrize("cache_gradients", [False, True])
+def test_contrastive_weight_zero_is_masked_lm_alone(cache_gradients):
+    batch = random_batch()
+    with_both, _ = loss_and_gradients(double_model(mlm_weight=1.0), batch)
+    model = double_model(contrastive_weight=0.0, mlm_weight=1.0)
+    model.cache_gradients, model.micro_batch_tokens = cache_gradients, 100
+    encoded = []
+    model.encoder.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: encoded.append(kwargs.get("input_ids", *args)), with_kwargs=True
+    )
+    output = model(**batch)
+    assert output.embeddings is None
+    assert output.contrastive_loss is None
+    assert sum(ids.numel() for ids in encoded) == output.num_computed_tokens  # the masked copies only
+    assert all((ids == 4).any() for ids in encoded)
+    output.loss.backward()
+    assert float(output.loss) == pytest.approx(float(with_both.mlm_loss), rel=1e-12)
+    without_gradient = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without_gradient == []  # DDP would wait for them
+    assert model(**batch, return_loss=False).embeddings.shape == (7, 2, 32)
+
+
 def test_missing_mlm_inputs_raise():
     batch = {key: value for key, value in random_batch().items() if not key.startswith("mlm")}
     with pytest.raises(ValueError, match="mlm_weight"):
@@ -238,6 +260,7 @@ def test_bfloat16_autocast_is_close():
         ({"max_seq_length": 513}, "512 tokens"),
         ({"contrastive_temperature": 0.0}, "contrastive_temperature"),
         ({"mlm_weight": -1.0}, "mlm_weight"),
+        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left"),
         ({"poling": "cls"}, "poling"),
     ],
 )
