@@ -6,7 +6,7 @@ after another sentence differently, so each sentence is stored in both forms: tw
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,31 @@ def cut_in_two(tokenizer: PreTrainedTokenizerBase, sentence: str) -> list[str]:
         return [sentence]
     _, position = min(starts)
     return [sentence[:position].rstrip(), sentence[position:]]
+
+
+def cut_into_chunks(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Cut texts into chunks of at most `max_tokens` tokens (special ones not counted) that end where a word ends.
+
+    A word of more tokens than that is cut. Chunks follow one another without a gap, white space included.
+
+    Yields: for each text its chunks and their numbers of tokens; an empty text is one chunk of 0 tokens.
+    """
+    for text in texts:
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        words, ends = encoded.word_ids(), [end for _, end in encoded["offset_mapping"]]
+        cuts = [0]  # indices of tokens
+        while len(words) - cuts[-1] > max_tokens:
+            latest = cuts[-1] + max_tokens
+            word_start = latest
+            while word_start > cuts[-1] and words[word_start] == words[word_start - 1]:
+                word_start -= 1
+            cuts.append(word_start if word_start > cuts[-1] else latest)
+        cuts.append(len(words))
+        edges = [0, *(ends[cut - 1] for cut in cuts[1:-1]), len(text)]
+        chunks = [text[start:end] for start, end in zip(edges, edges[1:])]
+        yield chunks, [end - start for start, end in zip(cuts, cuts[1:])]
 
 
 def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int, cache_dir: Path) -> Any:

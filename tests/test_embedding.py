@@ -1,12 +1,16 @@
 """Bulk embedding equals one text at a time, and SentenceTransformer."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Normalize, StaticEmbedding
+from transformers import BertModel
 
 from docsplit import embedding
-from docsplit.embedding import encode
+from docsplit.embedding import describe_encoder, embed_documents, encode, load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
@@ -46,3 +50,153 @@ def test_an_encoder_without_settings_raises(tiny_model, wordpiece):
     del tiny_model.config.docsplit
     with pytest.raises(ValueError, match="pooling"):
         encode(tiny_model.encoder.base_model, wordpiece, ["a ship"])
+
+
+@pytest.fixture
+def checkpoint(tokenizer, tmp_path):
+    """A checkpoint of this project, which is a SentenceTransformer directory."""
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling="mean", max_seq_length=40)
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.fixture
+def plain(wordpiece, tmp_path):
+    """What `AutoModel.save_pretrained` writes, which says nothing about pooling."""
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    wordpiece.save_pretrained(tmp_path / "plain")
+    return tmp_path / "plain"
+
+
+def vectors(model, texts, **options):
+    return embed_documents(model, texts, **({"dtype": torch.float32} | options))[0]
+
+
+@pytest.mark.parametrize("prompt", [None, "represent the document: "])
+def test_documents_are_embedded_as_sentence_transformers_does(checkpoint, texts, prompt, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK_TEXTS", 7)
+    model = SentenceTransformer(str(checkpoint), device="cpu")
+    model.append(Dense(32, 8))
+    model.append(Normalize())
+    ours = vectors(model, texts, prompt=prompt, micro_batch_tokens=100)
+    theirs = model.encode([text.replace("\ud800", "?") for text in texts], prompt=prompt)
+    assert ours.shape == (len(texts), 8)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_default_prompt_pooling_without_it_and_truncated_dimensions_are_honoured(checkpoint, texts):
+    prompts = {"document": "represent the document: "}
+    model = SentenceTransformer(
+        str(checkpoint), device="cpu", prompts=prompts, default_prompt_name="document", truncate_dim=5
+    )
+    model.set_pooling_include_prompt(False)
+    texts = texts[:-1]
+    ours = vectors(model, texts)
+    np.testing.assert_allclose(ours, model.encode(texts), atol=1e-5)
+    assert ours.shape == (len(texts), 5)
+    model.set_pooling_include_prompt(True)
+    assert np.abs(ours - vectors(model, texts)).max() > 1e-3
+    assert np.abs(ours - vectors(model, texts, prompt="")).max() > 1e-3
+
+
+def test_a_model_without_a_transformer_is_left_to_itself(wordpiece, texts):
+    model = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=16)], device="cpu")
+    texts = [text for text in texts[:-1] if text]
+    np.testing.assert_allclose(vectors(model, texts), model.encode(texts), atol=1e-6)
+    with pytest.raises(ValueError, match="chunk_mean needs a transformer"):
+        embed_documents(model, texts, long_documents="chunk_mean")
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "max"])
+def test_a_plain_encoder_is_pooled_as_asked(plain, texts, pooling):
+    model = load_encoder(str(plain), pooling=pooling, device="cpu")
+    facts = describe_encoder(model)
+    assert (facts["pooling"], facts["max_seq_length"]) == (pooling or "cls", 128)
+    encoder = BertModel.from_pretrained(plain, add_pooling_layer=False)
+    assert facts["num_parameters"] == encoder.num_parameters()
+    hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
+    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts["pooling"]]
+    np.testing.assert_allclose(vectors(model, texts[:1])[0], by_hand.detach(), atol=1e-5)
+
+
+def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint):
+    model = load_encoder(str(checkpoint), pooling="max", device="cpu")
+    assert (describe_encoder(model)["pooling"], model.max_seq_length) == ("mean", 40)
+    assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
+    with pytest.raises(ValueError, match="has positions for 12[0-9] tokens"):
+        load_encoder(str(checkpoint), max_seq_length=129, device="cpu")
+
+
+def test_what_is_no_encoder_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty' cannot be loaded as an encoder: name a model"):
+        load_encoder(str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="no-such/model' cannot be loaded as an encoder"):
+        load_encoder("no-such/model")
+
+
+def test_the_mean_over_chunks_equals_chunk_by_chunk(checkpoint, texts):
+    model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
+    ours = vectors(model, texts[:-1], long_documents="chunk_mean")
+    tokenizer = model.tokenizer
+    for text, vector in zip(texts, ours):
+        expected, tokens = np.zeros(32), 0
+        words = re.findall(r" ?\w+|\.", text) or [""]
+        while words:  # as many words as fit into 10 tokens and the two special ones
+            size = len(words)
+            while len(ids := tokenizer("".join(words[:size]))["input_ids"]) > 12:
+                size -= 1
+            weight = max(len(ids) - 2, 1)
+            expected += vectors(model, ["".join(words[:size])])[0] * weight
+            tokens += weight
+            words = words[size:]
+        np.testing.assert_allclose(vector, expected / tokens, atol=1e-5)
+    short = texts.index("ship")
+    np.testing.assert_allclose(ours[short], vectors(model, ["ship"])[0], atol=1e-6)
+    assert np.abs(ours[0] - vectors(model, texts[:1])[0]).max() > 1e-3
+
+
+def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkpoint, texts, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    model = load_encoder(str(checkpoint), device="cpu")
+    calls = []
+    original = embedding._embed_chunk
+    monkeypatch.setattr(embedding, "_embed_chunk", lambda *args: calls.append(1) or original(*args))
+
+    def cached(texts, **options):
+        calls.clear()
+        return vectors(model, texts, cache_dir=cache, **options), len(calls)
+
+    first, computed = cached(texts)
+    again, computed_again = cached(texts)
+    assert (computed, computed_again) == (1, 0)
+    np.testing.assert_array_equal(first, again)
+    assert cached(texts[:-2])[1] == 1
+    assert cached(texts, prompt="document: ")[1] == 1
+    assert cached(texts, dtype=torch.bfloat16)[1] == 1
+    assert cached(texts, long_documents="chunk_mean")[1] == 1
+    model.max_seq_length = 20
+    assert cached(texts)[1] == 1
+    model.set_pooling_include_prompt(False)
+    assert cached(texts)[1] == 1
+    with torch.no_grad():
+        next(model[0].parameters())[3, 3] += 1e-3
+    assert cached(texts)[1] == 1
+    assert cached(texts)[1] == 0
+
+
+def test_bfloat16_changes_little_and_gives_float32(checkpoint, texts):
+    model = load_encoder(str(checkpoint), device="cpu")
+    exact, rounded = vectors(model, texts), vectors(model, texts, dtype=torch.bfloat16)
+    assert rounded.dtype == np.float32
+    cosine = (exact * rounded).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(rounded, axis=1)
+    assert cosine.min() > 0.999
+    assert np.abs(exact - rounded).max() > 0
+
+
+def test_no_text_gives_no_rows(checkpoint):
+    model = load_encoder(str(checkpoint), device="cpu")
+    assert vectors(model, []).shape == (0, 32)

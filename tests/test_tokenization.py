@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from docsplit import corpora
 from docsplit.collators import DocSplitCollator
 from docsplit.segmentation import load_sentence_splitter
-from docsplit.tokenization import cut_in_two, has_initial_form, special_affixes, train_wordpiece
+from docsplit.tokenization import cut_in_two, cut_into_chunks, has_initial_form, special_affixes, train_wordpiece
 
 TRICKY = [
     'He said "No." Then he left.',
@@ -118,3 +118,23 @@ def test_a_trained_tokenizer_is_cached_under_the_corpus_and_size(corpus, tmp_pat
     assert len(other) <= 150 < len(first) <= 200
     assert first("Bread BUTTER")["input_ids"] == first("bread butter")["input_ids"]
     assert first.unk_token_id not in first("The ship was in the storm")["input_ids"]
+
+
+@pytest.mark.parametrize("room", [1, 3, 7, 1000])
+def test_chunks_fill_the_room_lose_nothing_and_cut_no_word_that_fits(tokenizer, room):
+    for text in [*TRICKY, " ".join(TRICKY), "", "   "]:
+        (chunks, lengths), *rest = cut_into_chunks(tokenizer, [text], room)
+        assert not rest
+        assert "".join(chunks) == text
+        whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert sum(lengths) == len(whole["input_ids"])
+        assert max(lengths) <= room
+        words = whole.word_ids()
+        cuts = np.cumsum(lengths)[:-1]
+        for start, cut in zip([0, *cuts], cuts):
+            if words[cut] == words[cut - 1]:  # within a word, which then begins the chunk and does not fit
+                assert words[start] == words[cut]
+                assert cut - start == room
+            else:  # the next word would not have fitted
+                end = next((i for i in range(cut, len(words)) if words[i] != words[cut]), len(words))
+                assert end - start > room
