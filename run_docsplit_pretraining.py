@@ -18,7 +18,6 @@ Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransf
 
 import json
 import logging
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,8 @@ from docsplit import checkpoints, corpora
 from docsplit.arguments import parse_arguments, parse_config_overrides
 from docsplit.callbacks import CheckpointCallback, EpochCallback, InterruptCallback, MetricsCallback, ProbeCallback
 from docsplit.collators import DocSplitCollator, truncated_shares
-from docsplit.probing import LabelledSplit, split_labelled, without_test_documents
+from docsplit.labelled import LabelledSplit, split_labelled, without_test_documents
+from docsplit.launching import use_all_cores
 from docsplit.reporting import write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.tokenization import train_wordpiece
@@ -125,6 +125,10 @@ class PretrainingArguments(TrainingArguments):
     contrastive_temperature: float | None = field(
         default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
     )
+    contrastive_weight: float | None = field(
+        default=None,
+        metadata={"help": "Weight of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1."},
+    )
     mlm_weight: float | None = field(
         default=None,
         metadata={"help": "Weight of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
@@ -177,7 +181,7 @@ def main() -> None:
         (ModelArguments, DataArguments, PretrainingArguments), description=str(__doc__)
     )
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
-    use_all_cores(args)
+    use_all_cores(args.device, args.world_size)
     output_dir = Path(args.output_dir)
     checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     set_seed(args.seed)
@@ -256,14 +260,6 @@ def load_documents(
     return dataset, tokenizer, probe_split, counts
 
 
-def use_all_cores(args: PretrainingArguments) -> None:
-    """`accelerate launch` sets one thread a process, which leaves the other cores of a one-process CPU run idle."""
-    if args.device.type == "cpu" and args.world_size == 1 and os.environ.get("OMP_NUM_THREADS") == "1":
-        torch.set_num_threads(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
-
-
 def load_tokenizer(
     model_args: ModelArguments, data_args: DataArguments, corpus: Dataset, checkpoint: Path | None
 ) -> Any:
@@ -282,6 +278,7 @@ def load_model(
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
         "contrastive_temperature": args.contrastive_temperature,
+        "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
         "symmetric": args.symmetric_loss,
     }

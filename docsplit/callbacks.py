@@ -25,7 +25,8 @@ from transformers import (
 from docsplit import checkpoints
 from docsplit.collators import DocSplitCollator
 from docsplit.embedding import encode
-from docsplit.probing import LabelledSplit, probe_accuracy, tfidf_accuracy
+from docsplit.labelled import LabelledSplit
+from docsplit.probing import probe_accuracy, tfidf_accuracy
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -77,14 +78,15 @@ class MetricsCallback(TrainerCallback):
         if not model.training or output.loss is None:
             return
         self.calls += 1
-        self.sums["contrastive_loss"] += output.contrastive_loss.detach()
+        if output.contrastive_loss is not None:
+            self.sums["contrastive_loss"] += output.contrastive_loss.detach()
+            self.sums["masked_negatives"] += output.num_masked_negatives
+            for name, value in embedding_geometry(output.embeddings).items():
+                self.sums[name] += value
         if output.mlm_loss is not None:
             self.sums["mlm_loss"] += output.mlm_loss.detach()
-        for name, value in embedding_geometry(output.embeddings).items():
-            self.sums[name] += value
         self.sums["tokens"] += inputs["attention_mask"].sum()
         self.sums["computed_tokens"] += output.num_computed_tokens
-        self.sums["masked_negatives"] += output.num_masked_negatives
 
     def _tick(self, counts: bool) -> None:
         now = time.perf_counter()

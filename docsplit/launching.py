@@ -1,5 +1,6 @@
-"""Processes and threads, however a script was started: `python`, `accelerate launch` or `torchrun`."""
+"""Processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
 
+import logging
 import os
 from datetime import timedelta
 
@@ -10,8 +11,11 @@ TIMEOUT = timedelta(hours=12)  # the others wait for the first process while it 
 
 
 def join_processes() -> PartialState:
-    """Join the processes that the launcher started, or be the only one, with all cores."""
+    """Join the processes that the launcher started, or be the only one, with all cores; the first of them logs."""
     state = PartialState(timeout=TIMEOUT)
+    level = logging.INFO if state.is_main_process else logging.ERROR
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     use_all_cores(state.device, state.num_processes)
     return state
 

@@ -8,6 +8,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tests-"))
 
 import json
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,12 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
     rng = np.random.default_rng(seed)
     topics = [list(TOPICS)[index % len(TOPICS)] for index in range(size)]
     return [{"text": make_document(rng, topic, rng.integers(2, 13)), "label": topic} for topic in topics]
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 @pytest.fixture(autouse=True, scope="session")

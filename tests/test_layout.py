@@ -14,13 +14,19 @@ LEVELS = {
     "docsplit.arguments": 0,
     "docsplit.checkpoints": 0,
     "docsplit.caching": 0,
+    "docsplit.launching": 0,
+    "docsplit.metrics": 0,
+    "docsplit.comparison": 1,
     "docsplit.tokenization": 1,
     "docsplit.corpora": 2,
     "docsplit.collators": 2,
     "docsplit.embedding": 2,
-    "docsplit.probing": 3,
-    "docsplit.callbacks": 4,
-    "docsplit.reporting": 4,
+    "docsplit.labelled": 3,
+    "docsplit.citations": 3,
+    "docsplit.probing": 4,
+    "docsplit.finetuning": 5,
+    "docsplit.callbacks": 5,
+    "docsplit.reporting": 5,
 }
 WITHOUT_TORCH = ["docsplit", "docsplit.segmentation", "docsplit.views", "docsplit.python_docs", "docsplit.checkpoints"]
 OURS = ("docsplit", "modeling_", "run_")

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 
 from docsplit import checkpoints
 from run_docsplit_pretraining import ModelArguments, PretrainingArguments, load_model
+from tests.conftest import free_port
 
 ROOT = Path(__file__).parent.parent
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
@@ -56,12 +56,6 @@ def run(output_dir, corpus_file, *options, check=True):
     )
     assert result.returncode == 0 or not check, result.stdout + result.stderr
     return result
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def wait_for(condition, process, seconds=200):
