@@ -112,6 +112,8 @@ def load_encoder(
     Raises:
         ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
     """
+    report = logging.getLogger("transformers.modeling_utils")
+    report.addFilter(_tells_of_missing_weights)
     try:
         if is_sentence_transformer_model(name_or_path):
             if pooling is not None:
@@ -130,6 +132,8 @@ def load_encoder(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
             f"weights and tokenizer. The cause: {error}"
         ) from error
+    finally:
+        report.removeFilter(_tells_of_missing_weights)
     model.float().eval()
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
@@ -142,6 +146,12 @@ def load_encoder(
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
     return model
+
+
+def _tells_of_missing_weights(record: logging.LogRecord) -> bool:
+    """Not the report that a masked-LM head was left out: nothing of that is used."""
+    text = record.getMessage()
+    return "LOAD REPORT" not in text or "MISSING" in text or "MISMATCH" in text
 
 
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:

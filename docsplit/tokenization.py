@@ -5,6 +5,7 @@ exact as it stands. Byte-level BPE (RoBERTa, Longformer, ModernBERT) encodes "It
 after another sentence differently, so each sentence is stored in both forms: twice the disk, for an exact view.
 """
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -106,8 +107,8 @@ def cut_into_chunks(
             cuts.append(word_start if word_start > cuts[-1] else latest)
         cuts.append(len(words))
         edges = [0, *(ends[cut - 1] for cut in cuts[1:-1]), len(text)]
-        chunks = [text[start:end] for start, end in zip(edges, edges[1:])]
-        yield chunks, [end - start for start, end in zip(cuts, cuts[1:])]
+        chunks = [text[start:end] for start, end in itertools.pairwise(edges)]
+        yield chunks, [end - start for start, end in itertools.pairwise(cuts)]
 
 
 def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int, cache_dir: Path) -> Any:

@@ -126,7 +126,7 @@ def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint):
     model = load_encoder(str(checkpoint), pooling="max", device="cpu")
     assert (describe_encoder(model)["pooling"], model.max_seq_length) == ("mean", 40)
     assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
-    with pytest.raises(ValueError, match="has positions for 12[0-9] tokens"):
+    with pytest.raises(ValueError, match="has positions for 128 tokens"):
         load_encoder(str(checkpoint), max_seq_length=129, device="cpu")
 
 

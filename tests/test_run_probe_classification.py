@@ -1,0 +1,209 @@
+"""The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertModel
+
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import free_port, make_corpus, tiny_config
+
+ROOT = Path(__file__).parent.parent
+COLUMNS = {
+    "encoder", "head", "shots", "accuracy_mean", "accuracy_std", "macro_f1_mean", "macro_f1_std", "micro_f1_mean",
+    "seconds", "pooling", "max_seq_length", "runs", "num_parameters", "trainable_share", "dtype",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoders(wordpiece, tmp_path_factory):
+    """A checkpoint of this project, and a plain AutoModel that says nothing about pooling."""
+    folder = tmp_path_factory.mktemp("encoders")
+    torch.manual_seed(0)
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
+        folder / "ours"
+    )
+    BertModel(tiny_config(wordpiece)).save_pretrained(folder / "plain")
+    for name in ("ours", "plain"):
+        wordpiece.save_pretrained(folder / name)
+    return [str(folder / "ours"), str(folder / "plain")]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    rows = make_corpus(300, seed=5)
+    for name, part in {"train": rows[:180], "validation": rows[180:210], "test": rows[210:]}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)) + "\n")
+    several = [{"text": row["text"], "labels": [row["label"]] * (i % 4 > 0)} for i, row in enumerate(rows)]
+    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, several)) + "\n")
+    return folder
+
+
+def options(files, output_dir, *others):
+    named = [word for name in ("train", "validation", "test") for word in (f"--{name}_file", files / f"{name}.jsonl")]
+    return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
+
+
+def run(*words, processes=1, check=True):
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        launcher += ["--master_port", str(free_port())]
+    command = [*launcher, "run_probe_classification.py", *map(str, words)]
+    result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=500)
+    assert result.returncode == 0 or not check, result.stdout + result.stderr
+    return result
+
+
+def results_of(output_dir):
+    return json.loads((output_dir / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(encoders, files, tmp_path_factory):
+    """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
+    output_dir = tmp_path_factory.mktemp("probe")
+    words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
+    output = run(*options(files, output_dir, *words, "--features", "raw", "standardized"))
+    return output_dir, output
+
+
+def test_every_row_is_there_with_its_numbers(finished, encoders):
+    rows = results_of(finished[0])["rows"]
+    expected = {
+        (encoder, head, shots, features)
+        for encoder in encoders
+        for head in ("mlp", "linear", "knn")
+        for shots in (5, 10, None)
+        for features in ("raw", "standardized")
+    } | {("tfidf", head, shots, "raw") for head in ("linear", "knn") for shots in (5, 10, None)}
+    assert {(row["encoder"], row["head"], row["shots"], row["features"]) for row in rows} == expected
+    assert len(rows) == len(expected)
+    for row in rows:
+        assert row.keys() >= COLUMNS
+        assert 0 <= row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"] <= 1
+        assert row["runs"] == (4 if row["shots"] else 1 if row["head"] == "knn" else 2)
+    facts = {row["encoder"]: (row["pooling"], row["max_seq_length"]) for row in rows}
+    assert facts == {encoders[0]: ("mean", 64), encoders[1]: ("cls", 128), "tfidf": (None, None)}
+    # Topics are words: TF-IDF reads them off, and more labels help it.
+    best = {row["shots"]: row["accuracy_mean"] for row in rows if (row["encoder"], row["head"]) == ("tfidf", "linear")}
+    assert best[5] <= best[10] <= best[None]
+    assert best[None] > 0.9
+
+
+def test_the_report_is_complete(finished, encoders):
+    output_dir, output = finished
+    results = results_of(output_dir)
+    assert {"rows", "comparisons", "statistics", "settings", "versions"} <= set(results)
+    assert [row["documents"] for row in results["statistics"]] == [180, 30, 90]
+    assert len(results["settings"]["data_fingerprint"]) == 16
+    compared = {(row["head"], row["shots"], row["a"], row["b"]) for row in results["comparisons"]}
+    assert ("linear", None, encoders[0], "tfidf") in compared
+    assert ("mlp", 5, *encoders) in compared
+    table = (output_dir / "results.md").read_text()
+    assert "5 labels per class" in table
+    assert "tfidf" in output.stdout
+    assert (output_dir / "few_shot.png").stat().st_size > 10_000
+
+
+def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(finished, encoders, files, tmp_path):
+    words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
+    run(*options(files, tmp_path, *words))
+    together = {
+        (row["head"], row["shots"]): row
+        for row in results_of(finished[0])["rows"]
+        if row["encoder"] == encoders[1] and row["features"] == "raw"
+    }
+    for row in results_of(tmp_path)["rows"]:
+        same = together[row["head"], row["shots"]]
+        assert row["accuracy_mean"] == pytest.approx(same["accuracy_mean"], abs=1e-12)
+        assert row["embedding_seconds"] == same["embedding_seconds"]  # those of the cache
+
+
+def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
+    words = ["--model_name_or_path", *encoders, "--shots", "5", "--num_draws", "4", "--num_seeds", "2"]
+    run(*options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
+    two = results_of(tmp_path / "two")
+    assert two["settings"]["processes"] == 2
+    alone = {(row["encoder"], row["head"], row["shots"]): row for row in results_of(finished[0])["rows"]}
+    compared = 0
+    for row in two["rows"]:
+        if row["head"] == "finetune":
+            assert row["trainable_share"] == 1.0
+            continue
+        same = alone[row["encoder"], row["head"], row["shots"]]
+        for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
+            assert row[name] == pytest.approx(same[name], abs=1e-6)
+        compared += 1
+    assert compared == 4
+
+
+def test_several_labels_a_document(encoders, files, tmp_path):
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
+    words += ["--label_column", "labels", "--shots", "5", "--num_draws", "2", "--output_dir", tmp_path]
+    run(*words)
+    rows = results_of(tmp_path)["rows"]
+    assert len(rows) == 10
+    assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
+    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None}
+    assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
+
+
+def nan_encoder(encoders, folder):
+    shutil.copytree(encoders[0], folder / "broken")
+    model = DocSplitForContrastivePretraining.from_pretrained(folder / "broken")
+    with torch.no_grad():
+        model.encoder.base_model.embeddings.word_embeddings.weight.fill_(float("nan"))
+    model.save_pretrained(folder / "broken")
+    return folder / "broken"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--heads", "svm"], "--heads has no svm"),
+        (["--shots", "500"], "500 shots need 500 training documents of each class"),
+        (["--label_column", "topic"], "'topic'"),
+        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded as an encoder"),
+        (["--model_name_or_path", "BROKEN"], "embeddings are not finite"),
+        (["--max_seq_length", "300"], "has positions for 128 tokens"),
+        (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
+        (["--test_file", "UNKNOWN"], "no training document has"),
+        (["--test_file", "missing.jsonl"], "missing.jsonl"),
+    ],
+)
+def test_bad_input_ends_with_a_message_before_any_long_work(encoders, files, tmp_path, words, message):
+    (tmp_path / "unknown.jsonl").write_text(json.dumps({"text": "A tale of the moon.", "label": "moon"}) + "\n")
+    special = {"UNKNOWN": tmp_path / "unknown.jsonl", "BROKEN": tmp_path / "broken"}
+    if "BROKEN" in words:
+        nan_encoder(encoders, tmp_path)
+    words = [str(special.get(word, word)) for word in words]
+    base = options(files, tmp_path / "out", "--model_name_or_path", encoders[0])
+    result = run(*base, *words, check=False)
+    assert result.returncode != 0
+    assert message in result.stderr.splitlines()[-1]
+    assert "Embedding" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_teaches():
+    text = run("--help").stdout
+    assert "tfidf" in text
+    assert "--long_documents" in text
+
+
+def test_the_papers_probe_is_the_default():
+    from docsplit import probing
+    from run_probe_classification import ProbeArguments
+
+    assert (probing.LEARNING_RATE, probing.BATCH_SIZE) == (3e-4, 8)
+    assert ProbeArguments().num_draws == 10
+    assert np.isclose(probing.DROPOUT, 0.1)
