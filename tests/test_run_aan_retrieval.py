@@ -1,0 +1,166 @@
+"""The retrieval script, as a user runs it: pairs in each form, baselines beside the heads, bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import free_port, make_corpus, tiny_config
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def encoder(wordpiece, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoders") / "ours"
+    torch.manual_seed(0)
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
+        folder
+    )
+    wordpiece.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Papers on three topics that cite papers on their own: a table of papers, citations, pairs, and LRA's files."""
+    folder = tmp_path_factory.mktemp("papers")
+    rows = make_corpus(240, seed=3)
+    papers = [{"id": f"P{i}", "title": f"Paper {i}", "text": row["text"]} for i, row in enumerate(rows)]
+    (folder / "papers.jsonl").write_text("\n".join(map(json.dumps, papers)) + "\n")
+    rng = np.random.default_rng(0)
+    links = [(i, 3 * int(rng.integers(80)) + i % 3) for i in range(240) for _ in range(4)]
+    lines = ["citing\tcited", *(f"P{a}\tP{b}" for a, b in links if a != b)]
+    (folder / "citations.tsv").write_text("\n".join(lines) + "\n")
+    sizes = {"train": range(0, 150), "validation": range(150, 195), "test": range(195, 240)}
+    for name, members in sizes.items():
+        pairs = []
+        for a in members:
+            same = [b for b in members if b % 3 == a % 3 and b != a]
+            other = [b for b in members if b % 3 != a % 3]
+            pairs += [(1, a, int(rng.choice(same))), (0, a, int(rng.choice(other)))]
+        lines = ["label\tid1\tid2", *(f"{label}\tP{a}\tP{b}" for label, a, b in pairs)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+        (folder / "lra").mkdir(exist_ok=True)
+        arena = [f"{label}.0\tP{a}\tP{b}\t{rows[a]['text'].encode()!r}\t{rows[b]['text']}" for label, a, b in pairs]
+        file = folder / "lra" / f"new_aan_pairs.{'eval' if name == 'validation' else name}.tsv"
+        file.write_text("\n".join(arena) + "\n")
+    return folder
+
+
+def pair_options(data):
+    names = ("train", "validation", "test")
+    files = [word for name in names for word in (f"--{name}_pairs_file", str(data / f"{name}.tsv"))]
+    return ["--papers_file", str(data / "papers.jsonl"), *files]
+
+
+def run(*words, processes=1, check=True):
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        launcher += ["--master_port", str(free_port())]
+    command = [*launcher, "run_aan_retrieval.py", "--dtype", "float32", *map(str, words)]
+    result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=400)
+    assert result.returncode == 0 or not check, result.stdout + result.stderr
+    return result
+
+
+def rows_of(output_dir):
+    return {
+        (row["encoder"], row["head"]): row for row in json.loads((output_dir / "results.json").read_text())["rows"]
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(encoder, data, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("retrieval")
+    output = run("--model_name_or_path", encoder, *pair_options(data), "--output_dir", output_dir)
+    return output_dir, output
+
+
+def test_heads_and_baselines_stand_side_by_side(finished, encoder):
+    rows = rows_of(finished[0])
+    name = str(encoder)
+    assert set(rows) == {(name, "mlp"), (name, "cosine"), ("bm25", "bm25"), ("popularity", "popularity")}
+    for row in rows.values():
+        assert row["shots"] is None
+        for measure in ("accuracy", "f1", "roc_auc", "macro_f1", "micro_f1"):
+            assert 0 <= row[f"{measure}_mean"] <= 1
+    assert rows[name, "mlp"]["runs"] == 3
+    assert (rows[name, "mlp"]["pooling"], rows[name, "mlp"]["max_seq_length"]) == ("mean", 64)
+    assert rows["bm25", "bm25"]["roc_auc_mean"] > 0.9  # topics are words
+    assert rows[name, "cosine"]["roc_auc_mean"] > 0.7  # a random encoder knows words, too
+    results = json.loads((finished[0] / "results.json").read_text())
+    assert results["settings"]["pairs"] == {"train": 300, "validation": 90, "test": 90}
+    assert results["settings"]["counts"]["test_papers_seen_in_training"] == 0
+    assert {(row["a"], row["b"]) for row in results["comparisons"]} == {(name, "bm25"), (name, "popularity")}
+    assert "popularity" in finished[1].stdout
+    assert "ROC-AUC" in (finished[0] / "results.md").read_text()
+
+
+def test_long_range_arena_files_give_the_same_rows(finished, encoder, data, tmp_path):
+    papers = [json.loads(line) for line in (data / "papers.jsonl").read_text().splitlines()]
+    bare = [{"id": paper["id"], "text": paper["text"]} for paper in papers]  # those files have no titles
+    (tmp_path / "bare.jsonl").write_text("\n".join(map(json.dumps, bare)) + "\n")
+    words = ["--model_name_or_path", encoder, "--heads", "cosine", "bm25"]
+    run(*words, *pair_options(data)[2:], "--papers_file", tmp_path / "bare.jsonl", "--output_dir", tmp_path / "pairs")
+    run(*words, "--lra_dir", data / "lra", "--output_dir", tmp_path / "arena")
+    ours, arena = rows_of(tmp_path / "pairs"), rows_of(tmp_path / "arena")
+    assert ours.keys() == arena.keys()
+    for key, row in ours.items():
+        assert row["roc_auc_mean"] == pytest.approx(arena[key]["roc_auc_mean"], abs=1e-9)
+
+
+def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    run("--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "two", processes=2)
+    assert json.loads((tmp_path / "two" / "results.json").read_text())["settings"]["processes"] == 2
+    for key, row in rows_of(tmp_path / "two").items():
+        for measure in ("accuracy_mean", "f1_mean", "roc_auc_mean"):
+            assert row[measure] == pytest.approx(rows_of(finished[0])[key][measure], abs=1e-6)
+
+
+def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(encoder, data, tmp_path):
+    files = ["--papers_file", data / "papers.jsonl", "--citations_file", data / "citations.tsv"]
+    words = ["--model_name_or_path", encoder, "--heads", "cosine", "popularity", "--output_dir", tmp_path]
+    run(*words, *files, "--long_documents", "chunk_mean", "--max_seq_length", "24")
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["settings"]["splits_made_here"]
+    assert results["settings"]["counts"]["test_papers_seen_in_training"] == 0
+    rows = rows_of(tmp_path)
+    popularity = rows["popularity", "popularity"]
+    assert popularity["accuracy_low"] <= 0.5 <= popularity["accuracy_high"]
+    assert (rows[str(encoder), "cosine"]["long_documents"], results["notes"]) == ("chunk_mean", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--heads", "svm"], "--heads has no svm"),
+        (["--citations_file", "CITATIONS"], "Give one of"),
+        (["--papers_file", "UNKNOWN"], "does not have"),
+        (["--test_pairs_file", "missing.tsv"], "missing.tsv"),
+        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
+        (["--lra_dir", "EMPTY"], "Give one of"),
+    ],
+)
+def test_bad_input_ends_with_a_message_before_any_long_work(encoder, data, tmp_path, words, message):
+    (tmp_path / "few.jsonl").write_text(json.dumps({"id": "P0", "text": "A ship."}) + "\n")
+    special = {"CITATIONS": data / "citations.tsv", "UNKNOWN": tmp_path / "few.jsonl", "EMPTY": tmp_path}
+    words = [str(special.get(word, word)) for word in words]
+    options = ["--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "out"]
+    result = run(*options, *words, check=False)
+    assert result.returncode != 0
+    assert message in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_teaches():
+    text = run("--help").stdout
+    assert "popularity" in text
+    assert "--lra_dir" in text
