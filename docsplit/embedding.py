@@ -130,7 +130,7 @@ def load_encoder(
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
-            f"weights and tokenizer. The cause: {error}"
+            f"weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
     finally:
         report.removeFilter(_tells_of_missing_weights)

@@ -12,10 +12,11 @@ TIMEOUT = timedelta(hours=12)  # the others wait for the first process while it 
 
 def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one, with all cores; the first of them logs."""
-    state = PartialState(timeout=TIMEOUT)
+    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=TIMEOUT)
     level = logging.INFO if state.is_main_process else logging.ERROR
     logging.basicConfig(level=level, format="%(levelname)s %(message)s")
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    for chatty in ("sentence_transformers", "bm25s"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     use_all_cores(state.device, state.num_processes)
     return state
 

@@ -46,6 +46,7 @@ C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 C_WITHOUT_FOLDS = 1.0
 NUM_FOLDS = 5
 MAX_ITERATIONS = 2000
+MAX_ROW_SPACE = 2000  # documents of a run, up to which sparse features are rotated into the space that they span
 
 NUM_NEIGHBOURS = 10
 
@@ -346,20 +347,21 @@ def linear(
     _check(train, labels, runs, test, num_classes, validation)
     start = time.perf_counter()
     train, test = (features.astype(np.float32, copy=False) for features in (train, test))
+    parts = [_in_row_space(train[run.indices], test) for run in runs]  # of each run: (n, H) and (M, H)
     folds = [_folds(labels[run.indices], run.seed) for run in runs]
-    if unfolded := sum(not parts for parts in folds):
+    if unfolded := sum(not run_folds for run_folds in folds):
         logger.warning(
             f"{unfolded} of {len(runs)} runs of the linear head have a class with a single document: C = 1 there, "
             "without cross-validation."
         )
-    jobs = [(number, *parts) for number, run_folds in enumerate(folds) for parts in run_folds]
+    jobs = [(number, *fold) for number, run_folds in enumerate(folds) for fold in run_folds]
     # One thread a fit, several fits at a time: the matrices are small, and threads of one product that wait for each
     # other are slow on a busy machine, by a factor of 100 on two cores.
     with warnings.catch_warnings(record=True) as caught, threadpool_limits(1, user_api="blas"):
         warnings.simplefilter("always", ConvergenceWarning)
         parallel = Parallel(n_jobs=-1, prefer="threads")
         qualities = parallel(
-            delayed(_path)(train[runs[number].indices], labels[runs[number].indices], fitted, held)
+            delayed(_path)(parts[number][0], labels[runs[number].indices], fitted, held)
             for number, fitted, held in jobs
         )
         by_run: dict[int, list[list[float]]] = defaultdict(list)
@@ -370,8 +372,8 @@ def linear(
             for number in range(len(runs))
         ]
         scores = parallel(
-            delayed(_probabilities)(_classifiers(labels), train[run.indices], labels[run.indices], test, c)
-            for run, c in zip(runs, chosen)
+            delayed(_probabilities)(_classifiers(labels), part[0], labels[run.indices], part[1], c)
+            for part, run, c in zip(parts, runs, chosen)
         )
     if failed := sum(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         logger.warning(f"{failed} fits of logistic regression did not converge in {MAX_ITERATIONS} iterations.")
@@ -381,6 +383,21 @@ def linear(
         seconds=(time.perf_counter() - start) / len(runs),
         trainable_parameters=(train.shape[1] + 1) * num_classes,
     )
+
+
+def _in_row_space(train: Any, test: Any) -> tuple[Any, Any]:
+    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
+
+    The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
+    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
+    """
+    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
+        return train, test
+    rows = train.astype(np.float64)
+    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
+    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
+    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
+    return tuple(((features @ rows.T) @ basis).astype(np.float32) for features in (rows, test))  # type: ignore[return-value]
 
 
 def _folds(labels: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

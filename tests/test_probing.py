@@ -261,6 +261,18 @@ def test_linear_takes_sparse_features(train, test):
     np.testing.assert_allclose(sparse, dense, atol=1e-3)
 
 
+def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split, monkeypatch):
+    train, test = tfidf_features(split.train_texts, split.test_texts)
+    draw = split.draws(5, 1)[0]
+    runs = [Run(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
+    labels = split.train_labels
+    assert probing._in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
+    rotated = linear(train, labels, runs, test, CLASSES, few_shot=True).scores
+    monkeypatch.setattr(probing, "MAX_ROW_SPACE", 0)
+    assert probing._in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]
+    np.testing.assert_allclose(rotated, linear(train, labels, runs, test, CLASSES, few_shot=True).scores, atol=2e-3)
+
+
 def test_one_shot_has_no_folds_and_says_so_once(train, test, caplog):
     runs = [Run(np.arange(3), 0), Run(np.arange(3, 6), 1)]
     with caplog.at_level(logging.WARNING, logger="docsplit.probing"):

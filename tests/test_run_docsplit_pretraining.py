@@ -317,6 +317,19 @@ def test_wrong_options_end_with_a_message(tmp_path, corpus_file, options, messag
     assert message in result.stderr.splitlines()[-1] + result.stderr.splitlines()[-2]
 
 
+def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):
+    options = ["--contrastive_weight", 0, "--mlm_weight", 1, "--view", "simcse", "--max_steps", 12]
+    run(tmp_path, corpus_file, *options, "--eval_strategy", "steps", "--eval_steps", 12)
+    log = json.loads((tmp_path / "checkpoint-12" / "trainer_state.json").read_text())["log_history"]
+    steps = [entry for entry in log if "mlm_loss" in entry]
+    assert len(steps) == 12
+    assert not any("contrastive_loss" in entry or "positive_cosine" in entry for entry in log)
+    assert all(entry["loss"] == pytest.approx(entry["mlm_loss"], rel=1e-3) for entry in steps)
+    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"]
+    assert any("eval_loss" in entry for entry in log)
+    assert (tmp_path / "training.png").exists()
+
+
 def test_help_teaches():
     result = subprocess.run(
         [sys.executable, "run_docsplit_pretraining.py", "--help"], cwd=ROOT, text=True, capture_output=True, check=True
