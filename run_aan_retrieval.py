@@ -28,7 +28,7 @@ import torch
 from docsplit import citations
 from docsplit.arguments import parse_arguments
 from docsplit.citations import CitationPairs, PairPart
-from docsplit.comparison import Result, comparisons, link_rows, text_statistics, write_results
+from docsplit.comparison import Result, comparisons, link_rows, statistics_table, text_statistics, write_results
 from docsplit.embedding import EncoderArguments
 from docsplit.launching import join_processes
 from docsplit.probing import Run, mlp
@@ -89,9 +89,13 @@ def main() -> None:
     state = join_processes()
     with state.main_process_first():  # the others find it in the cache
         pairs = load_pairs(data_args, args.seed)
-    encoders = list(dict.fromkeys(encoder_args.model_name_or_path))
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    encoders = list(dict.fromkeys(encoder_args.model_name_or_path)) if set(args.heads) & set(ENCODER_HEADS) else []
     for name in encoders:
         encoder_args.check(name, pairs.texts[:2])
+
+    if state.is_main_process:
+        print(f"\n{statistics_table(statistics_of(pairs, data_args))}\n")
 
     results = []
     for name in encoders:
@@ -184,15 +188,25 @@ def baselines(pairs: CitationPairs, args: RetrievalArguments) -> Iterator[Result
             yield Result(head, head, None, scores, perf_counter() - started, 0, info)
 
 
+def source_of(data_args: DataArguments) -> str:
+    return data_args.lra_dir or data_args.papers_file or "python_docs"
+
+
+def statistics_of(pairs: CitationPairs, data_args: DataArguments) -> list[dict[str, Any]]:
+    """Of the papers that each split's pairs are made of."""
+    parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
+    texts = {name: [pairs.texts[row] for row in np.union1d(part.first, part.second)] for name, part in parts.items()}
+    return text_statistics(source_of(data_args), texts, 2)
+
+
 def report(results: list[Result], pairs: CitationPairs, arguments: list[Any], num_processes: int) -> None:
     """The table on screen, results.json and results.md."""
     data_args, args = arguments[1:]
     rows = link_rows(results, pairs.test.labels)
-    source = data_args.lra_dir or data_args.papers_file or "python_docs"
     parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
-    texts = {name: [pairs.texts[row] for row in np.union1d(part.first, part.second)] for name, part in parts.items()}
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"pairs": {name: len(part.labels) for name, part in parts.items()}, "counts": pairs.counts}
+    settings |= {"data_fingerprint": citations.fingerprint(pairs)}
     settings |= {"splits_made_here": pairs.made_here, "processes": num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     notes, links = [], pairs.test.labels.mean()
@@ -204,15 +218,16 @@ def report(results: list[Result], pairs: CitationPairs, arguments: list[Any], nu
         ):
             logger.warning(warning)
             notes.append(warning)
-    write_results(
+    text = write_results(
         Path(args.output_dir),
         rows,
         comparisons(results, pairs.test.labels, multi_label=False),
         settings,
-        statistics=text_statistics(source, texts, 2),
-        title=f"Citation links in {source}",
+        statistics=statistics_of(pairs, data_args),
+        title=f"Citation links in {source_of(data_args)}",
         notes=notes,
     )
+    print(text)
 
 
 if __name__ == "__main__":

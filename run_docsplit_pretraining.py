@@ -125,14 +125,10 @@ class PretrainingArguments(TrainingArguments):
     contrastive_temperature: float | None = field(
         default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
     )
-    contrastive_weight: float | None = field(
-        default=None,
-        metadata={"help": "Weight of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1."},
+    contrastive_weight: float = field(
+        default=1.0, metadata={"help": "Weight of the contrastive loss, 0: masked LM alone."}
     )
-    mlm_weight: float | None = field(
-        default=None,
-        metadata={"help": "Weight of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
-    )
+    mlm_weight: float = field(default=0.1, metadata={"help": "Weight of the masked-LM loss, 0: none."})
     symmetric_loss: bool | None = field(
         default=None,
         metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},

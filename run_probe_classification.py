@@ -28,9 +28,17 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 
 from docsplit.arguments import parse_arguments
-from docsplit.comparison import Result, classification_rows, comparisons, plot_few_shot, text_statistics, write_results
+from docsplit.comparison import (
+    Result,
+    classification_rows,
+    comparisons,
+    plot_few_shot,
+    statistics_table,
+    text_statistics,
+    write_results,
+)
 from docsplit.embedding import EncoderArguments
-from docsplit.finetuning import check_one_gpu_per_process, finetune, setfit
+from docsplit.finetuning import check_batch_size, check_setfit, finetune, setfit
 from docsplit.labelled import LabelledSplit, fingerprint, load_labelled
 from docsplit.launching import join_processes
 from docsplit.probing import HEADS, few_shot_runs, full_runs, standardize, tfidf_features
@@ -56,7 +64,10 @@ class DataArguments:
     train_file: str | None = field(default=None, metadata={"help": "json, jsonl, csv, tsv or parquet."})
     validation_file: str | None = field(default=None, metadata={"help": "For early stopping of mlp and finetune."})
     test_file: str | None = field(
-        default=None, metadata={"help": "If there is no test part: 80/10/10 of the train part, stratified."}
+        default=None,
+        metadata={
+            "help": "If there is no test part, a fifth of train is held out, half of it for validation if need be."
+        },
     )
     text_column: list[str] = field(
         default_factory=lambda: ["text"], metadata={"help": "One or several, joined by a blank line."}
@@ -125,16 +136,19 @@ def main() -> None:
     with state.main_process_first():  # the others find it in the cache
         split = load_split(data_args, args.seed)
     check(encoder_args, args, split)
+    if state.is_main_process:
+        print(f"\n{statistics_table(statistics_of(split, data_args))}\n")
 
     results = []
-    for name in dict.fromkeys(encoder_args.model_name_or_path):
+    names = list(dict.fromkeys(encoder_args.model_name_or_path))
+    for name in names:
         features, info = embed(encoder_args, name, split, show_progress=state.is_main_process)
         if state.is_main_process:
             results += list(probe(name, features, info, split, args))
         results += list(tune(name, info, split, encoder_args, args, show_progress=state.is_main_process))
+        if state.is_main_process:  # so far: what comes later may fail
+            report(results, split, [encoder_args, data_args, args], last=name == names[-1])
         state.wait_for_everyone()
-    if state.is_main_process:
-        report(results, split, [encoder_args, data_args, args])
 
 
 def load_split(data_args: DataArguments, seed: int) -> LabelledSplit:
@@ -146,8 +160,12 @@ def check(encoder_args: EncoderArguments, args: ProbeArguments, split: LabelledS
     """Whatever can fail, before any long work: draws, encoders and heads that do not go together."""
     for shots in args.shots:
         split.draws(shots, args.num_draws, args.seed)
-    if set(args.heads) & set(TUNING_HEADS):
-        check_one_gpu_per_process()
+    if "finetune" in args.heads:
+        check_batch_size(args.finetune_batch_size)
+    if "setfit" in args.heads:
+        for shots in args.shots:
+            check_setfit(split, few_shot_runs(split, shots, args.num_draws, args.seed))
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     names = encoder_args.model_name_or_path
     if TFIDF in names and not set(args.heads) & set(TFIDF_HEADS):
         raise ValueError(f"tfidf has the heads {', '.join(TFIDF_HEADS)}: add one of them to --heads.")
@@ -222,7 +240,7 @@ def tune(
                     load,
                     split,
                     runs,
-                    prompt=encoder_args.prompt,
+                    prompt=info["prompt"],
                     learning_rate=args.finetune_learning_rate,
                     num_epochs=args.finetune_epochs,
                     batch_size=args.finetune_batch_size,
@@ -230,7 +248,7 @@ def tune(
                     show_progress=show_progress,
                 )
             else:
-                output = setfit(load, split, runs, prompt=encoder_args.prompt, show_progress=show_progress)
+                output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
             own = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
             yield Result(name, head, shots, output.scores, output.seconds, output.trainable_parameters, info | own)
 
@@ -241,30 +259,38 @@ def runs_of(split: LabelledSplit, shots: int | None, args: ProbeArguments) -> li
     return few_shot_runs(split, shots, args.num_draws, args.seed)
 
 
-def report(results: list[Result], split: LabelledSplit, arguments: list[Any]) -> None:
+def source_of(data_args: DataArguments) -> str:
+    return data_args.train_file or data_args.dataset_name or "python_docs"
+
+
+def statistics_of(split: LabelledSplit, data_args: DataArguments) -> list[dict[str, Any]]:
+    parts = {"train": split.train_texts, "validation": split.validation_texts or [], "test": split.test_texts}
+    used = {name: texts for name, texts in parts.items() if texts}
+    return text_statistics(source_of(data_args), used, len(split.class_names))
+
+
+def report(results: list[Result], split: LabelledSplit, arguments: list[Any], last: bool) -> None:
     """The table on screen, results.json, results.md and the few-shot curve."""
     data_args, args = arguments[1:]
     output_dir = Path(args.output_dir)
     rows = classification_rows(results, split.test_labels, split.class_names, split.multi_label)
-    parts = {"train": split.train_texts, "validation": split.validation_texts or [], "test": split.test_texts}
-    source = data_args.train_file or data_args.dataset_name or "python_docs"
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"data_fingerprint": fingerprint(split), "documents_dropped": split.counts}
     settings |= {"class_names": split.class_names, "processes": PartialState().num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-    write_results(
+    text = write_results(
         output_dir,
         rows,
         comparisons(results, split.test_labels, split.multi_label),
         settings,
-        statistics=text_statistics(
-            source, {name: texts for name, texts in parts.items() if texts}, len(split.class_names)
-        ),
-        title=f"Probes on {source}",
-        notes=[],
+        statistics=statistics_of(split, data_args),
+        title=f"Probes on {source_of(data_args)}",
     )
-    if plot_few_shot(rows, output_dir / "few_shot.png"):
-        print(f"The few-shot curve is in {output_dir / 'few_shot.png'}.")
+    plotted = plot_few_shot(rows, output_dir / "few_shot.png")
+    if last:
+        print(text)
+        if plotted:
+            print(f"The few-shot curve is in {output_dir / 'few_shot.png'}.")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ which a test part gets 1 %: 60 to 110 links. So the test papers are on other top
 """
 
 import ast
+import hashlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -262,6 +263,18 @@ def _assemble(
     logger.info(f"{len(used):,} papers, pairs: {[len(part.labels) for part in parts]}; {counts}")
     used_texts, used_ids = [texts[paper] for paper in used], [ids[paper] for paper in used]
     return CitationPairs(used_texts, used_ids, train, validation, test, counts, made_here)
+
+
+def fingerprint(pairs: CitationPairs) -> str:
+    """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
+    digest = hashlib.blake2b(digest_size=8)
+    for text in (*pairs.ids, *pairs.texts):
+        encoded = text.encode(errors="surrogatepass")
+        digest.update(f"{len(encoded)};".encode() + encoded)
+    for part in (pairs.train, pairs.validation, pairs.test):
+        for column in (part.first, part.second, part.labels):
+            digest.update(column.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def _keys(part: PairPart, num_papers: int) -> np.ndarray:

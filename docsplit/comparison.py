@@ -445,11 +445,11 @@ def write_results(
     title: str = "Results",
     notes: Sequence[str] = (),
 ) -> str:
-    """Write results.json and results.md, each whole or not at all, and print the tables of results.
+    """Write results.json and results.md, each whole or not at all.
 
     Numbers in the JSON are not rounded; NaN and infinity, which JSON does not have, become null.
 
-    Returns: what was printed.
+    Returns: what to print, the tables of results.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -469,8 +469,7 @@ def write_results(
     if comparisons:
         text += f"\n{clear} of {len(comparisons)} differences between encoders have a 95 % interval without 0.\n"
     text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
-    print(f"\n{text}\n")
-    return text
+    return f"\n{text}\n"
 
 
 def _markdown(

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import sentence_transformers
 import torch
 import torch.distributed as dist
+import transformers
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.models import Transformer
@@ -28,6 +31,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+import modeling_docsplit
 from docsplit.caching import build_once, cache_directory
 from docsplit.tokenization import cut_into_chunks
 from modeling_docsplit import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions, micro_batches, pool
@@ -112,8 +116,9 @@ def load_encoder(
     Raises:
         ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
     """
-    report = logging.getLogger("transformers.modeling_utils")
-    report.addFilter(_tells_of_missing_weights)
+    logs = logging.getLogger("transformers.modeling_utils")
+    report = _LoadReport()
+    logs.addFilter(report)
     try:
         if is_sentence_transformer_model(name_or_path):
             if pooling is not None:
@@ -127,13 +132,21 @@ def load_encoder(
             pooler = PoolingModule(width, pooling_mode=pooling or DEFAULT_SETTINGS["pooling"])
             model = SentenceTransformer(modules=[transformer, pooler], device=device)
             model.max_seq_length = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
             f"weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
     finally:
-        report.removeFilter(_tells_of_missing_weights)
+        logs.removeFilter(report)
+    if report.missing:
+        raise ValueError(
+            f"{name_or_path!r} lacks {len(report.missing)} weights of its own architecture, such as "
+            f"{sorted(report.missing)[:3]}: they would be random. Is it the checkpoint of another model?"
+        )
+    if report.random_pooler:  # of no use here, and other weights at each loading
+        first: Any = model[0]
+        first.model.pooler = None
     model.float().eval()
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
@@ -148,10 +161,26 @@ def load_encoder(
     return model
 
 
-def _tells_of_missing_weights(record: logging.LogRecord) -> bool:
-    """Not the report that a masked-LM head was left out: nothing of that is used."""
-    text = record.getMessage()
-    return "LOAD REPORT" not in text or "MISSING" in text or "MISMATCH" in text
+class _LoadReport(logging.Filter):
+    """Reads what transformers logs about a checkpoint: weights that were not used are no news, missing ones are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: set[str] = set()
+        self.random_pooler = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if "LOAD REPORT" not in text:
+            return True
+        for line in text.splitlines():
+            key, *status = line.split("|")
+            if status and ("MISSING" in status[0] or "MISMATCH" in status[0]):
+                if "pooler" in key:
+                    self.random_pooler = True
+                else:
+                    self.missing.add(key.strip())
+        return False
 
 
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
@@ -164,6 +193,11 @@ def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
         "max_seq_length": model.max_seq_length,
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
+
+
+def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
+    """What `model.encode(texts, prompt=prompt)` puts before each text: the model's default prompt if None is given."""
+    return (model.prompts.get(model.default_prompt_name or "") or "") if prompt is None else prompt
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
@@ -208,8 +242,7 @@ def embed_documents(
         ValueError: if an embedding is not finite, or the model cannot be cut into chunks.
     """
     dtype = dtype or default_dtype(model.device)
-    if prompt is None:
-        prompt = model.prompts.get(model.default_prompt_name or "") or ""
+    prompt = resolve_prompt(model, prompt)
     own_batches = isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase)
     texts = _valid_unicode(texts)
     weights, owners = np.empty(0), np.empty(0)
@@ -289,9 +322,12 @@ def _embed_chunk_as_it_likes(model: SentenceTransformer, texts: list[str], promp
 
 def _chunks(model: SentenceTransformer, texts: list[str], prompt: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     """All chunks of all texts, the number of tokens of each (K,), and which text each is of (K,)."""
-    if not model.max_seq_length:
-        raise ValueError("--long_documents chunk_mean needs a length to cut at: give --max_seq_length.")
     tokenizer: Any = model[0].processor
+    if not model.max_seq_length or not tokenizer.is_fast:
+        raise ValueError(
+            "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
+            "(tokenizer.json), which says where in the text a token is."
+        )
     room = model.max_seq_length - len(tokenizer(prompt)["input_ids"])  # special tokens and prompt
     if room < 1:
         raise ValueError(f"The prompt leaves no room within {model.max_seq_length} tokens: raise --max_seq_length.")
@@ -321,7 +357,10 @@ class EncoderArguments:
     """The encoders to compare and how they embed."""
 
     model_name_or_path: list[str] = field(
-        metadata={"help": "Encoders, on the Hub or here, SentenceTransformers or any AutoModel, side by side."}
+        metadata={
+            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel; in the "
+            "classification script also tfidf."
+        }
     )
     pooling: Pooling | None = field(
         default=None,
@@ -345,6 +384,12 @@ class EncoderArguments:
         default=None,
         metadata={"help": "Texts x longest text of one forward pass: speed and memory. Default: 4096 (GPU 65536)."},
     )
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length is not None and self.max_seq_length < 3:
+            raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
+        if self.embedding_tokens is not None and self.embedding_tokens < 1:
+            raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
 
     def load(self, name: str) -> SentenceTransformer:
         return load_encoder(name, self.pooling, self.max_seq_length)
@@ -377,7 +422,7 @@ class EncoderArguments:
         try:
             self.embed(model, texts, cached=False)
         except ValueError as error:
-            raise ValueError(f"{name}: {error} The encoder is broken, or needs --dtype float32.") from error
+            raise ValueError(f"{name}: {error}") from error
 
     def embed_all(self, name: str, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed each distinct text once.
@@ -390,6 +435,7 @@ class EncoderArguments:
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
+        info["prompt"] = resolve_prompt(model, self.prompt)
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
 
 
@@ -422,7 +468,10 @@ def _joined(chunks: list[np.ndarray], width: int) -> np.ndarray:
     embeddings = np.concatenate(chunks) if chunks else np.empty((0, width), dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(bad):
-        raise ValueError(f"{len(bad)} of {len(embeddings)} embeddings are not finite, the first of text {bad[0]}.")
+        raise ValueError(
+            f"{len(bad)} of {len(embeddings)} embeddings are not finite, the first of text {bad[0]}: the encoder is "
+            "broken, or needs --dtype float32."
+        )
     return embeddings
 
 
@@ -457,14 +506,23 @@ def _fingerprint(model: SentenceTransformer, prompt: str, dtype: torch.dtype, mi
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    tokenizer = getattr(model[0], "processor", None)
+    tokenizer: Any = getattr(model[0], "processor", None)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    state = json.loads(backend.to_str()) if backend is not None else {}
+    state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}
     state |= {"truncation": None, "padding": None}  # of the last call
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
+        state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
+    config = getattr(model[0], "config", None)
+    if config is not None:
+        state |= {"config": config.to_dict() | {"_name_or_path": None}}
+        state |= {"attention": getattr(config, "_attn_implementation", None)}
     modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
-    settings = [prompt, str(dtype), model.max_seq_length, model.truncate_dim, micro_batch_tokens, torch.__version__]
-    digest.update(json.dumps([state, modules, settings, str(model.device.type)], default=str).encode())
-    digest.update(Path(__file__).read_bytes())
+    settings = [prompt, str(dtype), model.max_seq_length, model.truncate_dim, micro_batch_tokens, model.device.type]
+    versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
+    digest.update(json.dumps([state, modules, settings, versions], default=str).encode())
+    for code in (__file__, str(modeling_docsplit.__file__)):
+        digest.update(Path(code).read_bytes())
     return digest.hexdigest()
 
 

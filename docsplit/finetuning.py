@@ -6,6 +6,7 @@ Only the training documents' labels are ever seen (and the validation part's, to
 truncated to the encoder's maximum length: there is no averaging over chunks here.
 """
 
+import importlib.util
 import math
 import os
 import tempfile
@@ -144,7 +145,7 @@ def finetune(
     """
     if num_epochs is None:
         num_epochs = FEW_SHOT_EPOCHS if few_shot else NUM_EPOCHS
-    rows_per_process = _rows_per_process(batch_size)
+    rows_per_process = check_batch_size(batch_size)
     validation = None
     if not few_shot and split.validation_texts is not None:
         validation = _labelled_dataset(split.validation_texts, split.validation_labels)
@@ -231,17 +232,13 @@ def setfit(
         ImportError: if `setfit` is not installed.
         ValueError: if a run has too many documents, no positive or no negative pair, or the processes do not fit.
     """
-    try:
-        from setfit import SetFitModel
-        from setfit import Trainer as SetFitTrainer
-        from setfit import TrainingArguments as SetFitArguments
-        from setfit import logging as setfit_logging
-    except ImportError as error:
-        raise ImportError(f"The head setfit needs a library: pip install setfit ({error})") from error
+    rows_per_process = check_setfit(split, runs)
+    from setfit import SetFitModel
+    from setfit import Trainer as SetFitTrainer
+    from setfit import TrainingArguments as SetFitArguments
+    from setfit import logging as setfit_logging
+
     setfit_logging.set_verbosity_warning()
-    rows_per_process = _rows_per_process(SETFIT_BATCH_SIZE)
-    for run in runs:
-        _check_pairs(split.train_labels[run.indices])
     test_texts = [_encodable(text) for text in split.test_texts]
     scores, seconds, trainable_parameters = [], 0.0, 0
     for run in runs:
@@ -304,9 +301,14 @@ def _world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
 
 
-def _rows_per_process(batch_size: int) -> int:
+def check_batch_size(batch_size: int) -> int:
+    """The documents a process and step.
+
+    Raises:
+        ValueError: if the processes cannot share such a batch.
+    """
     check_one_gpu_per_process()
-    if batch_size % _world_size():
+    if batch_size < 1 or batch_size % _world_size():
         raise ValueError(
             f"{_world_size()} processes cannot share a batch of {batch_size} documents: start as many processes as "
             "divide it."
@@ -376,6 +378,20 @@ def _macro_f1(prediction: EvalPrediction) -> dict[str, float]:
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
     metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
     return {"macro_f1": metrics["macro_f1"]}
+
+
+def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
+    """What `setfit` needs, before any long work.
+
+    Returns: documents a process and step.
+
+    Raises: as `setfit`.
+    """
+    if importlib.util.find_spec("setfit") is None:
+        raise ImportError("The head setfit needs a library: pip install setfit")
+    for run in runs:
+        _check_pairs(split.train_labels[run.indices])
+    return check_batch_size(SETFIT_BATCH_SIZE)
 
 
 def _check_pairs(labels: np.ndarray) -> None:

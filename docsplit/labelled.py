@@ -156,7 +156,14 @@ def load_labelled(
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
     """
+    if train_file is not None and (validation_split or test_split):
+        raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
     if train_file is None and dataset_name in (None, PYTHON_DOCS):
+        if tuple(text_columns) != ("text",) or label_column != "label":
+            raise ValueError(
+                f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
+                "--dataset_name to go with --text_column and --label_column."
+            )
         if named := [
             name
             for name, value in {
@@ -222,6 +229,11 @@ def _load_splits(dataset_name: str, splits: dict[str, str | None]) -> dict[str, 
     try:
         available = datasets.get_dataset_split_names(name, configuration or None)
     except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
+        if splits["test"] is None:  # it may have one, which must not be replaced by a part of train
+            raise ValueError(
+                f"Which splits {dataset_name} has is unknown: name them with --validation_split and --test_split, or "
+                f"try again. The cause: {error}"
+            ) from error
         logger.warning(f"Which splits {dataset_name} has is unknown, only those named are used: {error}")
         available = [split for split in splits.values() if split]
     chosen = dict(splits)

@@ -196,7 +196,7 @@ def test_tables_survive_hostile_names_and_bold_the_best():
 
 
 @pytest.mark.parametrize("kind", ["single", "multi", "links"])
-def test_files_are_complete_and_readable(kind, tmp_path, capsys):
+def test_files_are_complete_and_readable(kind, tmp_path):
     labels = {"single": LABELS, "multi": SEVERAL, "links": LINKS}[kind]
     names = ["kit|chen", "har\nbour", "orchard"]
     results = [make_result(encoder, signal, labels) for encoder, signal in (("a|b", 3.0), ("c", 0.0))]
@@ -208,15 +208,15 @@ def test_files_are_complete_and_readable(kind, tmp_path, capsys):
     differences = comparisons(results, labels, kind == "multi")
     statistics = text_statistics("made up", {"train": ["a b c", "d\ne"], "test": ["f"]}, 3)
     settings = {"path": tmp_path, "rate": np.float32(0.5), "bad": float("nan"), "many": np.arange(2), "text": "\ud800"}
-    text = write_results(tmp_path / "new", rows, differences, settings, statistics, "Made | up", ["first\nnote"])
+    shown = write_results(tmp_path / "new", rows, differences, settings, statistics, "Made | up", ["first\nnote"])
 
+    assert result_tables(rows) in shown
     saved = json.loads((tmp_path / "new" / "results.json").read_text(), parse_constant=pytest.fail)
     assert saved["rows"] == json.loads(json.dumps(rows))
     assert saved["comparisons"] == differences
     assert saved["settings"] == {"path": str(tmp_path), "rate": 0.5, "bad": None, "many": [0, 1], "text": "\ud800"}
     assert saved["versions"].keys() >= {"python", "torch", "transformers", "scikit-learn", "numpy", "datasets"}
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"results.json", "results.md"}
-    assert text in capsys.readouterr().out
 
     markdown = (tmp_path / "new" / "results.md").read_text()
     assert result_tables(rows) in markdown

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, StaticEmbedding
 from transformers import BertModel
@@ -138,6 +139,18 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
+def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, plain, wordpiece):
+    weights = load_file(plain / "model.safetensors")
+    save_file({f"other.{name}": value for name, value in weights.items()}, plain / "model.safetensors")
+    with pytest.raises(ValueError, match="weights of its own architecture"):
+        load_encoder(str(plain), device="cpu")
+    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')  # asks for BERT's pooler
+    one, other = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
+    assert not any("pooler" in name for name in one.state_dict())
+    keys = {embedding._fingerprint(model, "", torch.float32, 4096) for model in (one, other)}
+    assert len(keys) == 1
+
+
 def test_the_mean_over_chunks_equals_chunk_by_chunk(checkpoint, texts):
     model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
     ours = vectors(model, texts[:-1], long_documents="chunk_mean")
@@ -184,6 +197,8 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     assert cached(texts)[1] == 1
     with torch.no_grad():
         next(model[0].parameters())[3, 3] += 1e-3
+    assert cached(texts)[1] == 1
+    model[0].model.config.hidden_act = "relu"  # the same weights in another model
     assert cached(texts)[1] == 1
     assert cached(texts)[1] == 0
 

@@ -652,22 +652,6 @@ def test_sources_that_contradict_each_other_are_named(files, options, message):
 # --- Recipes -------------------------------------------------------------------------------------------------------
 
 RECIPES = sorted((Path(__file__).parent.parent / "recipes").glob("probe_*.yaml"))
-OPTIONS = {
-    "dataset_name",
-    "train_file",
-    "validation_file",
-    "test_file",
-    "text_column",
-    "label_column",
-    "strip_newsgroup_headers",
-    "heads",
-    "shots",
-    "num_draws",
-    "num_seeds",
-    "max_seq_length",
-    "long_documents",
-    "output_dir",
-}
 
 
 def test_each_data_set_of_the_papers_has_a_recipe():
@@ -676,10 +660,8 @@ def test_each_data_set_of_the_papers_has_a_recipe():
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipes_are_flat_and_have_known_options(path):
+def test_recipes_say_what_the_papers_say(path):
     options = yaml.safe_load(path.read_text())
-    assert set(options) <= OPTIONS
-    assert not any(isinstance(value, dict) for value in options.values())
     assert ("dataset_name" in options) != ("train_file" in options)
     assert options["output_dir"] == f"outputs/{path.stem}"
     shots = options["shots"]

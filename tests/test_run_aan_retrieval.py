@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from docsplit.arguments import parse_arguments
+from docsplit.embedding import EncoderArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+from run_aan_retrieval import DataArguments, RetrievalArguments
 from tests.conftest import free_port, make_corpus, tiny_config
 
 ROOT = Path(__file__).parent.parent
@@ -157,7 +160,14 @@ def test_bad_input_ends_with_a_message_before_any_long_work(encoder, data, tmp_p
     result = run(*options, *words, check=False)
     assert result.returncode != 0
     assert message in result.stderr.splitlines()[-1]
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_the_recipe_is_options_of_the_script():
+    types = (EncoderArguments, DataArguments, RetrievalArguments)
+    recipe = str(ROOT / "recipes" / "retrieval_aan.yaml")
+    _, data_args, args = parse_arguments(types, "", [recipe, "--model_name_or_path", "a"])
+    assert (data_args.lra_dir, args.num_seeds) == ("data/aan", 3)
 
 
 def test_help_teaches():

@@ -11,7 +11,11 @@ import pytest
 import torch
 from transformers import BertModel
 
+from docsplit import probing
+from docsplit.arguments import parse_arguments
+from docsplit.embedding import EncoderArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+from run_probe_classification import DataArguments, ProbeArguments
 from tests.conftest import free_port, make_corpus, tiny_config
 
 ROOT = Path(__file__).parent.parent
@@ -179,6 +183,9 @@ def nan_encoder(encoders, folder):
         (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
         (["--test_file", "UNKNOWN"], "no training document has"),
         (["--test_file", "missing.jsonl"], "missing.jsonl"),
+        (["--test_split", "test"], "of a Hub data set"),
+        (["--heads", "finetune", "--finetune_batch_size", "0"], "cannot share a batch of 0"),
+        (["--max_seq_length", "2"], "needs room beside the special ones"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(encoders, files, tmp_path, words, message):
@@ -192,7 +199,16 @@ def test_bad_input_ends_with_a_message_before_any_long_work(encoders, files, tmp
     assert result.returncode != 0
     assert message in result.stderr.splitlines()[-1]
     assert "Embedding" not in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("probe_*.yaml")), ids=lambda path: path.stem)
+def test_recipes_are_options_of_the_script(recipe):
+    types = (EncoderArguments, DataArguments, ProbeArguments)
+    encoder_args, data_args, args = parse_arguments(types, "", [str(recipe), "--model_name_or_path", "a", "tfidf"])
+    assert encoder_args.model_name_or_path == ["a", "tfidf"]
+    assert (data_args.dataset_name is None) != (data_args.train_file is None)
+    assert args.output_dir == f"outputs/{recipe.stem}"
 
 
 def test_help_teaches():
@@ -202,9 +218,6 @@ def test_help_teaches():
 
 
 def test_the_papers_probe_is_the_default():
-    from docsplit import probing
-    from run_probe_classification import ProbeArguments
-
     assert (probing.LEARNING_RATE, probing.BATCH_SIZE) == (3e-4, 8)
     assert ProbeArguments().num_draws == 10
     assert np.isclose(probing.DROPOUT, 0.1)
