@@ -38,6 +38,9 @@ def worker(rank, rows, port, symmetric, folder):
         "gradients": {name: parameter.grad for name, parameter in model.named_parameters()},
     }
     torch.save(result, f"{folder}/{rank}.pt")
+    # First DDP: were its reference to the group the last one, its destructor could wait, with Python's lock, for a
+    # thread of gloo that waits for this lock.
+    del parallel, output
     dist.destroy_process_group()
 
 
