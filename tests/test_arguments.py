@@ -11,7 +11,11 @@ from docsplit.arguments import parse_arguments, parse_config_overrides
 from run_docsplit_pretraining import DataArguments, ModelArguments, PretrainingArguments
 
 ALL = (ModelArguments, DataArguments, PretrainingArguments)
-RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*.yaml"))
+RECIPES = [
+    path
+    for path in sorted(Path(__file__).parent.parent.glob("recipes/*.yaml"))
+    if not path.stem.startswith(("probe_", "retrieval_"))  # of other scripts, tested with them
+]
 
 
 @dataclass
