@@ -41,6 +41,7 @@ fix: install-dev  ## what ruff can mend by itself
 
 bench: install-dev  ## measure, and write benchmarks/results
 	$(BIN)/python -m benchmarks.segmentation
+	$(BIN)/python -m benchmarks.probing --shots 5
 
 clean:  ## remove the environment and the caches of the tools
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,11 +19,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from datasets import Dataset
 from transformers import AutoTokenizer, BertConfig, BertModel
 
+from docsplit.caching import cache_directory
 from docsplit.embedding import embed_documents, load_encoder
 from docsplit.labelled import load_labelled
 from docsplit.probing import HEADS, few_shot_runs, full_runs
+from docsplit.tokenization import train_wordpiece
 
 
 def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
@@ -39,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
     parser.add_argument("--test_file")
-    parser.add_argument("--tokenizer_name", required=True, help="a tokenizer, on the Hub or here")
+    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
     parser.add_argument("--max_seq_length", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12, help="of the encoder that is timed (default: 12, BERT-base)")
     parser.add_argument("--sample", type=int, default=128, help="documents timed in each round (default: 128)")
@@ -50,7 +53,10 @@ def main() -> None:
 
     split = load_labelled(train_file=options.train_file, test_file=options.test_file)
     texts = split.train_texts + split.test_texts
-    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
+    if options.tokenizer_name:
+        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
+    else:
+        tokenizer = train_wordpiece(Dataset.from_dict({"text": texts}), "text", 30522, cache_directory())
     sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[: options.sample]]
     with tempfile.TemporaryDirectory() as folder:
         base = encoder_of(options.layers, tokenizer, Path(folder), options.max_seq_length)
