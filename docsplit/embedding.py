@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -252,19 +253,19 @@ def embed_documents(
         pieces, weights, owners = _chunks(model, texts, prompt)
     else:
         pieces = texts
-    embed: Callable[[list[str], Any], np.ndarray]
-    if own_batches:
-        embed = lambda chunk, progress: _embed_chunk(model, chunk, prompt, dtype, micro_batch_tokens, progress)  # noqa: E731
-    else:
-        embed = lambda chunk, progress: _embed_chunk_as_it_likes(model, chunk, prompt)  # noqa: E731
     key = _fingerprint(model, prompt, dtype, micro_batch_tokens) if cache_dir else ""
+
+    def embed(chunk: list[str]) -> np.ndarray:
+        if own_batches:
+            return _embed_chunk(model, chunk, prompt, dtype, micro_batch_tokens, progress)
+        return _embed_chunk_as_it_likes(model, chunk, prompt)
 
     chunks, seconds = [], 0.0
     with tqdm(total=len(pieces), desc="Embedding", unit="text", disable=not show_progress) as progress:
         for start in range(0, len(pieces), CHUNK_TEXTS):
             chunk = pieces[start : start + CHUNK_TEXTS]
             path = cache_dir / f"embeddings-{key}" / _hash_of_texts(chunk) if cache_dir else None
-            embeddings, its_seconds = _cached(path, lambda chunk=chunk: embed(chunk, progress))  # type: ignore[misc]
+            embeddings, its_seconds = _cached(path, partial(embed, chunk))
             chunks.append(embeddings)
             seconds += its_seconds
             progress.n = min(start + CHUNK_TEXTS, len(pieces))

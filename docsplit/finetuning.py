@@ -39,14 +39,12 @@ from docsplit.labelled import LabelledSplit
 from docsplit.metrics import ClassificationMetric
 from docsplit.probing import HeadOutput, Run
 
-NUM_EPOCHS = 3  # on a whole training set (Devlin et al., 2019, section 4.1: 2 to 4)
-FEW_SHOT_EPOCHS = 20  # three would be a handful of steps (Mosbach et al., 2021, section 6: 20 on small data sets)
 DROPOUT = 0.1
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
 
 # Everything else about SetFit is the library's default.
-SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022, section 4: R = 20)
+SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022: R = 20)
 SETFIT_BATCH_SIZE = 16
 SETFIT_MAX_DOCUMENTS = 2000  # it lists all pairs of them before it takes some
 
@@ -114,10 +112,9 @@ def finetune(
     split: LabelledSplit,
     runs: Sequence[Run],
     *,
-    few_shot: bool = False,
     prompt: str | None = None,
     learning_rate: float = 2e-5,
-    num_epochs: float | None = None,
+    num_epochs: float = 3,
     batch_size: int = 16,
     bf16: bool = False,
     show_progress: bool = False,
@@ -129,11 +126,9 @@ def finetune(
 
     Args:
         load: gives a fresh encoder, its pooling and maximum length set; called once a run.
-        runs: which training documents, and the seed.
-        few_shot: the runs are few-shot draws: more epochs, and no validation part, which would be more labels.
-            Otherwise the epoch with the best macro-F1 on the validation part counts, or the last where there is none.
+        runs: which training documents, and the seed. The epoch with the best macro-F1 on the validation part counts,
+            or the last where there is none.
         prompt: put before each text, as `SentenceTransformer.encode` does.
-        num_epochs: `NUM_EPOCHS`, or `FEW_SHOT_EPOCHS` for few-shot runs, unless given.
         batch_size: documents a step, of all processes together.
         bf16: autocast; the weights stay in fp32.
 
@@ -143,11 +138,9 @@ def finetune(
         FloatingPointError: if the loss or a prediction is not finite.
         ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
     """
-    if num_epochs is None:
-        num_epochs = FEW_SHOT_EPOCHS if few_shot else NUM_EPOCHS
     rows_per_process = check_batch_size(batch_size)
     validation = None
-    if not few_shot and split.validation_texts is not None:
+    if split.validation_texts is not None:
         validation = _labelled_dataset(split.validation_texts, split.validation_labels)
     longest_first = np.argsort([-len(text) for text in split.test_texts], kind="stable")
     test = _labelled_dataset([split.test_texts[index] for index in longest_first])
