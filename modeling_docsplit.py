@@ -18,6 +18,7 @@ import contextlib
 import copy
 import inspect
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
 
 Pooling = Literal["cls", "mean", "max"]
+
+TOKENS_A_MICRO_BATCH_COSTS = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
 
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
@@ -83,19 +86,33 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
 def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
 
+    Of all cuts of the sorted rows, the one with the least padding, where each group counts as
+    `TOKENS_A_MICRO_BATCH_COSTS` more: many small groups would have none at all.
+
     Args:
         lengths: number of tokens of each row, (R,).
         max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
             group.
     """
     lengths, order = lengths.sort(descending=True, stable=True)
-    sorted_lengths = lengths.tolist()
+    longest = lengths.clamp(min=1).tolist()
+    num_rows = len(longest)
+    if max_tokens is None:
+        yield order, longest[0]
+        return
+    best, previous = [0] + [sys.maxsize] * num_rows, [0] * (num_rows + 1)  # of the first i rows
+    for start in range(num_rows):
+        cost = best[start] + TOKENS_A_MICRO_BATCH_COSTS
+        for end in range(start + 1, min(start + max(max_tokens // longest[start], 1), num_rows) + 1):
+            if cost + (end - start) * longest[start] < best[end]:
+                best[end], previous[end] = cost + (end - start) * longest[start], start
+    ends = [num_rows]
+    while previous[ends[-1]]:
+        ends.append(previous[ends[-1]])
     start = 0
-    while start < len(sorted_lengths):
-        longest = max(sorted_lengths[start], 1)
-        rows = len(sorted_lengths) if max_tokens is None else max(max_tokens // longest, 1)
-        yield order[start : start + rows], longest
-        start += rows
+    for end in reversed(ends):
+        yield order[start:end], longest[start]
+        start = end
 
 
 class _GatherRows(torch.autograd.Function):
@@ -242,9 +259,17 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 f"mlm_weight is {mlm_weight} but the batch has no mlm_input_ids and "
                 "mlm_targets: make the collator with mlm=True, or the model with mlm_weight=0."
             )
-        views = [input_ids if contrastive else None, attention_mask, *((mlm_input_ids, mlm_targets) if mlm else ())]
+        # What decides the course of the program is read from the device here, once: later it would have to wait for
+        # all that was launched before.
+        targets = mlm_targets.flatten(0, 1) if mlm else None  # type: ignore[union-attr]
+        masked = None if targets is None else (targets != IGNORED).cpu()  # (2 B, T)
+        lengths = attention_mask.flatten(0, 1).sum(dim=-1).cpu()  # (2 B,)
+        num_targets = 0 if masked is None else int(masked.sum())
+        counts = _gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
+
+        tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
         embeddings, mlm_sum, num_computed_tokens = self._encode_views(
-            [None if view is None else view.flatten(0, 1) for view in views]
+            lengths, masked, *(None if tensor is None else tensor.flatten(0, 1) for tensor in tensors), targets
         )
         output = DocSplitOutput(num_computed_tokens=num_computed_tokens)
         if embeddings is not None:
@@ -252,8 +277,6 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if not return_loss:
             return output
 
-        num_targets = (mlm_targets != IGNORED).sum() if mlm else input_ids.new_zeros(())  # type: ignore[union-attr]
-        counts = _gather_counts(input_ids.shape[0], num_targets)  # one (rows, masked tokens) a process
         losses = []
         if output.embeddings is not None:
             output.contrastive_loss, output.num_masked_negatives = self._contrastive_loss(
@@ -266,51 +289,71 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         output.loss = torch.stack(losses).sum()
         return output
 
-    def _encode_views(self, tensors: list[Tensor | None]) -> tuple[Tensor | None, Tensor, Tensor]:
+    def _encode_views(
+        self, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
         """Encode the rows (R, T) of all views, micro-batch by micro-batch, and put them back in order.
 
         Args:
-            tensors: the arguments of `_encode_micro_batch`; without the first, the ids, nothing is embedded.
+            lengths: (R,), on the CPU.
+            masked: (R, T), on the CPU, True where a token is to be predicted; None: no MLM loss.
+            tensors: attention mask, input ids, masked ids and MLM targets. Without input ids nothing is embedded.
 
         Returns: embeddings (R, H) or None, the sum of the MLM losses (), the number of tokens computed ().
         """
-        attention_mask: Tensor = tensors[1]  # type: ignore[assignment]
+        device = tensors[0].device  # type: ignore[union-attr]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        for rows, longest in micro_batches(attention_mask.sum(dim=-1), self.micro_batch_tokens):
-            micro_batch = [None if tensor is None else tensor[rows, :longest] for tensor in tensors]
+        for rows, longest in micro_batches(lengths, self.micro_batch_tokens):
+            kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
+            # Rows are cut out inside, so that what is kept for the backward pass is no copy of them.
+            arguments = (rows.to(device), longest, kept, *tensors)
             if self.cache_gradients and torch.is_grad_enabled():
-                embedding, mlm_sum = checkpoint(self._encode_micro_batch, *micro_batch, use_reentrant=False)
+                embedding, mlm_sum = checkpoint(self._encode_micro_batch, *arguments, use_reentrant=False)
             else:
-                embedding, mlm_sum = self._encode_micro_batch(*micro_batch)  # type: ignore[arg-type]
+                embedding, mlm_sum = self._encode_micro_batch(*arguments)  # type: ignore[arg-type]
             embeddings.append(embedding)
             mlm_sums.append(mlm_sum)
             order.append(rows)
             num_computed_tokens += len(rows) * longest
-        inverse = torch.cat(order).argsort()
-        in_order = None if tensors[0] is None else torch.cat(embeddings)[inverse]  # type: ignore[arg-type]
-        return in_order, torch.stack(mlm_sums).sum(), inverse.new_tensor(num_computed_tokens)
+        in_order = None
+        if tensors[1] is not None:
+            in_order = torch.cat(embeddings)[torch.cat(order).argsort().to(device)]
+        return in_order, torch.stack(mlm_sums).sum(), torch.tensor(num_computed_tokens, device=device)
 
     def _encode_micro_batch(
         self,
-        input_ids: Tensor | None,
+        rows: Tensor,
+        longest: int,
+        kept: Tensor | None,
         attention_mask: Tensor,
-        mlm_input_ids: Tensor | None = None,
-        mlm_targets: Tensor | None = None,
+        input_ids: Tensor | None,
+        mlm_input_ids: Tensor | None,
+        mlm_targets: Tensor | None,
     ) -> tuple[Tensor | None, Tensor]:
-        """Embeddings (R, H) of the rows and the summed MLM loss () of their masked copies; free of side effects."""
-        embeddings = None
-        if input_ids is not None:
-            hidden_states = self.encoder.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
-            embeddings = pool(hidden_states, attention_mask, self.config.docsplit["pooling"])  # (R, H)
-        if mlm_input_ids is None or mlm_targets is None:
-            return embeddings, torch.zeros((), device=attention_mask.device)
-        # A micro-batch without any masked token still takes part, with an empty sum: under DDP each parameter of the
-        # head needs its gradient on every process.
-        masked = mlm_targets != IGNORED  # (R, T), M of them True
-        with _keep_hidden_states(self.encoder.base_model, masked):
-            logits = self.encoder(input_ids=mlm_input_ids, attention_mask=attention_mask).logits  # (M, V)
+        """Embeddings (R, H) of some rows and the summed MLM loss () of their masked copies; free of side effects.
+
+        Args:
+            rows: (R,), which rows, of `longest` tokens at most.
+            kept: (M,), the masked tokens as positions in the rows one after another, (R x longest,).
+        """
+        attention_mask = attention_mask[rows, :longest]
+        copies = [ids[rows, :longest] for ids in (input_ids, mlm_input_ids) if ids is not None]
+        if mlm_targets is None or kept is None:
+            hidden_states = self.encoder.base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
+            return self._pool(hidden_states, attention_mask), torch.zeros((), device=rows.device)
+        # The views and their masked copies go through the encoder together: half the calls, and half the times that
+        # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
+        # empty sum: under DDP each parameter of the head needs its gradient on every process.
+        with _select_hidden_states(self.encoder.base_model, len(rows), kept) as others:
+            logits = self.encoder(
+                input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
+            ).logits  # (M, V)
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        return embeddings, F.cross_entropy(logits.to(dtype), mlm_targets[masked], reduction="sum")
+        mlm_sum = F.cross_entropy(logits.to(dtype), mlm_targets[rows, :longest].flatten()[kept], reduction="sum")
+        return None if input_ids is None else self._pool(others[0], attention_mask), mlm_sum
+
+    def _pool(self, hidden_states: Tensor, attention_mask: Tensor) -> Tensor:
+        return pool(hidden_states, attention_mask, self.config.docsplit["pooling"])
 
     def _contrastive_loss(
         self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
@@ -344,31 +387,36 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         return total * (len(counts) / sum(counts)), num_excluded
 
 
-def _gather_counts(num_documents: int, num_targets: Tensor) -> list[tuple[int, int]]:
+def _gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
     """The number of documents and of masked tokens of each process, in one collective."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return [(num_documents, int(num_targets))]
-    local = torch.stack([torch.full_like(num_targets, num_documents), num_targets])
+        return [(num_documents, num_targets)]
+    local = torch.tensor([num_documents, num_targets], device=device)
     buffers = [torch.empty_like(local) for _ in range(dist.get_world_size())]
     dist.all_gather(buffers, local)
     return [(rows, targets) for rows, targets in torch.stack(buffers).tolist()]
 
 
 @contextlib.contextmanager
-def _keep_hidden_states(base_model: nn.Module, kept: Tensor) -> Iterator[None]:
-    """Let the head that follows `base_model` see only the token states where `kept` (R, T) is True, as (M, H).
+def _select_hidden_states(base_model: nn.Module, num_rows: int, kept: Tensor) -> Iterator[list[Tensor]]:
+    """Let the head that follows `base_model` see only the states (M, H) at the positions `kept` of the last rows.
 
     A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
     its head to the first output of its base model, so this works for each of them without knowing the head.
+
+    Yields: a list that receives the states of the rows before the last `num_rows`, (rows, T, H).
     """
+    others: list[Tensor] = []
 
     def select(module: nn.Module, args: Any, output: Any) -> Any:
-        output.last_hidden_state = output.last_hidden_state[kept]
+        states = output.last_hidden_state
+        others.append(states[:-num_rows])
+        output.last_hidden_state = states[-num_rows:].flatten(0, 1)[kept]
         return output
 
     handle = base_model.register_forward_hook(select)
     try:
-        yield
+        yield others
     finally:
         handle.remove()
 
