@@ -19,9 +19,10 @@ def docsplit(num_units: int, rng: np.random.Generator) -> tuple[View, View]:
     """
     assert num_units >= 2, "a document of one unit has no two halves"
     while True:
-        first = rng.random(num_units) < 0.5
-        if 0 < first.sum() < num_units:
-            return np.flatnonzero(first), np.flatnonzero(~first)
+        heads = rng.random(num_units) < 0.5
+        first, second = heads.nonzero()[0], (~heads).nonzero()[0]
+        if len(first) and len(second):
+            return first, second
 
 
 def simcse(num_units: int, rng: np.random.Generator) -> tuple[View, View]:
