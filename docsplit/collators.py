@@ -60,7 +60,16 @@ class DocSplitCollator:
         self.state = self.bit_generator.state
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,)."""
+        """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
+
+        Documents without units, which a stream may have, are left out.
+
+        Raises:
+            ValueError: if none is left.
+        """
+        features = [feature for feature in features if len(feature["unit_lengths"])]
+        if not features:
+            raise ValueError("The tokenizer finds no token in any document of this batch: is it made for this text?")
         rows = [view for feature in features for view in self.draw(feature)]  # (ids, masked ids, targets) a view
         longest = max(len(ids) for ids, _, _ in rows)
         shape = (len(features), 2, longest)

@@ -1,11 +1,13 @@
 """Text from anywhere to what training needs: token ids of sentences, segmented and tokenised once.
 
     load_corpus    a Hub name, local files or the built-in corpus -> datasets.Dataset with a text
+    stream_corpus  the same as a datasets.IterableDataset, for docsplit.streaming
     tokenize       -> datasets.Dataset with `document_id`, `input_ids` and `unit_lengths`, and what was dropped
     near_duplicates  for evaluation sets that must not repeat the training text
 
-The first two are cached by `datasets`: a second run on the same text, tokenizer and splitter starts within seconds.
-The trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
+`load_corpus` and `tokenize` are cached by `datasets`: a second run on the same text, tokenizer and splitter starts
+within seconds. The trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in
+each epoch.
 """
 
 import hashlib
@@ -72,6 +74,34 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
     return dataset
 
 
+def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableDataset, str]:
+    """The documents of `load_corpus` without a copy on this disk: read again from where they are in each epoch.
+
+    Returns: the stream, in as many shards as can be read independently (files, or row groups of parquet files), and a
+        key of what it reads.
+
+    Raises:
+        ValueError: as `load_corpus`.
+    """
+    if corpus == PYTHON_DOCS:
+        dataset = _load_python_docs()
+        return dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint
+    if Path(corpus).exists():
+        loader, names, options = _local_files(Path(corpus))
+        builder = datasets.load_dataset_builder(loader, data_files=names, **options)
+    else:
+        name, _, configuration = corpus.partition(":")
+        try:
+            builder = datasets.load_dataset_builder(name, configuration or None)
+        except (FileNotFoundError, ConnectionError, ValueError) as error:
+            raise _not_found(corpus, split, error) from error
+    try:
+        stream = builder.as_streaming_dataset(split=split).reshard()
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise ValueError(f"{corpus!r} cannot be streamed (split {split!r}): {error}") from error
+    return stream, Hasher.hash((str(builder.cache_dir), split))
+
+
 def _load_python_docs() -> Dataset:
     def build(directory: Path) -> None:
         logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
@@ -80,7 +110,8 @@ def _load_python_docs() -> Dataset:
     return datasets.load_from_disk(build_once(cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}", build))
 
 
-def _load_local(path: Path) -> Dataset:
+def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
+    """The loader of `datasets` for a file or folder, the files, and the loader's options."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     loaders = {file: LOADERS.get(_suffix(file)) for file in files if not file.name.startswith((".", "_"))}
     known = {loader for loader in loaders.values() if loader}
@@ -97,6 +128,11 @@ def _load_local(path: Path) -> Dataset:
         options = {"encoding_errors": "replace", "sample_by": "document" if path.is_dir() else "line"}
     elif _suffix(Path(names[0])) == ".tsv":
         options = {"sep": "\t"}
+    return loader, names, options
+
+
+def _load_local(path: Path) -> Dataset:
+    loader, names, options = _local_files(path)
     try:
         return datasets.load_dataset(loader, data_files=names, split="train", **options)
     except StopIteration:  # what `datasets` makes of an empty file
@@ -145,10 +181,14 @@ def _load_hub(corpus: str, split: str) -> Dataset:
     try:
         return datasets.load_dataset(name, configuration or None, split=split)
     except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise ValueError(
-            f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
-            f"(split {split!r}): {error}"
-        ) from error
+        raise _not_found(corpus, split, error) from error
+
+
+def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
+        f"(split {split!r}): {error}"
+    )
 
 
 # --- Segmenting and tokenising -------------------------------------------------------------------------------------
@@ -172,10 +212,10 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
         raise ValueError(
             f"--text_column is {text_column!r}, but the columns are {dataset.column_names}: name one of them."
         )
-    return dataset.map(_join_sections, fn_kwargs={"text_column": text_column}, desc="Joining sections")
+    return dataset.map(join_sections, fn_kwargs={"text_column": text_column}, desc="Joining sections")
 
 
-def _join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
+def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
     """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings."""
     sections = row["sections"] or []
     if isinstance(sections, dict):
@@ -217,7 +257,7 @@ def tokenize(
     for prefix in ("", "initial_") if has_initial_form(tokenizer) else ("",):
         features |= {f"{prefix}input_ids": [ids_type], f"{prefix}unit_lengths": [Value("int32")]}
     tokenized = dataset.map(
-        _tokenize_batch,
+        tokenize_batch,
         batched=True,
         batch_size=100,  # a batch of books must fit into memory
         new_fingerprint=_fingerprint(dataset, tokenizer, text_column, sentence_splitter),
@@ -246,7 +286,7 @@ def _fingerprint(dataset: Dataset, tokenizer: Any, text_column: str, sentence_sp
     return Hasher.hash((dataset._fingerprint, tokenizer_state, text_column, sentence_splitter, code))
 
 
-def _tokenize_batch(
+def tokenize_batch(
     batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, text_column: str, sentence_splitter: str
 ) -> dict[str, list[Any]]:
     """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units."""

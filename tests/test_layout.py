@@ -22,6 +22,7 @@ LEVELS = {
     "docsplit.corpora": 2,
     "docsplit.collators": 2,
     "docsplit.embedding": 2,
+    "docsplit.streaming": 3,
     "docsplit.labelled": 3,
     "docsplit.citations": 3,
     "docsplit.probing": 4,
