@@ -27,6 +27,7 @@ from docsplit.collators import DocSplitCollator
 from docsplit.embedding import encode
 from docsplit.labelled import LabelledSplit
 from docsplit.probing import probe_accuracy, tfidf_accuracy
+from docsplit.streaming import DocumentStream
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -57,15 +58,18 @@ class MetricsCallback(TrainerCallback):
 
     `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
-    means over the steps since the last log; with several processes, of the main one, except the token counts.
-    Tokens are those of the views without padding and without the masked copies; evaluation and saving do not count
-    as time. A loss that is not finite ends the training.
+    means over the steps since the last log; with several processes, of the main one.
+
+    `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
+    and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
+    the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
+    that did not count as negatives since both are the same document. A loss that is not finite ends the training.
     """
 
     def __init__(self, trainer: Trainer, model: nn.Module):
         self.sums: dict[str, Any] = defaultdict(int)
         self.calls = 0
-        self.seconds = 0.0
+        self.seconds, self.stall = 0.0, 0.0
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
         self.world_size = trainer.args.world_size
@@ -88,10 +92,11 @@ class MetricsCallback(TrainerCallback):
         self.sums["tokens"] += inputs["attention_mask"].sum()
         self.sums["computed_tokens"] += output.num_computed_tokens
 
-    def _tick(self, counts: bool) -> None:
+    def _tick(self, counts: bool) -> float:
         now = time.perf_counter()
-        self.seconds += now - self.clock if counts else 0.0
-        self.clock = now
+        passed, self.clock = now - self.clock, now
+        self.seconds += passed if counts else 0.0
+        return passed
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         self._tick(counts=False)
@@ -100,7 +105,7 @@ class MetricsCallback(TrainerCallback):
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        self._tick(counts=True)  # the wait for the batch
+        self.stall += self._tick(counts=True)  # the wait for the batch
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         self._tick(counts=True)
@@ -129,20 +134,25 @@ class MetricsCallback(TrainerCallback):
         means = self.flush()
         logs.update(means)
         state.log_history[-1].update(means)  # Trainer has already put its copy there
+        self._tick(counts=True)  # reading the losses waits for the device, not for the loader
 
     def flush(self) -> dict[str, float]:
         """Means since the last call, and start anew."""
-        counts = torch.stack([self.sums.pop("tokens"), self.sums.pop("computed_tokens")])
+        names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
+        counts = torch.stack([self.sums.pop(name) for name in names])
         if self.world_size > 1:
             dist.all_reduce(counts)
-        tokens, computed = counts.tolist()
+        tokens, computed, *masked = counts.tolist()
         sums = {name: float(value) for name, value in self.sums.items()}
+        sums |= {"masked_negatives": float(masked[0])} if masked else {}
         means = {name: value / self.calls for name, value in sums.items()}
-        means |= {"tokens_per_second": tokens / max(self.seconds, 1e-9), "padding_share": 1 - tokens / computed}
+        seconds = max(self.seconds, 1e-9)
+        means |= {"tokens_per_second": tokens / seconds, "padding_share": 1 - tokens / computed}
+        means |= {"loader_stall": self.stall / seconds}
         self.total_tokens += tokens
         self.total_seconds += self.seconds
         self.sums.clear()
-        self.calls, self.seconds = 0, 0.0
+        self.calls, self.seconds, self.stall = 0, 0.0, 0.0
         totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
         return {name: round(value, 6) for name, value in (means | totals).items()}
 
@@ -164,12 +174,15 @@ def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
     first, second = F.normalize(embeddings.float(), dim=-1).unbind(dim=1)  # (B, H) each
     cosines = first @ second.T  # (B, B)
     positive = cosines.diagonal().mean()
-    negatives = cosines[~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)]
+
+    def mean_of_negatives(values: Tensor) -> Tensor:  # by subtraction: to select them would wait for the device
+        return (values.sum() - values.diagonal().sum()) / (len(values) * (len(values) - 1))
+
     return {
         "positive_cosine": positive,
-        "negative_cosine": negatives.mean(),
+        "negative_cosine": mean_of_negatives(cosines),
         "alignment": 2 - 2 * positive,  # mean squared distance of unit vectors
-        "uniformity": (-2 * (2 - 2 * negatives)).exp().mean().log(),
+        "uniformity": mean_of_negatives((4 * cosines - 4).exp()).log(),
     }
 
 
@@ -201,10 +214,10 @@ class ProbeCallback(TrainerCallback):
         return self.last_result
 
     def _measure(self) -> dict[str, float]:
+        texts = self.split.train_texts + self.split.test_texts
+        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
         results: list[Any] = [None]
         if self.trainer.is_world_process_zero():
-            texts = self.split.train_texts + self.split.test_texts
-            embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
             train, test = embeddings[: len(self.split.train_texts)], embeddings[len(self.split.train_texts) :]
             results = [{f"probe_{name}": value for name, value in probe_accuracy(self.split, train, test).items()}]
         return broadcast_object_list(results)[0]
@@ -246,11 +259,12 @@ class CheckpointCallback(TrainerCallback):
     """Seal each checkpoint after all processes have written their part, and rotate only then.
 
     Stock rotation deletes older checkpoints before anything says that the new one is whole, so this takes
-    `save_total_limit` over.
+    `save_total_limit` over. Of a stream, the position is noted in the checkpoint.
     """
 
-    def __init__(self, args: TrainingArguments):
+    def __init__(self, args: TrainingArguments, stream: DocumentStream | None = None):
         self.keep, args.save_total_limit = args.save_total_limit, None
+        self.stream = stream
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
@@ -262,7 +276,11 @@ class CheckpointCallback(TrainerCallback):
             dist.barrier()
         if state.is_world_process_zero:
             output_dir = Path(str(args.output_dir))
-            checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
+            checkpoint = output_dir / f"checkpoint-{state.global_step}"
+            if self.stream is not None:
+                num_batches = state.global_step * args.gradient_accumulation_steps
+                self.stream.save(checkpoint, num_batches, args.dataloader_num_workers)
+            checkpoints.seal(checkpoint)
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
 
