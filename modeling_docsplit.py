@@ -224,6 +224,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module:
         return self.encoder.get_output_embeddings()
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
+        base_model = self.encoder.base_model
+        base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+
     def forward(
         self,
         input_ids: Tensor,
@@ -336,6 +341,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             rows: (R,), which rows, of `longest` tokens at most.
             kept: (M,), the masked tokens as positions in the rows one after another, (R x longest,).
         """
+        # Autocast would keep one bfloat16 copy of each weight for all micro-batches, and sum their gradients in it.
+        torch.clear_autocast_cache()
         attention_mask = attention_mask[rows, :longest]
         copies = [ids[rows, :longest] for ids in (input_ids, mlm_input_ids) if ids is not None]
         if mlm_targets is None or kept is None:

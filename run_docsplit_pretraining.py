@@ -10,6 +10,9 @@
     accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml \
         --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
 
+    # a corpus that does not fit on the disk: read, segmented and tokenised while the model trains
+    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --streaming --max_steps 170000
+
     # after a crash, a kill or Ctrl-C: continue from the newest complete checkpoint
     accelerate launch run_docsplit_pretraining.py RECIPE --resume_from_checkpoint
 
@@ -24,21 +27,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, Trainer, TrainingArguments, set_seed
 
 from docsplit import checkpoints, corpora
 from docsplit.arguments import parse_arguments, parse_config_overrides
-from docsplit.callbacks import CheckpointCallback, EpochCallback, InterruptCallback, MetricsCallback, ProbeCallback
+from docsplit.callbacks import (
+    CheckpointCallback,
+    EpochCallback,
+    InterruptCallback,
+    MetricsCallback,
+    ProbeCallback,
+    StreamCallback,
+)
 from docsplit.collators import DocSplitCollator, truncated_shares
-from docsplit.labelled import LabelledSplit, split_labelled, without_test_documents
-from docsplit.launching import use_all_cores
+from docsplit.embedding import default_dtype
+from docsplit.labelled import LabelledSplit, probe_counts, split_labelled, without_test_documents
+from docsplit.launching import explain_out_of_memory, refuse_sharded_parameters, use_all_cores
 from docsplit.reporting import write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
+from docsplit.streaming import DocumentStream, take
 from docsplit.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining, Pooling
 
 logger = logging.getLogger("docsplit")
+
+DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
 
 
 @dataclass
@@ -64,7 +79,12 @@ class ModelArguments:
         default=None,
         metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
     )
-    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "sdpa, eager ... Default: transformers' choice; on a CPU with bf16, up to 512 tokens, eager."
+        },
+    )
 
 
 @dataclass
@@ -88,6 +108,17 @@ class DataArguments:
     view: Literal["docsplit", "simcse"] = field(
         default="docsplit",
         metadata={"help": "docsplit: each sentence to one of two halves at random. simcse: the same text twice."},
+    )
+    streaming: bool = field(
+        default=False,
+        metadata={
+            "help": "Read, segment and tokenise during training, without a copy on the disk; needs --max_steps. Each "
+            "pass over the documents draws other views."
+        },
+    )
+    shuffle_buffer_size: int = field(
+        default=10_000,
+        metadata={"help": "With --streaming: documents that are shuffled together, in the memory of each worker."},
     )
     max_train_samples: int | None = field(default=None, metadata={"help": "Use the first N documents only."})
     max_eval_samples: int = field(
@@ -114,6 +145,14 @@ class PretrainingArguments(TrainingArguments):
     )
     logging_steps: float = field(default=50, metadata={"help": "Steps between logs, or below 1 their share of all."})
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW."})
+    bf16: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "Encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."},
+    )
+    dataloader_num_workers: int | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "Processes that make batches. Default: 4 beside a GPU, 0 on a CPU."},
+    )
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the documents."})
     weight_decay: float = field(default=0.01, metadata={"help": "Of AdamW, not on biases and norms."})
     warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps, or below 1 their share of all."})
@@ -135,7 +174,7 @@ class PretrainingArguments(TrainingArguments):
     )
     micro_batch_tokens: int | None = field(
         default=None,
-        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 16384)."},
+        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 4096)."},
     )
     cache_gradients: bool = field(
         default=False, metadata={"help": "Keep the activations of one micro-batch only, for a third more time."}
@@ -149,8 +188,23 @@ class PretrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        refuse_sharded_parameters()
+        if self.fsdp or self.deepspeed:
+            raise ValueError("--fsdp and --deepspeed shard parameters: leave them out, DDP is what is needed here.")
+        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
+        device = (None if self.use_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
+        if self.bf16 is None:
+            self.bf16 = not self.fp16 and default_dtype(device) == torch.bfloat16
+        if self.dataloader_num_workers is None:
+            self.dataloader_num_workers = 0 if device.type == "cpu" else 4
         if self.per_device_eval_batch_size is None:
             self.per_device_eval_batch_size = self.per_device_train_batch_size
+        # torch.compile is for the encoder: the rest, which decides on micro-batches, is no fixed program.
+        self.compile_options = None
+        if self.torch_compile or self.torch_compile_backend or self.torch_compile_mode:
+            backend, mode = self.torch_compile_backend or "inductor", self.torch_compile_mode
+            self.compile_options = {"backend": backend, "mode": mode}
+            self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
         super().__post_init__()
         if self.train_batch_size * self.world_size < 2:
             raise ValueError(
@@ -169,7 +223,7 @@ class PretrainingArguments(TrainingArguments):
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
             raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
         if self.micro_batch_tokens is None:
-            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 16384
+            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 4096
 
 
 def main() -> None:
@@ -178,11 +232,14 @@ def main() -> None:
     )
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
     use_all_cores(args.device, args.world_size)
+    if data_args.streaming:
+        prepare_for_stream(data_args, args)
     output_dir = Path(args.output_dir)
     checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     set_seed(args.seed)
 
-    dataset, tokenizer, probe_split, results = load_documents(model_args, data_args, args, checkpoint)
+    load = stream_documents if data_args.streaming else load_documents
+    train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
     model = load_model(model_args, args, tokenizer)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
@@ -190,20 +247,16 @@ def main() -> None:
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
     )
-    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
-    train_dataset, eval_dataset = corpora.hold_out(dataset, num_held_out, seed=args.seed)
-    corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
-    if eval_dataset is not None:
-        corpora.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
-    results |= {
-        "documents_used": len(train_dataset),
-        "documents_held_out": len(eval_dataset) if eval_dataset is not None else 0,
-        **truncated_shares(train_dataset, collator),
-    }
+    results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
+    stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
+    if stream is None:
+        results |= truncated_shares(train_dataset, collator)
     logger.info(f"Documents: {json.dumps(results)}")
 
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
     metrics, interrupt, probe = MetricsCallback(trainer, model), InterruptCallback(), None
+    if stream is not None:
+        trainer.add_callback(StreamCallback(trainer, stream, checkpoint))
     for callback in (EpochCallback(collator), CheckpointCallback(args), interrupt):
         trainer.add_callback(callback)
     if probe_split is not None:
@@ -216,7 +269,8 @@ def main() -> None:
 
     if checkpoint is None and trainer.is_world_process_zero():
         checkpoints.remove_earlier_run(output_dir)
-    output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
+        output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
         sys.exit(130)
@@ -224,16 +278,33 @@ def main() -> None:
     trainer.save_model()
     results |= {"train_runtime": output.metrics["train_runtime"], **metrics.totals()}
     results |= {"train_loss": output.training_loss, "global_step": trainer.state.global_step}
+    if stream is not None:
+        results |= {"documents_used": output.global_step * args.train_batch_size * args.world_size}
+        results["documents_used"] *= args.gradient_accumulation_steps
+        results["documents_dropped"] = sum(gather_object([stream.num_dropped.value]))
     if probe is not None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
         write_results(output_dir, results, trainer.state.log_history, model.config)
 
 
+def prepare_for_stream(data_args: DataArguments, args: PretrainingArguments) -> None:
+    """A stream has no length, and finds its own place when it resumes."""
+    if args.max_steps <= 0:
+        raise ValueError(
+            "--streaming needs --max_steps, since the number of documents is not known: one pass takes documents / "
+            "(--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
+        )
+    if data_args.max_train_samples is not None:
+        raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
+    args.ignore_data_skip = True
+    args.accelerator_config.dispatch_batches = False  # type: ignore[union-attr]
+
+
 def load_documents(
     model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
-) -> tuple[Dataset, Any, LabelledSplit | None, dict[str, Any]]:
-    """The tokenised corpus without the documents that the probe tests on, the tokenizer, the probe, and the counts."""
+) -> tuple[Dataset, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
+    """Documents to train on and held-out ones, tokenised once and cached; the tokenizer, the probe, and the counts."""
     with args.main_process_first(desc="reading the corpus"):  # the others find it in the cache
         corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
         if data_args.max_train_samples is not None:
@@ -253,7 +324,51 @@ def load_documents(
     if probe_split is not None:
         dataset, kept_for_probe = without_test_documents(dataset, probe_split)
         counts |= kept_for_probe
-    return dataset, tokenizer, probe_split, counts
+    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
+    train_dataset, eval_dataset = corpora.hold_out(dataset, num_held_out, seed=args.seed)
+    corpora.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
+    if eval_dataset is not None:
+        corpora.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
+    return train_dataset, eval_dataset, tokenizer, probe_split, counts | {"documents_used": len(train_dataset)}
+
+
+def stream_documents(
+    model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
+) -> tuple[DocumentStream, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
+    """As `load_documents`, of a corpus that is read while the model trains: held out are its first documents."""
+    corpus, fingerprint = corpora.stream_corpus(data_args.corpus)
+    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
+    with args.main_process_first(desc="reading the beginning of the corpus"):
+        has_tokenizer = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
+        num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
+        head = take(corpus, max(num_read, 1), data_args.text_column)  # names the columns if this one is missing
+        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        tokenizer = load_tokenizer(model_args, data_args, head, checkpoint)
+        eval_dataset, excluded = None, set()
+        if num_held_out:
+            held_out = head.select(range(min(num_held_out, len(head))))
+            eval_dataset, _ = corpora.tokenize(held_out, tokenizer, data_args.text_column, data_args.sentence_splitter)
+            eval_dataset = corpora.with_fixed_draws(eval_dataset)
+            corpora.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
+            excluded = set(eval_dataset["document_id"][:].tolist())
+    counts = {"shards": corpus.num_shards}
+    if probe_split is not None:
+        excluded |= {corpora.document_id(text) for text in probe_split.test_texts}
+        counts |= probe_counts(probe_split)
+    stream = DocumentStream(
+        corpus,
+        fingerprint,
+        tokenizer,
+        data_args.text_column,
+        data_args.sentence_splitter,
+        batch_size=args.train_batch_size,
+        rank=args.process_index,
+        world_size=args.world_size,
+        seed=args.seed,
+        buffer_size=data_args.shuffle_buffer_size,
+        excluded=excluded,
+    )
+    return stream, eval_dataset, tokenizer, probe_split, counts
 
 
 def load_tokenizer(
@@ -298,6 +413,11 @@ def load_model(
             "--tokenizer_name to use the encoder's own."
         )
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
+    short = args.device.type == "cpu" and args.bf16 and tokenizer.model_max_length <= 512
+    if short and model_args.attn_implementation is None and model.config._attn_implementation == "sdpa":
+        model.encoder.set_attn_implementation("eager")  # faster for so few tokens, by a sixth of a step
+    if args.compile_options is not None:
+        model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     return model
 

@@ -255,16 +255,39 @@ class ProbeCallback(TrainerCallback):
         return results | {f"tfidf_{name}": value for name, value in tfidf_accuracy(self.split).items()}
 
 
+class StreamCallback(TrainerCallback):
+    """Note the position of a stream in each checkpoint, and go on from there; to be added before `CheckpointCallback`.
+
+    Args:
+        checkpoint: the one that the training resumes from.
+    """
+
+    def __init__(self, trainer: Trainer, stream: DocumentStream, checkpoint: Path | None):
+        self.trainer, self.stream, self.checkpoint = trainer, stream, checkpoint
+        if checkpoint is not None:
+            stream.resume(checkpoint, trainer.args.dataloader_num_workers)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if self.checkpoint is not None:  # the loader's start has drawn from the generator that dropout draws from
+            self.trainer._load_rng_state(str(self.checkpoint))
+            self.checkpoint = None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if state.is_world_process_zero:
+            checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            num_batches = state.global_step * args.gradient_accumulation_steps
+            self.stream.save(checkpoint, num_batches, args.dataloader_num_workers)
+
+
 class CheckpointCallback(TrainerCallback):
     """Seal each checkpoint after all processes have written their part, and rotate only then.
 
     Stock rotation deletes older checkpoints before anything says that the new one is whole, so this takes
-    `save_total_limit` over. Of a stream, the position is noted in the checkpoint.
+    `save_total_limit` over.
     """
 
-    def __init__(self, args: TrainingArguments, stream: DocumentStream | None = None):
+    def __init__(self, args: TrainingArguments):
         self.keep, args.save_total_limit = args.save_total_limit, None
-        self.stream = stream
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
@@ -276,11 +299,7 @@ class CheckpointCallback(TrainerCallback):
             dist.barrier()
         if state.is_world_process_zero:
             output_dir = Path(str(args.output_dir))
-            checkpoint = output_dir / f"checkpoint-{state.global_step}"
-            if self.stream is not None:
-                num_batches = state.global_step * args.gradient_accumulation_steps
-                self.stream.save(checkpoint, num_batches, args.dataloader_num_workers)
-            checkpoints.seal(checkpoint)
+            checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
 

@@ -330,15 +330,17 @@ def _with_tokens(ids: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Training documents, and `size` others (at most a tenth) for the evaluation loss; None for a size of 0.
-
-    The latter have a column `epoch`, so that the collator draws them the same way in each evaluation.
-    """
+    """Training documents, and `size` others (at most a tenth) for the evaluation loss; None for a size of 0."""
     dataset = dataset.with_format("numpy")
     if size == 0:
         return dataset, None
     parts = dataset.train_test_split(test_size=min(size, max(len(dataset) // 10, 1)), seed=seed)
-    return parts["train"], parts["test"].add_column("epoch", np.zeros(len(parts["test"]), dtype=np.int64))
+    return parts["train"], with_fixed_draws(parts["test"])
+
+
+def with_fixed_draws(dataset: Dataset) -> Dataset:
+    """With a column `epoch`, so that the collator draws the documents the same way in each evaluation."""
+    return dataset.with_format("numpy").add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
 def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:

@@ -547,11 +547,15 @@ def without_test_documents(dataset: Dataset, split: LabelledSplit) -> tuple[Data
     """
     test_ids = np.array([document_id(text) for text in split.test_texts])
     excluded = np.isin(np.asarray(dataset.with_format("numpy")["document_id"][:]), test_ids)
-    counts = {
-        "documents_kept_for_probe": int(excluded.sum()),
+    counts = {"documents_kept_for_probe": int(excluded.sum())}
+    return dataset.select(np.flatnonzero(~excluded)), counts | probe_counts(split)
+
+
+def probe_counts(split: LabelledSplit) -> dict[str, int]:
+    """The size of a probe, for the results."""
+    return {
         "probe_classes": len(split.class_names),
         "probe_train_documents": len(split.train_texts),
         "probe_test_documents": len(split.test_texts),
         "probe_near_duplicates_dropped": split.counts.get("near_duplicates_dropped", 0),
     }
-    return dataset.select(np.flatnonzero(~excluded)), counts

@@ -1,7 +1,9 @@
 """Processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 
 import torch
@@ -27,3 +29,43 @@ def use_all_cores(device: torch.device, world_size: int) -> None:
         torch.set_num_threads(
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
+
+
+def refuse_sharded_parameters() -> None:
+    """Stop where the launcher asks for FSDP or DeepSpeed, before either is set up.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    for name, variable in {"FSDP": "ACCELERATE_USE_FSDP", "DeepSpeed": "ACCELERATE_USE_DEEPSPEED"}.items():
+        if os.environ.get(variable, "false").lower() in ("true", "1"):
+            raise ValueError(
+                f"accelerate is set up for {name}, which shards parameters: processes with different numbers of "
+                "micro-batches would wait for each other for ever, and an encoder fits on each GPU whole. Use DDP: "
+                "`accelerate launch --multi_gpu`; large batches fit into memory with --cache_gradients."
+            )
+
+
+@contextlib.contextmanager
+def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool) -> Iterator[None]:
+    """Let an error for lack of memory name the option that helps; the contrastive batch is left as it is.
+
+    Raises:
+        MemoryError: in place of PyTorch's error.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        tried = "Out of memory with all views of the batch in one forward pass"
+        if micro_batch_tokens is not None:
+            tried = f"Out of memory with micro-batches of {micro_batch_tokens:,} tokens"
+        smaller = f"--micro_batch_tokens {max((micro_batch_tokens or 16384) // 2, 1)}"
+        remedy = f"try {smaller}; if one view alone is too long for that, --gradient_checkpointing"
+        if not cache_gradients:
+            remedy = f"try --cache_gradients, which keeps the activations of one micro-batch only, or {smaller}"
+        raise MemoryError(
+            f"{tried}, {'with' if cache_gradients else 'without'} cached gradients: {remedy}. Neither changes the "
+            f"loss or the number of negatives. ({' '.join(str(error).split())[:300]})"
+        ) from error

@@ -105,8 +105,13 @@ def write_readme(output_dir: Path, results: dict[str, Any], config: Any) -> None
     facts = {
         "documents used": f"{results['documents_used']:,}",
         "documents dropped": f"{results['documents_dropped']:,}",
-        "documents with a truncated view": f"{results['documents_truncated_share']:.1%}",
-        "tokens lost by truncation": f"{results['tokens_truncated_share']:.1%}",
+    }
+    if "documents_truncated_share" in results:  # not known of a stream
+        facts |= {
+            "documents with a truncated view": f"{results['documents_truncated_share']:.1%}",
+            "tokens lost by truncation": f"{results['tokens_truncated_share']:.1%}",
+        }
+    facts |= {
         "steps": f"{results['global_step']:,}",
         "tokens seen": f"{results['train_tokens']:,}",
         "seconds": f"{results['train_runtime']:.0f}",

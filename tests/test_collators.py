@@ -78,9 +78,7 @@ def test_evaluation_features_are_drawn_the_same_in_each_epoch(dataset, collator)
 def test_masking_against_its_definition(collator, wordpiece):
     rng = np.random.default_rng(0)
     special_ids = np.array(wordpiece.all_special_ids)
-    ids = np.concatenate(
-        [rng.choice(special_ids, 500), rng.choice(collator.ordinary_ids, 200_000), special_ids]
-    )
+    ids = np.concatenate([rng.choice(special_ids, 500), rng.choice(collator.ordinary_ids, 200_000), special_ids])
     masked, targets = collator.mask(ids, rng)
     chosen = targets != IGNORED
     assert (targets[chosen] == ids[chosen]).all()

@@ -1,5 +1,6 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
+import itertools
 import math
 
 import pytest
@@ -20,6 +21,7 @@ from transformers import (
 from docsplit import corpora
 from docsplit.collators import IGNORED, DocSplitCollator
 from modeling_docsplit import (
+    TOKENS_A_MICRO_BATCH_COSTS,
     DocSplitForContrastivePretraining,
     info_nce,
     micro_batches,
@@ -125,6 +127,22 @@ def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
         assert len(rows) * longest <= 30 or len(rows) == 1
     assert len(groups) > 2
     assert len(list(micro_batches(lengths, None))) == 1
+
+
+def test_micro_batches_are_the_cheapest_cut():
+    """Against all cuts of the sorted rows."""
+    generator = torch.Generator().manual_seed(0)
+    for bound in (50, 300, 1000):
+        lengths = torch.randint(1, 120, (9,), generator=generator)
+        longest_first = sorted(lengths.tolist(), reverse=True)
+        costs = []
+        for cuts in range(2**8):
+            edges = [0, *(row + 1 for row in range(8) if cuts >> row & 1), 9]
+            groups = [longest_first[start:end] for start, end in itertools.pairwise(edges)]
+            if all(len(group) * group[0] <= bound or len(group) == 1 for group in groups):
+                costs.append(sum(len(group) * group[0] + TOKENS_A_MICRO_BATCH_COSTS for group in groups))
+        ours = sum(len(rows) * longest + TOKENS_A_MICRO_BATCH_COSTS for rows, longest in micro_batches(lengths, bound))
+        assert ours == min(costs) < max(costs)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -402,3 +420,123 @@ def test_hooks_are_removed_even_if_the_head_fails():
     with pytest.raises(RuntimeError):
         model(**random_batch())
     assert not model.encoder.base_model._forward_hooks
+
+
+# --- Micro-batches over whole trainings, precisions and memory ---
+
+
+def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=1, mlm_weight=0.1, config="bert"):
+    """Parameters after 6 steps of a stock Trainer with AdamW, in float64 and without dropout."""
+    model = double_model(config, mlm_weight=mlm_weight).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+    documents = random_batch(documents=48)
+    rows = [{name: value[index] for name, value in documents.items()} for index in range(48)]
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=accumulation,
+        max_steps=6, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
+        disable_tqdm=True, dataloader_pin_memory=False,
+    )  # fmt: skip
+    Trainer(model, args, train_dataset=rows).train()
+    return dict(model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "mlm_weight", "config"), [(1, 0.1, "bert"), (3, 0.1, "roberta"), (1, 0.0, "modernbert")]
+)
+def test_micro_batches_change_no_training(tmp_path, accumulation, mlm_weight, config):
+    options = {"accumulation": accumulation, "mlm_weight": mlm_weight, "config": config}
+    plain = trained_weights(tmp_path, None, False, **options)
+    start = dict(double_model(config, mlm_weight=mlm_weight).named_parameters())
+    assert any((plain[name] - start[name]).abs().max() > 1e-3 for name in plain)  # it did learn something
+    for cache_gradients in (False, True):
+        ours = trained_weights(tmp_path, 60, cache_gradients, **options)
+        for name, value in plain.items():
+            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_cached_gradients_replay_dropout_and_autocast(precision):
+    """Bitwise: the second forward pass draws the same dropout in the same precision."""
+    batch = random_batch(documents=9)
+    results = []
+    for cache_gradients in (False, True):
+        torch.manual_seed(0)
+        model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).train()
+        model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(**batch).loss
+        loss.backward()
+        results.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    model.eval()
+    assert model(**batch).loss != results[0][0]  # dropout was on
+
+
+def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precision():
+    """About 50 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
+    batch = random_batch(documents=60)
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).eval()
+    gradients = []
+    for micro_batch_tokens, bf16 in ((None, True), (60, True), (None, False)):
+        model.micro_batch_tokens = micro_batch_tokens
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            output = model(**batch)
+        output.loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    plain, ours, exact = gradients
+    assert 0 < (plain - exact).norm() < 0.01 * exact.norm()
+    assert (ours - exact).norm() < 2 * (plain - exact).norm()
+
+
+def test_a_compiled_encoder_has_the_same_loss_and_gradients():
+    """Traced with dynamic shapes over micro-batches of many lengths; `aot_eager` leaves the code generator out."""
+    batches = [random_batch(documents=5, longest=longest, seed=longest) for longest in (40, 25)]
+    plain, compiled = double_model(), double_model()
+    compiled.compile(backend="aot_eager")
+    plain.micro_batch_tokens = compiled.micro_batch_tokens = 60
+    for cache_gradients in (False, True):
+        plain.cache_gradients = compiled.cache_gradients = cache_gradients
+        for batch in batches:
+            (expected, gradients), (ours, its_gradients) = (loss_and_gradients(m, batch) for m in (plain, compiled))
+            torch.testing.assert_close(ours.loss, expected.loss, rtol=1e-10, atol=0)
+            for name, gradient in gradients.items():
+                torch.testing.assert_close(its_gradients[name], gradient, rtol=1e-8, atol=1e-12)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
+
+
+def peak_memory(run):
+    """The allocator's peak in bytes while `run` runs; a process's resident memory grows by fragments, too."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    allocated = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        allocated += event.nbytes()
+        peak = max(peak, allocated)
+    return peak
+
+
+def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch():
+    torch.manual_seed(0)
+    config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
+    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=16).train()
+    model.micro_batch_tokens, model.cache_gradients = 2048, True
+
+    def step(documents):
+        batch = random_batch(documents, longest=16)
+        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+        model(**random_batch(2, longest=16)).loss.backward()  # gradients are there before
+        return lambda: model(**batch).loss.backward()
+
+    one = peak_memory(step(64))  # 128 views of 16 tokens: one micro-batch
+    many = peak_memory(step(1536))
+    embeddings = 1536 * 2 * 128 * 4
+    assert many <= 1.1 * (one + embeddings)
+    model.cache_gradients = False
+    assert peak_memory(step(256)) > 2 * one  # so the measure does see activations

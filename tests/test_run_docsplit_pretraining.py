@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from safetensors.torch import load_file
 
@@ -186,6 +187,49 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, work
     assert any((start[name] != end[name]).any() for name in start)  # or the comparison shows nothing
 
 
+@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (0, 2)])
+def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, processes):
+    """SIGKILL in the second pass over the documents, dropout on; accumulation, held-out and probe documents."""
+    options = [
+        "--streaming", "--max_steps", 30, "--save_steps", 7, "--shuffle_buffer_size", 20,
+        "--gradient_accumulation_steps", 2, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
+        "--eval_strategy", "steps", "--eval_steps", 14, "--max_eval_samples", 10, "--view", "docsplit",
+    ]  # fmt: skip
+
+    def start(output_dir, *more):
+        launcher = [sys.executable]
+        if processes > 1:
+            launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+            launcher += ["--master_port", str(free_port())]
+        return subprocess.Popen(
+            launcher + command(output_dir, corpus_file, *options, *more)[1:],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def finish(output_dir, *more):
+        process = start(output_dir, *more)
+        output = process.communicate(timeout=300)[0]
+        assert process.returncode == 0, output
+        return json.loads((output_dir / "all_results.json").read_text())
+
+    whole = finish(tmp_path / "whole")
+    killed = tmp_path / "killed"
+    process = start(killed)
+    wait_for((killed / "checkpoint-21" / "checkpoint_manifest.json").exists, process)
+    parent = psutil.Process(process.pid)
+    for one in [parent, *parent.children(recursive=True)]:  # the launcher's children are no group with it
+        one.kill()
+    process.communicate()
+    assert not (killed / "all_results.json").exists()
+    resumed = finish(killed, "--resume_from_checkpoint")
+    assert_same_weights(tmp_path / "whole", killed)
+    assert whole["documents_used"] == resumed["documents_used"] == 30 * 2 * 4 * processes
+    assert whole["documents_held_out"] == 10
+    assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
+    first, last = weights(tmp_path / "whole" / "checkpoint-7"), weights(tmp_path / "whole")
+    assert any((first[name] != last[name]).any() for name in first)
+
+
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
     options = ["--num_train_epochs", "100", "--save_steps", "1000"]
     process = subprocess.Popen(
@@ -224,7 +268,7 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     options = [
         "--config_overrides", f"{TINY},hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0", "--max_steps", "6",
         "--save_steps", "3", "--probe_corpus", corpus_file, "--eval_strategy", "steps", "--eval_steps", "3",
-        "--learning_rate", "1e-4", "--optim", "sgd",
+        "--learning_rate", "1e-4", "--optim", "sgd", "--bf16", "false",
     ]  # fmt: skip
     run(tmp_path / "one", corpus_file, *options, "--per_device_train_batch_size", "8")
     launcher = [
@@ -303,6 +347,11 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
     ("options", "message"),
     [
         (["--corpus", "no/such/file"], "neither"),
+        (["--streaming", "--max_steps", "-1"], "--max_steps"),
+        (["--streaming", "--max_steps", "2", "--text_column", "body"], "text_column"),
+        (["--streaming", "--max_steps", "2", "--max_train_samples", "9"], "--max_train_samples"),
+        (["--fsdp", "full_shard"], "DDP"),
+        (["--deepspeed", "zero2.json"], "DDP"),
         (["--text_column", "body"], "text_column"),
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--max_seq_length", "500"], "64 tokens"),
