@@ -18,6 +18,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from benchmarks.scaling import peak_memory
 from docsplit import corpora
 from docsplit.collators import IGNORED, DocSplitCollator
 from modeling_docsplit import (
@@ -510,18 +511,6 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
 
 
-def peak_memory(run):
-    """The allocator's peak in bytes while `run` runs; a process's resident memory grows by fragments, too."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    allocated = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        allocated += event.nbytes()
-        peak = max(peak, allocated)
-    return peak
-
-
 def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch():
     torch.manual_seed(0)
     config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
@@ -534,9 +523,9 @@ def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch():
         model(**random_batch(2, longest=16)).loss.backward()  # gradients are there before
         return lambda: model(**batch).loss.backward()
 
-    one = peak_memory(step(64))  # 128 views of 16 tokens: one micro-batch
-    many = peak_memory(step(1536))
+    one = peak_memory(step(64), torch.device("cpu"))  # 128 views of 16 tokens: one micro-batch
+    many = peak_memory(step(1536), torch.device("cpu"))
     embeddings = 1536 * 2 * 128 * 4
     assert many <= 1.1 * (one + embeddings)
     model.cache_gradients = False
-    assert peak_memory(step(256)) > 2 * one  # so the measure does see activations
+    assert peak_memory(step(256), torch.device("cpu")) > 2 * one  # so the measure does see activations
