@@ -79,12 +79,7 @@ class ModelArguments:
         default=None,
         metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
     )
-    attn_implementation: str | None = field(
-        default=None,
-        metadata={
-            "help": "sdpa, eager ... Default: transformers' choice; on a CPU with bf16, up to 512 tokens, eager."
-        },
-    )
+    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
 
 
 @dataclass
@@ -413,9 +408,6 @@ def load_model(
             "--tokenizer_name to use the encoder's own."
         )
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
-    short = args.device.type == "cpu" and args.bf16 and tokenizer.model_max_length <= 512
-    if short and model_args.attn_implementation is None and model.config._attn_implementation == "sdpa":
-        model.encoder.set_attn_implementation("eager")  # faster for so few tokens, by a sixth of a step
     if args.compile_options is not None:
         model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
