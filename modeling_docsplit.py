@@ -37,6 +37,10 @@ Pooling = Literal["cls", "mean", "max"]
 
 TOKENS_A_MICRO_BATCH_COSTS = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
 
+# Autocast would cast the weights once for all micro-batches and sum the gradients of all in bfloat16, where small ones
+# are lost. A cast for each would keep as many copies of the weights.
+MICRO_BATCHES_OF_A_CAST = 4
+
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
 # What decides an embedding or the objective is kept in the checkpoint's config.json, under the key "docsplit".
@@ -308,7 +312,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """
         device = tensors[0].device  # type: ignore[union-attr]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        for rows, longest in micro_batches(lengths, self.micro_batch_tokens):
+        for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens)):
+            if number % MICRO_BATCHES_OF_A_CAST == 0:
+                torch.clear_autocast_cache()
             kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
             # Rows are cut out inside, so that what is kept for the backward pass is no copy of them.
             arguments = (rows.to(device), longest, kept, *tensors)
@@ -341,8 +347,6 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             rows: (R,), which rows, of `longest` tokens at most.
             kept: (M,), the masked tokens as positions in the rows one after another, (R x longest,).
         """
-        # Autocast would keep one bfloat16 copy of each weight for all micro-batches, and sum their gradients in it.
-        torch.clear_autocast_cache()
         attention_mask = attention_mask[rows, :longest]
         copies = [ids[rows, :longest] for ids in (input_ids, mlm_input_ids) if ids is not None]
         if mlm_targets is None or kept is None:

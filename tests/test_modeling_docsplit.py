@@ -492,7 +492,7 @@ def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precis
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     plain, ours, exact = gradients
     assert 0 < (plain - exact).norm() < 0.01 * exact.norm()
-    assert (ours - exact).norm() < 2 * (plain - exact).norm()
+    assert (ours - exact).norm() < 3 * (plain - exact).norm()
 
 
 def test_a_compiled_encoder_has_the_same_loss_and_gradients():
