@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all lint fix bench clean
+.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-loading bench-segmentation bench-probing clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,8 +39,19 @@ fix: install-dev  ## what ruff can mend by itself
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: install-dev  ## measure, and write benchmarks/results
+bench: install-dev  ## training and encoding beside what one would use instead; writes benchmarks/results
+	$(BIN)/python -m benchmarks.training
+
+bench-scaling: install-dev  ## how the cost of a step grows with batch, length and processes
+	$(BIN)/python -m benchmarks.scaling
+
+bench-loading: install-dev  ## drawing views, preprocessing, resuming
+	$(BIN)/python -m benchmarks.loading
+
+bench-segmentation: install-dev  ## sentence splitters
 	$(BIN)/python -m benchmarks.segmentation
+
+bench-probing: install-dev  ## heads on frozen embeddings
 	$(BIN)/python -m benchmarks.probing --shots 5
 
 clean:  ## remove the environment and the caches of the tools

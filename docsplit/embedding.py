@@ -2,21 +2,27 @@
 
     encode            an encoder in memory whose config has our settings (probes during training)
     load_encoder      any AutoModel encoder or SentenceTransformer directory, as a SentenceTransformer
-    embed_documents   such a model over a list of texts: cached on disk, sharded over processes, long texts in chunks
+    embed_documents   such a model over any texts: cached on disk, long texts in pieces
     EncoderArguments  the options of scripts that compare encoders, and what they do with them
 
-Texts are tokenised, sorted and cached in chunks of `CHUNK_TEXTS`: a kill costs one chunk at most.
+Texts are read, tokenised, sorted and cached in chunks of `CHUNK_TEXTS`, which bounds the memory and what a kill costs;
+with several processes each takes every so-many-th chunk, so that results do not depend on their number. A corpus of
+fewer chunks than processes leaves some of them idle.
 """
 
 import hashlib
+import itertools
 import json
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import sentence_transformers
@@ -29,6 +35,7 @@ from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.models import Transformer
 from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -39,9 +46,13 @@ from modeling_docsplit import DEFAULT_SETTINGS, Pooling, has_pooler, max_positio
 
 logger = logging.getLogger(__name__)
 
-CHUNK_TEXTS = 1024  # tokenised, sorted by length and cached together: bounds the memory and what a kill costs
+CHUNK_TEXTS = 1024
 
 LongDocuments = Literal["truncate", "chunk_mean"]
+T = TypeVar("T")
+Advance = Callable[[float], None]  # told which share of a chunk is done
+Prepare = Callable[[list[str]], Callable[[Advance], np.ndarray]]  # tokenises a chunk; the result embeds it, (texts, H)
+MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
 
 
 # --- An encoder in memory ------------------------------------------------------------------------------------------
@@ -52,21 +63,30 @@ def encode(
     encoder: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
-    micro_batch_tokens: int = 4096,
+    micro_batch_tokens: int | None = None,
     show_progress: bool = False,
+    output_file: Path | None = None,
 ) -> np.ndarray:
     """Embed texts with an encoder whose config has the settings of `DocSplitForContrastivePretraining`.
+
+    With several processes (`torch.distributed`) all must call it, with the same weights, texts and options; each
+    computes its share of the chunks, and all return the whole.
 
     Args:
         encoder: what `AutoModel.from_pretrained(checkpoint, add_pooling_layer=False)` gives, or the
             `encoder.base_model` of a `DocSplitForContrastivePretraining`; used in eval mode and left as it was.
-        micro_batch_tokens: bound on texts x longest text of one forward pass.
+        texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
+        micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
+        show_progress: on the first process.
+        output_file: .npy file that the embeddings are written to as they come, on a file system of all processes; it
+            appears under this name once it is whole.
 
     Returns: (len(texts), H) float32, in the order of the texts; truncated to the checkpoint's `max_seq_length` tokens,
-        not normalised.
+        not normalised. In memory, or `output_file`, memory-mapped and read-only.
 
     Raises:
         ValueError: if the config has no such settings, or an embedding is not finite.
+        RuntimeError: if another process failed.
     """
     settings = getattr(encoder.config, "docsplit", None)
     if settings is None:
@@ -80,23 +100,18 @@ def encode(
         hidden_states = encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
         return pool(hidden_states, mask, settings["pooling"])
 
+    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+        batches = _padded_batches(tokenizer, chunk, settings["max_seq_length"], budget, padding_side="right")
+        return partial(_embed_chunk, forward, encoder.device, batches)
+
+    budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
+    shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
     encoder.eval()
-    chunks = []
-    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress) as progress:
-        for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = _valid_unicode(texts[start : start + CHUNK_TEXTS])
-            encoded = tokenizer(chunk, truncation=True, max_length=settings["max_seq_length"], verbose=False)
-            embeddings = np.empty((len(chunk), encoder.config.hidden_size), dtype=np.float32)
-            batches = _padded_batches(
-                tokenizer, dict(encoded), micro_batch_tokens, encoder.device, padding_side="right"
-            )
-            for rows, features in batches:
-                embeddings[rows] = forward(features).float().cpu().numpy()
-                progress.update(len(rows))
-            chunks.append(embeddings)
-    encoder.train(was_training)
-    return _joined(chunks, encoder.config.hidden_size)
+    try:
+        return _collect(_in_chunks(texts, prepare, show_progress), shape, output_file)[0]
+    finally:
+        encoder.train(was_training)
 
 
 # --- Any encoder ---------------------------------------------------------------------------------------------------
@@ -211,143 +226,118 @@ def default_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if capable else torch.float32
 
 
-@torch.inference_mode()
+def default_micro_batch_tokens(device: torch.device) -> int:
+    """Texts x longest text of one forward pass: enough to keep the device busy, with a few per cent of padding."""
+    return 2048 if device.type == "cpu" else 16384
+
+
+@torch.no_grad()  # in inference mode autocast would cast all weights anew for each micro-batch
 def embed_documents(
     model: SentenceTransformer,
     texts: Sequence[str],
     prompt: str | None = None,
     long_documents: LongDocuments = "truncate",
     dtype: torch.dtype | None = None,
-    micro_batch_tokens: int = 4096,
+    micro_batch_tokens: int | None = None,
     cache_dir: Path | None = None,
     show_progress: bool = False,
+    output_file: Path | None = None,
 ) -> tuple[np.ndarray, float]:
     """Embed texts with any encoder, as `model.encode` would, each once.
 
-    With several processes each computes its share of the micro-batches and all return the whole. The micro-batches
-    themselves do not depend on the number of processes, so neither do the results.
+    Several processes, `texts`, `micro_batch_tokens`, `show_progress` and `output_file` are as in `encode`.
 
     Args:
         model: of `load_encoder`.
         prompt: put before each text. Default: the model's own default prompt.
         long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
-            chunks of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
+            pieces of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
         dtype: of the encoder's matrix products; None: `default_dtype`. The embeddings are float32 in any case.
-        micro_batch_tokens: bound on texts x longest text of one forward pass.
         cache_dir: where embeddings are kept, under a key of weights, pooling, length, prompt and texts; None: nowhere.
 
-    Returns: embeddings (len(texts), H) float32 in the order of the texts, and the seconds that computing them took
-        (then, if they came from the cache).
+    Returns: embeddings (len(texts), H) float32 in the order of the texts, and the seconds that computing them took all
+        processes together (then, if they came from the cache).
 
     Raises:
-        ValueError: if an embedding is not finite, or the model cannot be cut into chunks.
+        ValueError: if an embedding is not finite, or the model cannot be cut into pieces.
+        RuntimeError: if another process failed.
     """
     dtype = dtype or default_dtype(model.device)
+    micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
     prompt = resolve_prompt(model, prompt)
-    own_batches = isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase)
-    texts = _valid_unicode(texts)
-    weights, owners = np.empty(0), np.empty(0)
-    if long_documents == "chunk_mean":
-        if not own_batches:
-            raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
-        pieces, weights, owners = _chunks(model, texts, prompt)
-    else:
-        pieces = texts
-    key = _fingerprint(model, prompt, dtype, micro_batch_tokens) if cache_dir else ""
+    if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
+        prepare = _prepare_micro_batches(model, prompt, long_documents, dtype, micro_batch_tokens)
+    elif long_documents == "chunk_mean":
+        raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
+    else:  # those that do not begin with a transformer and its tokenizer (static ones, say) batch as they like
 
-    def embed(chunk: list[str]) -> np.ndarray:
-        if own_batches:
-            return _embed_chunk(model, chunk, prompt, dtype, micro_batch_tokens, progress)
-        return _embed_chunk_as_it_likes(model, chunk, prompt)
+        def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+            return lambda advance: model.encode(chunk, prompt=prompt or None, show_progress_bar=False)
 
-    chunks, seconds = [], 0.0
-    with tqdm(total=len(pieces), desc="Embedding", unit="text", disable=not show_progress) as progress:
-        for start in range(0, len(pieces), CHUNK_TEXTS):
-            chunk = pieces[start : start + CHUNK_TEXTS]
-            path = cache_dir / f"embeddings-{key}" / _hash_of_texts(chunk) if cache_dir else None
-            embeddings, its_seconds = _cached(path, partial(embed, chunk))
-            chunks.append(embeddings)
-            seconds += its_seconds
-            progress.n = min(start + CHUNK_TEXTS, len(pieces))
-            progress.refresh()
-    embeddings = _joined(chunks, _width(model))
-    if long_documents == "chunk_mean":
-        embeddings = _weighted_mean(embeddings, weights, owners, len(texts))
-    return embeddings, seconds
+    if cache_dir is not None:
+        key = _fingerprint(model, prompt, str(dtype), micro_batch_tokens, long_documents)
+        cache_dir = cache_dir / f"embeddings-{key}"
+    shape = (len(texts), model.truncate_dim or model.get_embedding_dimension() or 0)
+    return _collect(_in_chunks(texts, prepare, show_progress, cache_dir), shape, output_file)
 
 
-def _embed_chunk(
-    model: SentenceTransformer,
-    texts: list[str],
-    prompt: str,
-    dtype: torch.dtype,
-    micro_batch_tokens: int,
-    progress: Any,
-) -> np.ndarray:
-    """What `model.encode` gives, in micro-batches of bounded numbers of tokens, this process's share of them."""
+def _prepare_micro_batches(
+    model: SentenceTransformer, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
+) -> Prepare:
+    """What `model.encode` gives, but in micro-batches of bounded numbers of tokens.
+
+    Raises:
+        ValueError: if the model cannot be cut into pieces.
+    """
     modules: list[Any] = list(model)
-    tokenizer = modules[0].processor
-    limit = {"truncation": True, "max_length": model.max_seq_length} if model.max_seq_length else {}
-    encoded = tokenizer([prompt + text for text in texts], verbose=False, **limit)
-    embeddings = torch.zeros(len(texts), _width(model), device=model.device)
-    rank, world_size = _rank_and_world_size()
-    batches = _padded_batches(tokenizer, dict(encoded), micro_batch_tokens, model.device, rank=rank, step=world_size)
-    for rows, features in batches:
-        if prompt:
-            features["prompt_length"] = _prompt_length(tokenizer, prompt)
-        with torch.autocast(model.device.type, dtype=dtype, enabled=dtype != torch.float32):
-            features = modules[0](features)
-        # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
-        features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
-        for module in modules[1:]:
-            features = module(features)
-        embeddings[torch.from_numpy(rows)] = features["sentence_embedding"][:, : model.truncate_dim].float()
-        progress.update(len(rows) * world_size)
-    if world_size > 1:
-        dist.all_reduce(embeddings)  # the rows of the others are zero here, so the sum is exact
-    return embeddings.cpu().numpy()
-
-
-def _embed_chunk_as_it_likes(model: SentenceTransformer, texts: list[str], prompt: str) -> np.ndarray:
-    """Through `model.encode`, for models that do not begin with a transformer and its tokenizer (static ones, say)."""
-    rank, world_size = _rank_and_world_size()
-    embeddings = torch.zeros(len(texts), _width(model), device=model.device)
-    if mine := texts[rank::world_size]:
-        embeddings[rank::world_size] = model.encode(
-            mine, prompt=prompt or None, convert_to_tensor=True, show_progress_bar=False
-        ).float()
-    if world_size > 1:
-        dist.all_reduce(embeddings)
-    return embeddings.cpu().numpy()
-
-
-def _chunks(model: SentenceTransformer, texts: list[str], prompt: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """All chunks of all texts, the number of tokens of each (K,), and which text each is of (K,)."""
-    tokenizer: Any = model[0].processor
-    if not model.max_seq_length or not tokenizer.is_fast:
+    tokenizer, device, limit = modules[0].processor, model.device, model.max_seq_length
+    prompt_ids = tokenizer(prompt)["input_ids"]
+    room = (limit or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
+    if long_documents == "chunk_mean" and not (limit and tokenizer.is_fast):
         raise ValueError(
             "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
             "(tokenizer.json), which says where in the text a token is."
         )
-    room = model.max_seq_length - len(tokenizer(prompt)["input_ids"])  # special tokens and prompt
-    if room < 1:
-        raise ValueError(f"The prompt leaves no room within {model.max_seq_length} tokens: raise --max_seq_length.")
-    pieces: list[str] = []
-    lengths: list[int] = []
-    owners: list[int] = []
-    for owner, (chunks, sizes) in enumerate(cut_into_chunks(tokenizer, texts, room)):
-        pieces += chunks
-        lengths += sizes
-        owners += [owner] * len(chunks)
-    return pieces, np.array(lengths), np.array(owners)
+    if long_documents == "chunk_mean" and room < 1:
+        raise ValueError(f"The prompt leaves no room within {limit} tokens: raise --max_seq_length.")
+    # A pooling without the prompt leaves out its tokens and the special ones before it.
+    extra = {"prompt_length": len(prompt_ids) - (prompt_ids[-1] in tokenizer.all_special_ids)} if prompt else {}
+
+    def forward(features: dict[str, Any]) -> Tensor:
+        features = modules[0](features | extra)
+        # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
+        features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
+        with torch.autocast(device.type, enabled=False):
+            for module in modules[1:]:
+                features = module(features)
+        return features["sentence_embedding"][:, : model.truncate_dim]
+
+    def embed(batches: list[MicroBatch], advance: Advance) -> np.ndarray:
+        # Around all micro-batches: each weight is cast once.
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            return _embed_chunk(forward, device, batches, advance)
+
+    def batches_of(texts: Iterable[str]) -> list[MicroBatch]:
+        prompted = [prompt + text for text in texts]
+        return _padded_batches(tokenizer, prompted, limit, micro_batch_tokens, tokenizer.padding_side)
+
+    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+        if long_documents == "truncate":
+            return partial(embed, batches_of(chunk))
+        pieces, sizes = zip(*cut_into_chunks(tokenizer, chunk, room))
+        batches = batches_of(itertools.chain.from_iterable(pieces))
+        return lambda advance: _weighted_means(embed(batches, advance), sizes)
+
+    return prepare
 
 
-def _weighted_mean(embeddings: np.ndarray, weights: np.ndarray, owners: np.ndarray, num_texts: int) -> np.ndarray:
-    """(K, H) embeddings of chunks to (N, H) of texts."""
-    weights = np.maximum(weights, 1).astype(np.float64)  # a text without tokens still has one chunk
-    total = np.zeros((num_texts, embeddings.shape[1]))
-    np.add.at(total, owners, embeddings * weights[:, None])
-    return (total / np.bincount(owners, weights, minlength=num_texts)[:, None]).astype(np.float32)
+def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:
+    """(K, H) embeddings of pieces to (N, H) of texts, given the numbers of tokens of each text's pieces."""
+    counts = [len(its_sizes) for its_sizes in sizes]
+    weights = np.maximum(np.concatenate(sizes), 1).astype(np.float64)  # a text without tokens still has one piece
+    starts = np.cumsum([0, *counts[:-1]])
+    totals = np.add.reduceat(embeddings * weights[:, None], starts)
+    return (totals / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
 
 
 # --- Several encoders side by side ---------------------------------------------------------------------------------
@@ -383,7 +373,7 @@ class EncoderArguments:
     )
     embedding_tokens: int | None = field(
         default=None,
-        metadata={"help": "Texts x longest text of one forward pass: speed and memory. Default: 4096 (GPU 65536)."},
+        metadata={"help": "Texts x longest text of one forward pass: speed and memory. Default: 2048 (GPU 16384)."},
     )
 
     def __post_init__(self) -> None:
@@ -408,7 +398,7 @@ class EncoderArguments:
             prompt=self.prompt,
             long_documents=self.long_documents,
             dtype=self.resolve_dtype(model.device),
-            micro_batch_tokens=self.embedding_tokens or (4096 if model.device.type == "cpu" else 65536),
+            micro_batch_tokens=self.embedding_tokens,
             cache_dir=cache_directory() if cached else None,
             show_progress=show_progress,
         )
@@ -443,37 +433,154 @@ class EncoderArguments:
 # --- What all share -----------------------------------------------------------------------------------------------
 
 
-def _padded_batches(
-    tokenizer: PreTrainedTokenizerBase,
-    encoded: dict[str, list[list[int]]],
-    micro_batch_tokens: int,
-    device: torch.device,
-    rank: int = 0,
-    step: int = 1,
-    **padding: Any,
-) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
-    """Rows of similar length, and their features padded to the longest; every `step`-th batch from `rank` on."""
-    lengths = torch.tensor([len(ids) for ids in encoded["input_ids"]])
-    for number, (rows, _) in enumerate(micro_batches(lengths, micro_batch_tokens)):
-        if number % step == rank:
-            chosen = {name: [values[row] for row in rows] for name, values in encoded.items()}
-            yield rows.numpy(), dict(tokenizer.pad(chosen, return_tensors="pt", **padding).to(device))
+def _in_chunks(
+    texts: Sequence[str], prepare: Prepare, show_progress: bool, cache_dir: Path | None = None
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Embed chunks of texts, in rounds of one a process.
 
+    A background thread, the only user of the tokenizer, prepares a process's next chunk while this one embeds.
 
-def _joined(chunks: list[np.ndarray], width: int) -> np.ndarray:
-    """All chunks as one array.
+    Yields: on each process the embeddings (texts of the chunk, H) of all chunks in order, and the seconds they took.
 
     Raises:
-        ValueError: if a value is not finite.
+        ValueError: if an embedding is not finite.
+        RuntimeError: if another process failed.
     """
-    embeddings = np.concatenate(chunks) if chunks else np.empty((0, width), dtype=np.float32)
-    bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} of {len(embeddings)} embeddings are not finite, the first of text {bad[0]}: the encoder is "
-            "broken, or needs --dtype float32."
-        )
-    return embeddings
+    rank, world_size = _rank_and_world_size()
+    in_a_round = CHUNK_TEXTS * world_size
+
+    def prepare_chunk(start: int) -> tuple[Path | None, Callable[[Advance], np.ndarray] | None]:
+        chunk = _valid_unicode(texts[start : start + CHUNK_TEXTS])
+        path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
+        return path, None if path is not None and path.exists() else prepare(chunk)
+
+    def advance(first: int, share: float) -> None:
+        progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
+
+    def embed_own(first: int) -> tuple[np.ndarray, float] | None:
+        start = first + rank * CHUNK_TEXTS
+        if start >= len(texts):
+            return None
+        started = time.perf_counter()
+        path, embed = next(prepared)
+        if embed is None:
+            with np.load(f"{path}/embeddings.npz") as stored:
+                return stored["embeddings"], float(stored["seconds"])
+        embeddings = embed(partial(advance, first)).astype(np.float32, copy=False)
+        bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+        if len(bad):
+            raise ValueError(
+                f"{len(bad)} of {len(embeddings)} embeddings are not finite, the first of text {start + bad[0]}: the "
+                "encoder is broken, or needs --dtype float32."
+            )
+        seconds = time.perf_counter() - started
+        if path is not None:
+            build_once(path, lambda to: np.savez(to / "embeddings.npz", embeddings=embeddings, seconds=seconds))
+        return embeddings, seconds
+
+    prepared = _one_ahead(prepare_chunk, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
+    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress or rank > 0) as progress:
+        for first in range(0, len(texts), in_a_round):
+            yield from filter(None, _on_all(partial(embed_own, first)))
+            advance(first, 1.0)
+
+
+def _collect(
+    chunks: Iterable[tuple[np.ndarray, float]], shape: tuple[int, int], output_file: Path | None
+) -> tuple[np.ndarray, float]:
+    """All rows as one array, in memory or in a file that the first process writes, and the sum of the seconds."""
+    seconds, filled = 0.0, 0
+    if output_file is None:
+        embeddings = np.empty(shape, dtype=np.float32)
+        for rows, its_seconds in chunks:
+            embeddings[filled : filled + len(rows)] = rows
+            filled += len(rows)
+            seconds += its_seconds
+        return embeddings, seconds
+    is_first = _rank_and_world_size()[0] == 0
+    unfinished = output_file.with_name(f"{output_file.name}.partial")
+    _on_all(lambda: output_file.parent.mkdir(parents=True, exist_ok=True))
+    with open(unfinished if is_first else os.devnull, "wb") as file:
+        header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for rows, its_seconds in chunks:
+            file.write(rows.tobytes())
+            seconds += its_seconds
+    _on_all(lambda: unfinished.replace(output_file) if is_first else None)
+    return np.load(output_file, mmap_mode="r"), seconds
+
+
+def _one_ahead(function: Callable[[int], T], items: Sequence[int]) -> Iterator[T]:
+    """`function` of each item, in order; a background thread computes the next one meanwhile."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        ahead = None
+        for item in items:
+            ready, ahead = ahead, thread.submit(function, item)
+            if ready is not None:
+                yield ready.result()
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _on_all(work: Callable[[], T]) -> list[T]:
+    """What `work` returns on each process, in their order; if it raises on one, all raise and none waits for it."""
+    _, world_size = _rank_and_world_size()
+    if world_size == 1:
+        return [work()]
+    result: Any = None
+    failure: Exception | None = None
+    try:
+        result = work()
+    except Exception as error:
+        failure = error
+    results: list[Any] = [None] * world_size
+    dist.all_gather_object(results, (result, failure and repr(failure)))
+    if failure is not None:
+        raise failure
+    for number, (_, message) in enumerate(results):
+        if message is not None:
+            raise RuntimeError(f"Process {number} failed: {message}")
+    return [result for result, _ in results]
+
+
+def _padded_batches(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    max_length: int | None,
+    micro_batch_tokens: int,
+    padding_side: str,
+) -> list[MicroBatch]:
+    """Texts of similar length together, tokenised and padded to the longest of them."""
+    limit = {"truncation": True, "max_length": max_length} if max_length else {}
+    features: dict[str, list[Tensor]] = defaultdict(list)
+    for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
+        for name, values in tokenizer(texts[start : start + CHUNK_TEXTS], verbose=False, **limit).items():
+            features[name] += [torch.tensor(value, dtype=torch.long) for value in values]
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+
+    def pad(name: str, rows: list[int]) -> Tensor:  # as `tokenizer.pad`, which is slower
+        values = [features[name][row] for row in rows]
+        return pad_sequence(values, True, padding.get(name, 0), padding_side)
+
+    lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
+    groups = [rows for rows, _ in micro_batches(lengths, micro_batch_tokens)]
+    return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
+
+
+def _embed_chunk(
+    forward: Callable[[dict[str, Tensor]], Tensor], device: torch.device, batches: list[MicroBatch], advance: Advance
+) -> np.ndarray:
+    """(texts, H) float32, in the order of the texts."""
+    outputs, done = [], 0
+    total = sum(features["input_ids"].numel() for _, features in batches)
+    for _, features in batches:
+        # Nothing waits for a GPU before the end, so that it always has the next batch.
+        features = {name: value.to(device, non_blocking=device.type == "cuda") for name, value in features.items()}
+        outputs.append(forward(features).float())
+        done += features["input_ids"].numel()
+        advance(done / max(total, 1))
+    order = torch.cat([rows for rows, _ in batches])
+    return torch.cat(outputs)[order.argsort().to(device)].cpu().numpy()
 
 
 def _valid_unicode(texts: Sequence[str]) -> list[str]:
@@ -485,23 +592,13 @@ def _is_half(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
 
 
-def _prompt_length(tokenizer: PreTrainedTokenizerBase, prompt: str) -> int:
-    """Tokens that a pooling without the prompt leaves out: the prompt's and the special ones before it."""
-    ids = tokenizer(prompt)["input_ids"]
-    return len(ids) - (ids[-1] in tokenizer.all_special_ids)
-
-
-def _width(model: SentenceTransformer) -> int:
-    return model.truncate_dim or model.get_embedding_dimension() or 0
-
-
 def _rank_and_world_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
-def _fingerprint(model: SentenceTransformer, prompt: str, dtype: torch.dtype, micro_batch_tokens: int) -> str:
+def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     """A key of what the embeddings of given texts depend on: weights, modules, tokenizer, length, precision, code."""
     digest = hashlib.blake2b(digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
@@ -519,9 +616,9 @@ def _fingerprint(model: SentenceTransformer, prompt: str, dtype: torch.dtype, mi
         state |= {"config": config.to_dict() | {"_name_or_path": None}}
         state |= {"attention": getattr(config, "_attn_implementation", None)}
     modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
-    settings = [prompt, str(dtype), model.max_seq_length, model.truncate_dim, micro_batch_tokens, model.device.type]
+    own = [model.max_seq_length, model.truncate_dim, model.device.type]
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
-    digest.update(json.dumps([state, modules, settings, versions], default=str).encode())
+    digest.update(json.dumps([state, modules, own, settings, versions], default=str).encode())
     for code in (__file__, str(modeling_docsplit.__file__)):
         digest.update(Path(code).read_bytes())
     return digest.hexdigest()
@@ -533,21 +630,3 @@ def _hash_of_texts(texts: list[str]) -> str:
         encoded = text.encode()
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.hexdigest()
-
-
-def _cached(path: Path | None, compute: Callable[[], np.ndarray]) -> tuple[np.ndarray, float]:
-    """Embeddings and the seconds they took, from the disk or computed and put there by the first process."""
-    rank, world_size = _rank_and_world_size()
-    known = [path is not None and path.exists()]
-    if world_size > 1:  # one answer for all: those that compute wait for each other
-        known = known * world_size
-        dist.all_gather_object(known, path is not None and path.exists())
-    if path is not None and all(known):
-        with np.load(path / "embeddings.npz") as stored:
-            return stored["embeddings"], float(stored["seconds"])
-    started = time.perf_counter()
-    embeddings = compute()
-    seconds = time.perf_counter() - started
-    if path is not None and rank == 0:
-        build_once(path, lambda folder: np.savez(folder / "embeddings.npz", embeddings=embeddings, seconds=seconds))
-    return embeddings, seconds

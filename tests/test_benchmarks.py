@@ -1,0 +1,187 @@
+"""The benchmark of training compares like with like and writes what others read. No time is asserted."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import contenders, training
+from benchmarks.contenders import CONTENDERS, EncodingContender, Job, draw_documents, num_tokens, useful_flops
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory) -> Job:
+    folder = tmp_path_factory.mktemp("tiny")
+    contenders.write_model("tiny", folder)
+    return Job(folder, "cpu", "fp32", batch_size=6, steps=4, rounds=2, micro_batch_tokens=None)
+
+
+def run(output: Path, *options: str) -> dict:
+    command = [sys.executable, "-m", "benchmarks.training", "--models", "tiny", "--device", "cpu"]
+    process = subprocess.run(
+        [*command, "--output", str(output), *options],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    assert "equal losses" in process.stdout
+    assert output.with_suffix(".md").read_text() in process.stdout
+    return json.loads(output.read_text())
+
+
+def test_two_contenders_and_their_ratios(tmp_path):
+    results = run(tmp_path / "latest.json", "--contenders", "docsplit", "trainer_dynamic")
+    assert {"hardware", "versions", "precision", "peak_flops"} <= set(results)
+    rows = results["rows"]
+    assert results["models"]["tiny"]["rows"] == rows
+    assert set(rows) == {"docsplit", "trainer_dynamic"}
+    for row in rows.values():
+        assert row["tokens_per_second_min"] <= row["tokens_per_second"] <= row["tokens_per_second_max"]
+        assert row["seconds_per_step"] > 0
+        assert row["peak_memory_mb"] > 0
+        assert 0 < row["mfu"] < 1
+        assert 0 <= row["loader_stall"] < 1
+    assert rows["docsplit"]["padding_share"] < rows["trainer_dynamic"]["padding_share"]
+    assert set(results["ratios"]) == {"train_vs_trainer_dynamic", "memory_vs_trainer_dynamic"}
+
+
+@pytest.mark.slow
+def test_all_contenders(tmp_path):
+    results = run(tmp_path / "latest.json", "--precision", "bf16")
+    assert set(results["rows"]) == set(CONTENDERS)
+    assert set(results["ratios"]) == set(training.RATIOS)
+    assert all(value > 0 for value in results["ratios"].values())
+    assert results["models"]["tiny"]["unavailable"] == {}
+
+
+def test_all_contenders_compute_the_same(job):
+    """Losses and vectors of the same texts, and the check says so where they are not the same."""
+    values = {name: build(job).prepare() for name, build in CONTENDERS.items()}
+    training.check_equal(values)
+    log_b = math.log(job.batch_size)
+    assert abs(values["docsplit_contrastive"] - log_b) > 0.001 * log_b  # equal vectors would not prove much
+    for name in ("trainer_dynamic", "st_mnrl", "st_encode"):
+        with pytest.raises(ValueError, match=f"{name} does not compute"):
+            training.check_equal(values | {name: values[name] * 1.001})
+    with pytest.raises(ValueError, match="st_mnrl does not compute"):
+        training.check_equal(values | {"st_mnrl": float("nan")})
+
+
+def test_a_contender_with_another_loss_is_found(job, monkeypatch):
+    right = {"docsplit": CONTENDERS["docsplit"](job).prepare()}
+    monkeypatch.setattr(contenders, "TEMPERATURE", 0.06)
+    with pytest.raises(ValueError, match="trainer_dynamic does not compute"):
+        training.check_equal(right | {"trainer_dynamic": CONTENDERS["trainer_dynamic"](job).prepare()})
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_each_round_runs_in_its_precision(job, precision):
+    """A model that a Trainer has prepared once is not prepared again: the second round must not be another one."""
+    contender = CONTENDERS["docsplit"](Job(**vars(job) | {"precision": precision}))
+    seen = []
+
+    def look(module, args, output):
+        seen.append(output.dtype)
+
+    contender.encoder.encoder.layer[0].attention.output.dense.register_forward_hook(look)
+    for number in range(2):
+        contender.measure(number)
+    assert set(seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+
+
+def test_grouping_gets_the_same_documents_and_less_padding(job):
+    job = Job(**vars(job) | {"batch_size": 36, "steps": 10})
+    plain, grouped = (draw_documents(job, 1, 200, grouped=grouped) for grouped in (False, True))
+
+    def content(documents):
+        return sorted(view.ids.tolist() for document in documents for view in document["views"])
+
+    def padded(documents):
+        batches = [documents[start : start + 36] for start in range(0, len(documents), 36)]
+        return sum(contenders.collate(batch)["input_ids"].numel() for batch in batches)
+
+    assert content(plain) == content(grouped)
+    assert content(plain) != content(draw_documents(job, 0, 200))
+    assert padded(grouped) < 0.6 * padded(plain)
+    assert padded(grouped) < 1.25 * num_tokens(grouped)
+
+
+def test_lengths(job):
+    job = Job(**vars(job) | {"batch_size": 50, "steps": 50, "rounds": 1})
+    lengths = np.array([[len(view.ids) for view in row["views"]] for row in draw_documents(job, 0, 200)])
+    assert lengths.min() >= 8
+    assert lengths.max() == 512
+    assert lengths.mean() == pytest.approx(200, rel=0.05)
+    assert np.corrcoef(np.log(lengths).T)[0, 1] == pytest.approx(0.9, abs=0.03)
+
+
+def test_useful_flops_are_those_of_a_batch_without_padding(job):
+    """Counted by torch, in a step in which only the masked tokens reach the head."""
+    documents = []
+    for row in draw_documents(job, 0, 200)[:4]:
+        views = tuple(contenders.draw_view(100, 200, np.random.default_rng(row["document_id"])) for _ in range(2))
+        documents.append(row | {"views": views})
+    for mlm_weight in (0.1, 0.0):
+        model = DocSplitForContrastivePretraining.from_pretrained(
+            job.folder, mlm_weight=mlm_weight, attn_implementation="eager"
+        )
+        with FlopCounterMode(display=False) as counter:
+            model(**contenders.collate(documents))["loss"].backward()
+        expected = useful_flops(model.encoder.base_model, documents, mlm=mlm_weight > 0)
+        assert counter.get_total_flops() == pytest.approx(expected, rel=0.03)
+
+
+def test_words_stand_for_ids(job):
+    contender = CONTENDERS["st_mnrl"](job)
+    views = draw_documents(job, 0, 200)[0]["views"]
+    ids = contender.model.preprocess([view.text for view in views])["input_ids"]
+    contenders.check_same_ids(ids, views)
+    ids[0, 1] += 1
+    with pytest.raises(ValueError, match="other ids"):
+        contenders.check_same_ids(ids, views)
+
+
+def test_sentence_transformers_without_its_trainer(job):
+    """Where `datasets` is missing: the same loss in the stock Trainer, with the same steps."""
+    speeds = []
+    for own_trainer in (True, False):
+        contender = CONTENDERS["st_cached_mnrl"](job)
+        contender.own_trainer = own_trainer
+        contender.settings = {"mini_batch_num_tokens": 512}
+        contender.train(contender.documents(0))
+        speeds.append(contender.prepare())
+    assert speeds[0] == pytest.approx(speeds[1], rel=1e-4)
+
+
+def test_what_is_not_installed_is_left_out(job, monkeypatch):
+    class Missing(EncodingContender):
+        def __init__(self, job):
+            import a_package_that_is_missing  # noqa: F401
+
+    class Pipe:
+        def __init__(self):
+            self.answers = []
+            self.requests = iter([("prepare",), None])
+
+        def recv(self):
+            return next(self.requests)
+
+        def send(self, answer):
+            self.answers.append(answer)
+
+    monkeypatch.setitem(CONTENDERS, "missing", Missing)
+    pipe = Pipe()
+    contenders.serve("missing", job, pipe)
+    assert pipe.answers == [("unavailable", "a_package_that_is_missing is not installed")]
