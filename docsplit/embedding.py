@@ -133,8 +133,9 @@ def load_encoder(
         ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
     """
     logs = logging.getLogger("transformers.modeling_utils")
-    report = _LoadReport()
+    level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
     logs.addFilter(report)
+    logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
         if is_sentence_transformer_model(name_or_path):
             if pooling is not None:
@@ -155,6 +156,7 @@ def load_encoder(
         ) from error
     finally:
         logs.removeFilter(report)
+        logs.setLevel(level)
     if report.missing:
         raise ValueError(
             f"{name_or_path!r} lacks {len(report.missing)} weights of its own architecture, such as "
@@ -180,15 +182,16 @@ def load_encoder(
 class _LoadReport(logging.Filter):
     """Reads what transformers logs about a checkpoint: weights that were not used are no news, missing ones are."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int) -> None:
         super().__init__()
+        self.level = level  # of what is shown
         self.missing: set[str] = set()
         self.random_pooler = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if "LOAD REPORT" not in text:
-            return True
+            return record.levelno >= self.level
         for line in text.splitlines():
             key, *status = line.split("|")
             if status and ("MISSING" in status[0] or "MISMATCH" in status[0]):

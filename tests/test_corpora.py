@@ -157,7 +157,7 @@ def test_nothing_usable_raises(wordpiece):
 
 @pytest.mark.parametrize("text", ["\ud800 ship \udfff storm rope", "ship\x00sail \x07 tide", "a\r\nb c"])
 def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
-    rows = corpora._tokenize_batch({"text": [text]}, wordpiece, "text", "rules")
+    rows = corpora.tokenize_batch({"text": [text]}, wordpiece, "text", "rules")
     assert rows["drop_reason"] == [0]
     assert wordpiece.unk_token_id not in rows["input_ids"][0]
 

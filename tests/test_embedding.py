@@ -1,11 +1,13 @@
 """Bulk embedding equals one text at a time, and SentenceTransformer."""
 
+import logging
 import re
 import tracemalloc
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from datasets import Dataset, load_from_disk
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -142,7 +144,16 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
-def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, plain, wordpiece):
+@pytest.fixture(params=[logging.ERROR, logging.INFO])
+def verbosity(request):
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity(request.param)
+    yield
+    transformers.utils.logging.set_verbosity(before)
+
+
+@pytest.mark.usefixtures("verbosity")
+def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, plain):
     weights = load_file(plain / "model.safetensors")
     save_file({f"other.{name}": value for name, value in weights.items()}, plain / "model.safetensors")
     with pytest.raises(ValueError, match="weights of its own architecture"):
