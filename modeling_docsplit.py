@@ -101,6 +101,8 @@ def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Ten
     lengths, order = lengths.sort(descending=True, stable=True)
     longest = lengths.clamp(min=1).tolist()
     num_rows = len(longest)
+    if not num_rows:
+        return
     if max_tokens is None:
         yield order, longest[0]
         return

@@ -13,8 +13,9 @@
 
 All train on the same documents from the same weights with the same loss: InfoNCE at temperature 0.05 in one direction,
 plus 0.1 times masked LM where there is any. Documents are random ids, so nothing need be downloaded; each id has a
-made-up word, so that sentence-transformers can be given texts. Needs torch, transformers and accelerate, and
-sentence-transformers for the contenders that begin with `st_`. Contenders that need a package that is not installed
+made-up word, so that sentence-transformers can be given texts. (Encoding has the built-in corpus.) Needs torch,
+transformers and accelerate, sentence-transformers for the contenders that begin with `st_`, and for encoding all of
+requirements.txt. Contenders that need a package that is not installed
 are unavailable, and said to be.
 """
 
@@ -36,7 +37,7 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer, Trainer, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, BertTokenizer, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
@@ -180,14 +181,18 @@ def longest(documents: list[Document], count: int) -> list[Document]:
     return sorted(documents, key=lambda document: -max(len(view.ids) for view in document["views"]))[:count]
 
 
+def layer_flops(encoder: Any, lengths: np.ndarray) -> float:
+    """Of the encoder's forward and backward pass on rows of so many tokens (R,); see `benchmarks.training`."""
+    parameters = sum(parameter.numel() for parameter in encoder.encoder.parameters())
+    attention = 12 * encoder.config.num_hidden_layers * encoder.config.hidden_size
+    return (6 * parameters * lengths + attention * lengths**2).sum()
+
+
 def useful_flops(encoder: Any, documents: list[Document], mlm: bool) -> float:
     """Of forward and backward pass on all tokens but padding; see `benchmarks.training`."""
     config = encoder.config
     views = [view for document in documents for view in document["views"]]
-    lengths = np.array([len(view.ids) for view in views], dtype=float)
-    parameters = sum(parameter.numel() for parameter in encoder.encoder.parameters())
-    attention = 12 * config.num_hidden_layers * config.hidden_size
-    flops = (6 * parameters * lengths + attention * lengths**2).sum()
+    flops = layer_flops(encoder, np.array([len(view.ids) for view in views], dtype=float))
     if not mlm:
         return flops
     masked = sum((view.targets != IGNORED).sum() for view in views)
@@ -537,24 +542,39 @@ def check_same_ids(input_ids: Tensor, views: list[View]) -> None:
 
 
 class EncodingContender:
-    """Embeds the views of a round as texts, in float32. Subclasses set `encoder`, the BERT, and `encode`."""
+    """Embeds texts in float32. Subclasses set `encoder`, the BERT, and `encode`.
+
+    The texts are whole documents of the built-in corpus, with a vocabulary trained on it: words of one length would
+    show sentence-transformers, which sorts by characters, how many tokens a text has.
+    """
 
     encoder: Any
     settings: dict[str, Any]
 
     def __init__(self, job: Job):
+        from docsplit.caching import cache_directory
+        from docsplit.corpora import load_corpus
+        from docsplit.tokenization import train_wordpiece
+
+        corpus = load_corpus("python_docs")
+        vocab_size = BertConfig.from_pretrained(job.folder).vocab_size
+        self.tokenizer = train_wordpiece(corpus, "text", vocab_size, cache_directory())
+        self.tokenizer.model_max_length = MAX_LENGTH
+        self.corpus: list[str] = corpus["text"][:]
         self.job, self.settings = job, {}
         self.memory = Memory(job.device)
 
     def encode(self, texts: list[str]) -> np.ndarray:
         raise NotImplementedError
 
-    def documents(self, round_number: int) -> list[Document]:
-        return draw_documents(self.job, round_number, self.encoder.config.vocab_size)
+    def texts(self, round_number: int) -> list[str]:
+        """As many as eight rounds of training have views: it is faster, and sorting needs something to sort."""
+        rng = np.random.default_rng((SEED, round_number))
+        return list(rng.choice(self.corpus, 8 * 2 * self.job.steps * self.job.batch_size))
 
     def prepare(self) -> np.ndarray:
-        """Vectors of the first batch's texts."""
-        return self.encode(texts_of(self.documents(0)[: self.job.batch_size]))
+        """Vectors of some texts."""
+        return self.encode(self.texts(0)[:64])
 
     def choose(self) -> None:
         """Choose settings, where there is a choice."""
@@ -562,21 +582,21 @@ class EncodingContender:
     def warm_up(self) -> dict[str, Any]:
         self.choose()
         self.memory.start()
-        self.encode(texts_of(self.documents(0)))
+        self.encode(self.texts(0))
         self.memory.stop()
         return {"peak_memory_mb": self.memory.peak / 2**20, "settings": self.settings}
 
     def measure(self, round_number: int) -> dict[str, float]:
-        documents = self.documents(round_number)
-        texts = texts_of(documents)
+        texts = self.texts(round_number)
+        lengths = [len(ids) for ids in self.tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
         if self.job.keep_freed_memory:
             self.memory.reserve()
-        self.encode(texts_of(longest(documents, self.job.batch_size)))
+        self.encode(texts[:64])
         seconds = seconds_of(self.encode, texts)
         self.memory.release()
         return {
-            "tokens_per_second": num_tokens(documents) / seconds,
-            "flops_per_second": useful_flops(self.encoder, documents, mlm=False) / 3 / seconds,  # forward only
+            "tokens_per_second": sum(lengths) / seconds,
+            "flops_per_second": layer_flops(self.encoder, np.array(lengths, dtype=float)) / 3 / seconds,  # no backward
         }
 
 
@@ -586,9 +606,8 @@ class DocSplitEncode(EncodingContender):
 
         super().__init__(job)
         model = DocSplitForContrastivePretraining.from_pretrained(job.folder).to(job.device)
-        tokenizer = AutoTokenizer.from_pretrained(job.folder)
         self.encoder = model.encoder.base_model
-        self.encode = functools.partial(encode, self.encoder, tokenizer)  # type: ignore[method-assign]
+        self.encode = functools.partial(encode, self.encoder, self.tokenizer)  # type: ignore[method-assign]
 
 
 class SentenceTransformerEncode(EncodingContender):
@@ -597,6 +616,7 @@ class SentenceTransformerEncode(EncodingContender):
 
         super().__init__(job)
         self.model = load_sentence_transformer(job)
+        self.model[0].processor = self.tokenizer
         self.encoder = self.model[0].model
         self.settings = {"batch_size": 32}
 
@@ -608,11 +628,7 @@ class SentenceTransformerEncode(EncodingContender):
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
         self.settings = settings
-        return seconds_of(self.encode, texts_of(self.documents(0)[: self.job.batch_size * 4]))
-
-
-def texts_of(documents: list[Document]) -> list[str]:
-    return [view.text for document in documents for view in document["views"]]
+        return seconds_of(self.encode, self.texts(0)[: len(self.texts(0)) // 4])
 
 
 def fastest(choices: list[dict[str, Any]], seconds: Callable[[dict[str, Any]], float]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ fewer chunks than processes leaves some of them idle.
 """
 
 import hashlib
+import io
 import itertools
 import json
 import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -502,13 +502,20 @@ def _collect(
         return embeddings, seconds
     is_first = _rank_and_world_size()[0] == 0
     unfinished = output_file.with_name(f"{output_file.name}.partial")
+
+    def write(content: bytes, mode: str = "ab") -> None:
+        if is_first:
+            with open(unfinished, mode) as file:
+                file.write(content)
+
+    header = io.BytesIO()
+    description = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, description)
     _on_all(lambda: output_file.parent.mkdir(parents=True, exist_ok=True))
-    with open(unfinished if is_first else os.devnull, "wb") as file:
-        header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for rows, its_seconds in chunks:
-            file.write(rows.tobytes())
-            seconds += its_seconds
+    _on_all(partial(write, header.getvalue(), "wb"))
+    for rows, its_seconds in chunks:
+        _on_all(partial(write, rows.tobytes()))
+        seconds += its_seconds
     _on_all(lambda: unfinished.replace(output_file) if is_first else None)
     return np.load(output_file, mmap_mode="r"), seconds
 

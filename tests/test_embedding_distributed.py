@@ -66,10 +66,12 @@ def worker(rank, world_size, port, checkpoint, folder):
     (folder / f"{rank}.tokenized").write_text("\n".join(tokenized))
 
     broken = [*TEXTS[:CHUNK], None, *TEXTS[CHUNK:]]  # the first text of process 1
-    try:
-        encode(model[0].model, model.tokenizer, broken, output_file=folder / "broken.npy")
-    except Exception as error:
-        (folder / f"{rank}.error").write_text(f"{type(error).__name__}: {error}")
+    (folder / "taken.npy.partial").mkdir(exist_ok=True)  # process 0, which writes, cannot
+    for name, texts in {"broken": broken, "taken": TEXTS}.items():
+        try:
+            encode(model[0].model, model.tokenizer, texts, output_file=folder / f"{name}.npy")
+        except Exception as error:
+            (folder / f"{rank}.{name}").write_text(f"{type(error).__name__}: {error}")
     dist.destroy_process_group()
 
 
@@ -94,9 +96,10 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
     assert sorted(text for share in shares for text in share) == sorted(TEXTS)
     assert all(share[:CHUNK] == TEXTS[rank * CHUNK : (rank + 1) * CHUNK] for rank, share in enumerate(shares))
 
-    errors = [(tmp_path / f"{rank}.error").read_text() for rank in range(world_size)]
-    assert errors[1].startswith("AttributeError")
-    assert all(error.startswith("RuntimeError: Process 1 failed: AttributeError") for error in errors[:1] + errors[2:])
+    for name, failing, cause in (("broken", 1, "AttributeError"), ("taken", 0, "IsADirectoryError")):
+        errors = [(tmp_path / f"{rank}.{name}").read_text() for rank in range(world_size)]
+        assert errors.pop(failing).startswith(cause)
+        assert all(error.startswith(f"RuntimeError: Process {failing} failed: {cause}") for error in errors)
 
 
 def killed(rank, checkpoint, path):
