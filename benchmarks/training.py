@@ -21,8 +21,8 @@ changes least.
   parameter and token, and its backward pass twice that; 12 L H T is attention. Encoding alone is a third of it.)
 
 Models have random weights: `small` is a BERT of 4 layers of width 256, `base` is BERT-base. Attention dropout is 0 for
-all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16
-documents and not the published 36: the dense logits of 36 padded to 512 tokens need more than 20 GB.
+all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16 or 12
+documents (with or without bf16) and not the published 36: the dense logits of 36 padded to 512 need more than 20 GB.
 """
 
 import argparse
@@ -82,18 +82,20 @@ class Plan:
     contenders: tuple[str, ...] = tuple(CONTENDERS)
 
 
-PLANS = {
-    ("tiny", "cpu"): Plan(4, 2, 1),
-    ("small", "cpu"): Plan(16, 4, 3),
-    ("base", "cpu"): Plan(
-        8,
-        2,
-        2,
-        ("docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl"),
-    ),
-    ("tiny", "cuda"): Plan(4, 2, 1),
-    ("small", "cuda"): Plan(36, 50, 5),
-    ("base", "cuda"): Plan(36, 25, 5),
+ON_A_SLOW_DEVICE = ("docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl")
+PLANS = {  # all on a CPU take 20 minutes on two cores
+    ("tiny", "cpu", "bf16"): Plan(4, 2, 1),
+    ("small", "cpu", "bf16"): Plan(16, 4, 3),
+    ("base", "cpu", "bf16"): Plan(8, 2, 2, ON_A_SLOW_DEVICE),
+    ("tiny", "cpu", "fp32"): Plan(4, 2, 1),
+    ("small", "cpu", "fp32"): Plan(12, 4, 2),
+    ("base", "cpu", "fp32"): Plan(4, 2, 1, ON_A_SLOW_DEVICE[:2]),
+    ("tiny", "cuda", "bf16"): Plan(4, 2, 1),
+    ("small", "cuda", "bf16"): Plan(36, 50, 5),
+    ("base", "cuda", "bf16"): Plan(36, 25, 5),
+    ("tiny", "cuda", "fp32"): Plan(4, 2, 1),
+    ("small", "cuda", "fp32"): Plan(36, 25, 5),
+    ("base", "cuda", "fp32"): Plan(36, 10, 3),
 }
 
 
@@ -307,15 +309,13 @@ def main() -> None:
         choices=list(CONTENDERS),
         help="default: all; for base on a CPU those without much waiting",
     )
-    parser.add_argument("--rounds", type=int, help="timed rounds (default: of small 3, of base 2; GPU 5)")
+    parser.add_argument("--rounds", type=int, help="timed rounds (default: 1 to 5, as fits into 20 minutes)")
     parser.add_argument(
         "--documents",
         type=int,
-        help="documents of a round, whole batches (default: of small 64, of base 16; GPU more)",
+        help="documents of a round, whole batches (default: 8 to 1,800, as fits into 20 minutes)",
     )
-    parser.add_argument(
-        "--batch_size", type=int, help="documents of a batch (default: of small 16, of base 8; GPU 36)"
-    )
+    parser.add_argument("--batch_size", type=int, help="documents of a batch (default: 4 to 16 on a CPU, 36 on a GPU)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--precision",
@@ -349,7 +349,7 @@ def main() -> None:
     }
     models = {}
     for model in options.models:
-        plan = PLANS[model, options.device]
+        plan = PLANS[model, options.device, precision]
         batch_size = options.batch_size or plan.batch_size
         steps = options.documents // batch_size if options.documents else plan.steps
         if batch_size < 2 or steps < 1:
