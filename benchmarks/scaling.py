@@ -17,7 +17,6 @@ the weights and gradients; a second step is timed.
 import argparse
 import json
 import os
-import platform
 import socket
 import time
 from pathlib import Path
@@ -30,6 +29,7 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
+from benchmarks.training import hardware, native_precision
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 MODELS: dict[str, dict[str, int]] = {
@@ -176,16 +176,22 @@ def main() -> None:
     parser.add_argument("--micro_batch_tokens", type=int, help="default: 1024 (GPU 4096)")
     parser.add_argument("--steps", type=int, default=2, help="timed steps, of which the fastest counts (default: 2)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        default="auto",
+        help="auto: bf16 where the hardware multiplies it natively",
+    )
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/scaling.json"), help="JSON and PNG")
     options = parser.parse_args()
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
+    precision = native_precision(options.device) if options.precision == "auto" else options.precision
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     job = {
         "model": options.model,
         "device": options.device,
-        "bf16": options.precision == "bf16",
+        "bf16": precision == "bf16",
         "cores": cores,
         "steps": options.steps,
         "processes": 1,
@@ -210,11 +216,10 @@ def main() -> None:
     for name, its_jobs in jobs.items():
         print(f"\n{name}\ndocuments  longest  processes    tokens  seconds   tokens/s         MB")
         tables[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
-    hardware = torch.cuda.get_device_name() if options.device == "cuda" else f"{platform.machine()}, {cores} cores"
     results = {
-        "hardware": hardware,
+        "hardware": hardware(options.device),
         "model": options.model,
-        "precision": options.precision,
+        "precision": precision,
         "torch": torch.__version__,
     }
     options.output.write_text(json.dumps(results | tables, indent=2) + "\n", encoding="utf-8")

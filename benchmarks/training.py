@@ -21,7 +21,7 @@ changes least.
   parameter and token, and its backward pass twice that; 12 L H T is attention. Encoding alone is a third of it.)
 
 Models have random weights: `small` is a BERT of 4 layers of width 256, `base` is BERT-base. Attention dropout is 0 for
-all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16 or 12
+all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16 or 8
 documents (with or without bf16) and not the published 36: the dense logits of 36 padded to 512 need more than 20 GB.
 """
 
@@ -45,6 +45,7 @@ import transformers
 from benchmarks.contenders import CONTENDERS, MODELS, Job, mean_length, serve, write_model
 
 STARTED = time.perf_counter()
+SHARE_OF_TIME = 0.6  # after which the last model begins
 TRAINING = [name for name in CONTENDERS if not name.endswith("_encode")]
 # With equal losses, or vectors: (contenders, allowed relative difference).
 EQUAL = (
@@ -83,12 +84,12 @@ class Plan:
 
 
 ON_A_SLOW_DEVICE = ("docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl")
-PLANS = {  # all on a CPU take 20 minutes on two cores
+PLANS = {
     ("tiny", "cpu", "bf16"): Plan(4, 2, 1),
     ("small", "cpu", "bf16"): Plan(16, 4, 3),
     ("base", "cpu", "bf16"): Plan(8, 2, 2, ON_A_SLOW_DEVICE),
     ("tiny", "cpu", "fp32"): Plan(4, 2, 1),
-    ("small", "cpu", "fp32"): Plan(12, 4, 2),
+    ("small", "cpu", "fp32"): Plan(8, 4, 3),
     ("base", "cpu", "fp32"): Plan(4, 2, 1, ON_A_SLOW_DEVICE[:2]),
     ("tiny", "cuda", "bf16"): Plan(4, 2, 1),
     ("small", "cuda", "bf16"): Plan(36, 50, 5),
@@ -174,8 +175,8 @@ def ratios_of(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[float
     }
 
 
-def measure_model(job: Job, names: list[str]) -> dict[str, Any]:
-    """Rows and ratios of one model."""
+def measure_model(job: Job, names: list[str], until: float) -> dict[str, Any]:
+    """Rows and ratios of one model; no round begins, but for the first, that would not be over `until` then."""
     peaks = measure_peaks(job)
     unavailable, values, constants = {}, {}, {}
     rounds: dict[str, list[dict[str, float]]] = {}
@@ -195,6 +196,7 @@ def measure_model(job: Job, names: list[str]) -> dict[str, Any]:
             constants[name] = contender.ask("warm_up")
             rounds[name] = []
         for number in range(job.rounds):
+            started = time.perf_counter()
             order = list(contenders.items())
             for name, contender in order if number % 2 == 0 else order[::-1]:
                 measures = contender.ask("measure", number)
@@ -203,6 +205,9 @@ def measure_model(job: Job, names: list[str]) -> dict[str, Any]:
                 measures["peak_memory_mb"] = constants[name]["peak_memory_mb"]
                 rounds[name].append(measures)
                 say(f"  round {number + 1} of {job.rounds}, {name}: {measures['tokens_per_second']:,.0f} tokens/s")
+            if number + 1 < job.rounds and 2 * time.perf_counter() - started > until:
+                say(f"  no time is left for round {number + 2}")
+                break
     finally:
         for contender in processes.values():
             contender.close()
@@ -224,7 +229,7 @@ def measure_model(job: Job, names: list[str]) -> dict[str, Any]:
         "peak_flops": peaks,
         "batch_size": job.batch_size,
         "documents": job.batch_size * job.steps,
-        "rounds": job.rounds,
+        "rounds": number + 1,
         "tokens_per_view": mean_length(job),
     }
 
@@ -309,11 +314,12 @@ def main() -> None:
         choices=list(CONTENDERS),
         help="default: all; for base on a CPU those without much waiting",
     )
-    parser.add_argument("--rounds", type=int, help="timed rounds (default: 1 to 5, as fits into 20 minutes)")
     parser.add_argument(
-        "--documents",
-        type=int,
-        help="documents of a round, whole batches (default: 8 to 1,800, as fits into 20 minutes)",
+        "--minutes", type=float, default=20, help="rounds that would not fit are left out; default: 20"
+    )
+    parser.add_argument("--rounds", type=int, help="timed rounds at most (default: 1 to 5)")
+    parser.add_argument(
+        "--documents", type=int, help="documents of a round, whole batches (default: 8 to 1,800, by device and model)"
     )
     parser.add_argument("--batch_size", type=int, help="documents of a batch (default: 4 to 16 on a CPU, 36 on a GPU)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
@@ -348,7 +354,7 @@ def main() -> None:
         "precision": precision,
     }
     models = {}
-    for model in options.models:
+    for position, model in enumerate(options.models, 1):
         plan = PLANS[model, options.device, precision]
         batch_size = options.batch_size or plan.batch_size
         steps = options.documents // batch_size if options.documents else plan.steps
@@ -367,7 +373,9 @@ def main() -> None:
                 micro_batch_tokens=options.micro_batch_tokens,
                 keep_freed_memory=options.keep_freed_memory,
             )
-            models[model] = measure_model(job, options.contenders or list(plan.contenders))
+            share = 1.0 if position == len(options.models) else SHARE_OF_TIME
+            until = STARTED + 60 * options.minutes * share
+            models[model] = measure_model(job, options.contenders or list(plan.contenders), until)
     first = models[options.models[0]]
     results |= {"peak_flops": first["peak_flops"], "models": models, "ratios": first["ratios"], "rows": first["rows"]}
     options.output.parent.mkdir(parents=True, exist_ok=True)
