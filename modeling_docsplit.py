@@ -27,6 +27,7 @@ from typing import Any, Literal, get_args
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
@@ -34,6 +35,8 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
 
 Pooling = Literal["cls", "mean", "max"]
+Objective = Literal["info_nce", "contrastive_tension"]
+Similarity = Literal["cosine", "dot"]
 
 TOKENS_A_MICRO_BATCH_COSTS = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
 
@@ -47,11 +50,20 @@ IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 DEFAULT_SETTINGS: dict[str, Any] = {
     "pooling": "cls",
     "max_seq_length": 512,
+    "objective": "info_nce",
+    "similarity": "cosine",
     "contrastive_temperature": 0.05,
     "contrastive_weight": 1.0,
     "mlm_weight": 0.1,
     "symmetric": False,
+    "momentum_queue_size": 0,
+    "momentum": 0.9995,
 }
+
+# What only training needs, a second encoder and a queue of keys, is beside the weights in a checkpoint.
+TRAINING_STATE_FILE = "training_state.safetensors"
+
+CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
 
 @dataclass
@@ -146,8 +158,9 @@ def info_nce(
     temperature: float,
     targets: Tensor,
     excluded: Tensor | None = None,
+    similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Sum over anchors of -log softmax of cosine similarity / temperature at the positive (SimCSE, equation 1).
+    """Sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
 
     Args:
         anchors: (A, H).
@@ -160,19 +173,47 @@ def info_nce(
     """
     with torch.autocast(anchors.device.type, enabled=False):
         dtype = torch.promote_types(anchors.dtype, torch.float32)
-        anchors, candidates = F.normalize(anchors.to(dtype), dim=-1), F.normalize(candidates.to(dtype), dim=-1)
+        anchors, candidates = anchors.to(dtype), candidates.to(dtype)
+        if similarity == "cosine":
+            anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
         logits = anchors @ candidates.T / temperature  # (A, C)
         if excluded is not None:
             logits = logits.masked_fill(excluded, float("-inf"))
         return F.cross_entropy(logits, targets, reduction="sum")
 
 
+def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, excluded: Tensor) -> Tensor:
+    """Sum over anchors of the binary cross-entropy of dot products with the positive and 7 drawn negatives.
+
+    Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
+    of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.
+
+    Args: as those of `info_nce`. Of an anchor with fewer than 7 candidates beside the excluded ones, all are used.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        logits = anchors.to(dtype) @ candidates.to(dtype).T  # (A, C)
+        is_positive = torch.zeros_like(excluded).scatter_(1, targets[:, None], True)
+        order = torch.rand(logits.shape, device=logits.device).masked_fill_(excluded | is_positive, -1)
+        values, drawn = order.topk(CT_NEGATIVES, dim=1)
+        chosen = torch.zeros_like(excluded).scatter_(1, drawn, values >= 0) | is_positive
+        losses = F.binary_cross_entropy_with_logits(logits, is_positive.to(dtype), reduction="none")
+        return (losses * chosen).sum()
+
+
 class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. Keyword settings (`pooling`, `max_seq_length`, `contrastive_temperature`,
-    `contrastive_weight`, `mlm_weight`, `symmetric`) override those of the checkpoint and are saved with it.
+    start from nothing. Keyword settings override those of the checkpoint and are saved with it: `pooling`,
+    `max_seq_length`, `objective`, `similarity`, `contrastive_temperature`, `contrastive_weight`, `mlm_weight`,
+    `symmetric`, `momentum_queue_size` and `momentum`.
+
+    Two objectives have a second encoder, which starts as a copy and encodes the second view of each document. That of
+    Contrastive Tension (`objective="contrastive_tension"`) is trained like the first, both without dropout. With
+    `momentum_queue_size` it follows the first as a moving average, and the last embeddings that it made, instead of
+    the other documents of the batch, are the negatives (Contriever, section 3.3; He et al. 2020). Only the first
+    encoder is what the checkpoint is about; the rest is in a file of its own there, `TRAINING_STATE_FILE`.
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
@@ -199,9 +240,16 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.config.keys_to_ignore_at_inference = ["embeddings", "num_masked_negatives", "num_computed_tokens"]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
+        self.second_encoder: Any = None
+        self.queue: dict[str, Tensor] | None = None
+        self.training_state_loaded, self.training_state_lost = False, False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
+        if self.is_contrastive_tension or self.config.docsplit["momentum_queue_size"]:
+            self.second_encoder = copy.deepcopy(encoder.base_model)
+            if not self.is_contrastive_tension:
+                self.second_encoder.requires_grad_(False)
         self.register_load_state_dict_pre_hook(_add_encoder_prefix)
         self.register_load_state_dict_post_hook(_raise_on_missing_keys)
 
@@ -220,9 +268,38 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
         if state_dict is not None:
             state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
+            state_dict = {key: value for key, value in state_dict.items() if not key.startswith("second_encoder.")}
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
             _write_sentence_transformers_files(Path(save_directory), self.config)
+            if self.second_encoder is not None:
+                tensors = {f"second_encoder.{key}": value for key, value in self.second_encoder.state_dict().items()}
+                tensors |= {f"queue.{key}": value for key, value in (self.queue or {}).items()}
+                save_file(tensors, Path(save_directory) / TRAINING_STATE_FILE, metadata={"format": "pt"})
+
+    def load_training_state(self, directory: str | Path) -> None:
+        """Load second encoder and queue of a checkpoint, before `Trainer.train(resume_from_checkpoint=directory)`.
+
+        Trainer restores the encoder, but does not tell the model where from. A model without a second encoder has no
+        such state, and this does nothing.
+
+        Raises:
+            FileNotFoundError: if the checkpoint has none although this model needs it.
+        """
+        if self.second_encoder is None:
+            return
+        path = Path(directory) / TRAINING_STATE_FILE
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{directory} has no {TRAINING_STATE_FILE}: it is the checkpoint of another objective."
+            )
+        parts: dict[str, dict[str, Tensor]] = {"second_encoder": {}, "queue": {}}
+        for key, value in load_file(path, device=str(self.device)).items():
+            part, _, name = key.partition(".")
+            parts[part][name] = value
+        self.second_encoder.load_state_dict(parts["second_encoder"])
+        self.queue = parts["queue"] or None
+        self.training_state_loaded, self.training_state_lost = True, False
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.get_input_embeddings()
@@ -232,8 +309,20 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
-        base_model = self.encoder.base_model
-        base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+        for base_model in (self.encoder.base_model, self.second_encoder):
+            if base_model is not None:
+                base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+
+    @property
+    def is_contrastive_tension(self) -> bool:
+        return self.config.docsplit["objective"] == "contrastive_tension"
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        if self.is_contrastive_tension:  # which has no dropout
+            for encoder in (self.encoder, self.second_encoder):
+                encoder.eval()
+        return self
 
     def forward(
         self,
@@ -278,13 +367,17 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         num_targets = 0 if masked is None else int(masked.sum())
         counts = _gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
 
-        tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
-        embeddings, mlm_sum, num_computed_tokens = self._encode_views(
-            lengths, masked, *(None if tensor is None else tensor.flatten(0, 1) for tensor in tensors), targets
-        )
-        output = DocSplitOutput(num_computed_tokens=num_computed_tokens)
-        if embeddings is not None:
-            output.embeddings = embeddings.unflatten(0, (-1, 2))  # (B, 2, H)
+        if self.second_encoder is not None and return_loss:
+            embeddings, num_computed_tokens = self._encode_with_both(lengths, attention_mask, input_ids)
+            mlm_sum = None
+        else:
+            tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
+            rows = (None if tensor is None else tensor.flatten(0, 1) for tensor in tensors)
+            embeddings, mlm_sum, num_computed_tokens = self._encode_views(
+                self.encoder.base_model, lengths, masked, *rows, targets
+            )
+            embeddings = None if embeddings is None else embeddings.unflatten(0, (-1, 2))
+        output = DocSplitOutput(num_computed_tokens=num_computed_tokens, embeddings=embeddings)  # (B, 2, H)
         if not return_loss:
             return output
 
@@ -300,12 +393,38 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         output.loss = torch.stack(losses).sum()
         return output
 
+    def _encode_with_both(self, lengths: Tensor, attention_mask: Tensor, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """First views (B, T) with the encoder, second ones with the other: (B, 2, H), and the number of tokens ().
+
+        Raises:
+            RuntimeError: if a checkpoint was loaded without the second encoder.
+        """
+        if self.training and self.training_state_lost:
+            raise RuntimeError(
+                "The weights were loaded, but not the second encoder and its queue: call "
+                "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
+            )
+        with_gradient = torch.is_grad_enabled()
+        if not self.is_contrastive_tension and self.training and with_gradient:
+            with torch.no_grad():
+                theirs, ours = list(self.second_encoder.parameters()), list(self.encoder.base_model.parameters())
+                torch._foreach_lerp_(theirs, ours, 1 - self.config.docsplit["momentum"])
+        embeddings, num_computed_tokens = [], 0
+        for index, base_model in enumerate((self.encoder.base_model, self.second_encoder)):
+            rows = (lengths.view(-1, 2)[:, index], None, attention_mask[:, index], input_ids[:, index], None, None)
+            with torch.set_grad_enabled(with_gradient and (index == 0 or self.is_contrastive_tension)):
+                encoded, _, its_tokens = self._encode_views(base_model, *rows)
+            embeddings.append(encoded)
+            num_computed_tokens += its_tokens
+        return torch.stack(embeddings, dim=1), num_computed_tokens
+
     def _encode_views(
-        self, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None
+        self, base_model: nn.Module, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None
     ) -> tuple[Tensor | None, Tensor, Tensor]:
         """Encode the rows (R, T) of all views, micro-batch by micro-batch, and put them back in order.
 
         Args:
+            base_model: the encoder's, or the second encoder, which has no MLM head.
             lengths: (R,), on the CPU.
             masked: (R, T), on the CPU, True where a token is to be predicted; None: no MLM loss.
             tensors: attention mask, input ids, masked ids and MLM targets. Without input ids nothing is embedded.
@@ -319,7 +438,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 torch.clear_autocast_cache()
             kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
             # Rows are cut out inside, so that what is kept for the backward pass is no copy of them.
-            arguments = (rows.to(device), longest, kept, *tensors)
+            arguments = (base_model, rows.to(device), longest, kept, *tensors)
             if self.cache_gradients and torch.is_grad_enabled():
                 embedding, mlm_sum = checkpoint(self._encode_micro_batch, *arguments, use_reentrant=False)
             else:
@@ -335,6 +454,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def _encode_micro_batch(
         self,
+        base_model: nn.Module,
         rows: Tensor,
         longest: int,
         kept: Tensor | None,
@@ -352,12 +472,12 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         attention_mask = attention_mask[rows, :longest]
         copies = [ids[rows, :longest] for ids in (input_ids, mlm_input_ids) if ids is not None]
         if mlm_targets is None or kept is None:
-            hidden_states = self.encoder.base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
+            hidden_states = base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
             return self._pool(hidden_states, attention_mask), torch.zeros((), device=rows.device)
         # The views and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        with _select_hidden_states(self.encoder.base_model, len(rows), kept) as others:
+        with _select_hidden_states(base_model, len(rows), kept) as others:
             logits = self.encoder(
                 input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
             ).logits  # (M, V)
@@ -371,7 +491,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def _contrastive_loss(
         self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
     ) -> tuple[Tensor, Tensor]:
-        """InfoNCE of this process's documents against those of all processes.
+        """The objective of this process's documents, with those of all processes, or the queue, as negatives.
 
         Args:
             embeddings: (B, 2, H).
@@ -381,23 +501,84 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         Returns: the loss (), scaled so that its mean over processes is the mean over all documents, and the number of
             pairs that were left out because both sides are the same document ().
         """
+        settings, num_documents = self.config.docsplit, sum(counts)
         everything = embeddings if len(counts) == 1 else _GatherRows.apply(embeddings, counts)  # (N, 2, H)
         start = sum(counts[: dist.get_rank()]) if len(counts) > 1 else 0
         targets = torch.arange(start, start + embeddings.shape[0], device=embeddings.device)
-        excluded, num_excluded = None, targets.new_zeros(())
+        excluded, num_excluded, all_ids = None, targets.new_zeros(()), None
         if document_ids is not None:
             all_ids = document_ids if len(counts) == 1 else _GatherRows.apply(document_ids, counts)
             excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
             excluded[torch.arange(len(targets)), targets] = False
             num_excluded = excluded.sum()
-        settings = self.config.docsplit
-        total = info_nce(embeddings[:, 0], everything[:, 1], settings["contrastive_temperature"], targets, excluded)
+        scale = len(counts) / num_documents
+        first, second = everything.unbind(1)
+        if settings["momentum_queue_size"]:
+            total, num_excluded = self._loss_with_queue(embeddings[:, 0], second, targets, document_ids, all_ids)
+            return total * scale, num_excluded
+        if self.is_contrastive_tension:
+            if num_documents <= CT_NEGATIVES:
+                raise ValueError(
+                    f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has "
+                    f"{num_documents}: raise --per_device_train_batch_size."
+                )
+            if excluded is None:
+                excluded = torch.zeros(len(targets), num_documents, dtype=torch.bool, device=targets.device)
+            total = contrastive_tension(embeddings[:, 0], second, targets, excluded)
+            return total * (scale / (1 + CT_NEGATIVES)), num_excluded
+        options = (settings["contrastive_temperature"], targets, excluded, settings["similarity"])
+        total = info_nce(embeddings[:, 0], second, *options)
         if settings["symmetric"]:
-            backwards = info_nce(
-                embeddings[:, 1], everything[:, 0], settings["contrastive_temperature"], targets, excluded
-            )
-            total = (total + backwards) / 2
-        return total * (len(counts) / sum(counts)), num_excluded
+            total = (total + info_nce(embeddings[:, 1], first, *options)) / 2
+        return total * scale, num_excluded
+
+    def _loss_with_queue(
+        self, anchors: Tensor, keys: Tensor, targets: Tensor, document_ids: Tensor | None, all_ids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """InfoNCE of the anchors (B, H) against their own keys and those of earlier batches (MoCo, algorithm 1).
+
+        In training the keys of all processes, (N, H), then take the place of the oldest in the queue. It starts empty.
+
+        Returns: the summed loss () and the number of keys left out because they are of the same document ().
+
+        Raises:
+            ValueError: if the batch is larger than the queue.
+        """
+        size, settings = self.config.docsplit["momentum_queue_size"], self.config.docsplit
+        if len(keys) > size:
+            raise ValueError(f"--momentum_queue_size is {size}, but a batch has {len(keys)} documents: raise it.")
+        if self.queue is None:
+            self.queue = {
+                "keys": keys.new_zeros(size, keys.shape[1], dtype=torch.promote_types(keys.dtype, torch.float32)),
+                "document_ids": targets.new_zeros(size),
+                "count": targets.new_zeros(()),  # of all keys that were ever put in
+            }
+        queue = self.queue
+        own = keys[targets]
+        excluded = torch.arange(size, device=targets.device).expand(len(own), size) >= queue["count"]  # still empty
+        num_excluded = targets.new_zeros(())
+        if document_ids is not None:
+            same = (document_ids[:, None] == queue["document_ids"]) & ~excluded
+            excluded, num_excluded = excluded | same, same.sum()
+        others = ~torch.eye(len(own), dtype=torch.bool, device=own.device)  # no negatives from the batch
+        total = info_nce(
+            anchors,
+            torch.cat([own, queue["keys"]]),
+            settings["contrastive_temperature"],
+            torch.arange(len(own), device=own.device),
+            torch.cat([others, excluded], dim=1),
+            settings["similarity"],
+        )
+        if self.training:
+            places = (queue["count"] + torch.arange(len(keys), device=keys.device)) % size
+            self.queue = {
+                "keys": queue["keys"].index_copy(0, places, keys.to(queue["keys"].dtype)),
+                "document_ids": queue["document_ids"].index_copy(
+                    0, places, places.new_zeros(len(keys)) if all_ids is None else all_ids
+                ),
+                "count": queue["count"] + len(keys),
+            }
+        return total, num_excluded
 
 
 def _gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
@@ -458,6 +639,24 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
         raise ValueError(f"Unknown settings {sorted(unknown)}, expected some of {sorted(DEFAULT_SETTINGS)}.")
     if settings["pooling"] not in get_args(Pooling):
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
+    if settings["objective"] not in get_args(Objective):
+        raise ValueError(f"objective is {settings['objective']!r}, expected one of {get_args(Objective)}.")
+    if settings["similarity"] not in get_args(Similarity):
+        raise ValueError(f"similarity is {settings['similarity']!r}, expected one of {get_args(Similarity)}.")
+    if settings["momentum_queue_size"] < 0 or not 0 <= settings["momentum"] <= 1:
+        raise ValueError(
+            f"momentum_queue_size is {settings['momentum_queue_size']} and momentum {settings['momentum']}, expected "
+            "0 (no queue) or more, and a share of 1."
+        )
+    if settings["objective"] == "contrastive_tension" and settings["momentum_queue_size"]:
+        raise ValueError("Contrastive Tension has a second encoder of its own: leave out momentum_queue_size.")
+    if (settings["objective"] == "contrastive_tension" or settings["momentum_queue_size"]) and (
+        settings["mlm_weight"] or settings["symmetric"] or not settings["contrastive_weight"]
+    ):
+        raise ValueError(
+            "With a second encoder (contrastive_tension, momentum_queue_size) the loss is contrastive alone, in one "
+            "direction: set mlm_weight=0, symmetric=False and contrastive_weight=1."
+        )
     if settings["contrastive_temperature"] <= 0:
         raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
     for name in ("contrastive_weight", "mlm_weight"):
@@ -496,7 +695,7 @@ def has_pooler(config: PreTrainedConfig) -> bool:
 def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
     """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
     for key in list(state_dict):
-        if key.startswith(prefix) and not key.startswith(f"{prefix}encoder."):
+        if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
             state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
     # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
 
@@ -508,6 +707,9 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
         RuntimeError: naming the keys that are missing or unknown.
     """
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
+    of_training_state = {key for key in missing if key.startswith("second_encoder.")}
+    module.training_state_lost = bool(of_training_state) and not module.training_state_loaded
+    missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
         raise RuntimeError(

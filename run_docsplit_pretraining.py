@@ -24,7 +24,7 @@ import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -49,7 +49,8 @@ from docsplit.reporting import write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.streaming import DocumentStream, take
 from docsplit.tokenization import train_wordpiece
-from modeling_docsplit import DocSplitForContrastivePretraining, Pooling
+from docsplit.views import VIEWS
+from modeling_docsplit import DocSplitForContrastivePretraining, Objective, Pooling, Similarity
 
 logger = logging.getLogger("docsplit")
 
@@ -100,9 +101,14 @@ class DataArguments:
     sentence_splitter: str = field(
         default=DEFAULT_SPLITTER, metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
     )
-    view: Literal["docsplit", "simcse"] = field(
+    view: str = field(
         default="docsplit",
-        metadata={"help": "docsplit: each sentence to one of two halves at random. simcse: the same text twice."},
+        metadata={
+            "choices": list(VIEWS),
+            "help": "The two texts of a document. docsplit: each sentence in one of two halves at random; simcse: the "
+            "same text twice; crop: two spans (Contriever); ict: a span and the rest; half: first and second half; "
+            "passages: of about 100 words, half of them and the others; passage_vs_rest: one and the others.",
+        },
     )
     streaming: bool = field(
         default=False,
@@ -156,6 +162,26 @@ class PretrainingArguments(TrainingArguments):
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs the columns."})
 
+    objective: Objective | None = field(
+        default=None,
+        metadata={
+            "help": "info_nce, or contrastive_tension: a second encoder is trained beside the first, on dot products, "
+            "without dropout; needs --mlm_weight 0. Default: the checkpoint's, else info_nce."
+        },
+    )
+    similarity: Similarity | None = field(
+        default=None, metadata={"help": "Of embeddings in info_nce. Default: the checkpoint's, else cosine."}
+    )
+    momentum_queue_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Negatives are the last N embeddings of a momentum encoder (MoCo, Contriever: 131072) instead of "
+            "the batch; needs --mlm_weight 0. Default: the checkpoint's, else 0: none."
+        },
+    )
+    momentum: float | None = field(
+        default=None, metadata={"help": "Of the momentum encoder, a step. Default: 0.9995 (Contriever)."}
+    )
     contrastive_temperature: float | None = field(
         default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
     )
@@ -238,6 +264,7 @@ def main() -> None:
     model = load_model(model_args, args, tokenizer)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
+        model.load_training_state(checkpoint)
     settings = model.config.docsplit
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
@@ -383,6 +410,10 @@ def load_model(
     settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
+        "objective": args.objective,
+        "similarity": args.similarity,
+        "momentum_queue_size": args.momentum_queue_size,
+        "momentum": args.momentum,
         "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,

@@ -106,7 +106,7 @@ class DocSplitCollator:
         return rows
 
     def join(self, feature: dict[str, Any], view: View) -> np.ndarray:
-        """The ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)` for a view of whole units."""
+        """Of whole units the ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)`."""
         ids = np.asarray(feature["input_ids"])[view]
         if "initial_input_ids" in feature:
             ids = self._as_beginning(feature, view, ids)
@@ -114,7 +114,7 @@ class DocSplitCollator:
         return np.concatenate([self.prefix, ids, self.suffix], dtype=np.int64)
 
     def _as_beginning(self, feature: dict[str, Any], view: View, ids: np.ndarray) -> np.ndarray:
-        """Put the first unit into the form that it has at the start of a text, if the view begins with a whole unit."""
+        """Put the first unit into the form that it has at the start of a text, if the whole of it is in the view."""
         lengths, first = np.asarray(feature["unit_lengths"]), view.argmax()
         starts = lengths.cumsum() - lengths
         unit = starts.searchsorted(first, side="right") - 1

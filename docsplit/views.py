@@ -50,7 +50,7 @@ def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View
 
 
 def ict(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """A contiguous span against the rest: the inverse cloze task as DocSplit's second version describes it (section 3.1).
+    """A contiguous span against the rest: the inverse cloze task as DocSplit's second version has it (section 3.1).
 
     The paper gives no length: it is that of a crop.
     """
@@ -59,7 +59,7 @@ def ict(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]
 
 
 def half(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """First half against second half, cut between units: cropping, as DocSplit's second version has it (section 3.1)."""
+    """First half against second half, cut between units: cropping as DocSplit's second version has it (3.1)."""
     first = np.arange(unit_lengths.sum()) < _middle(unit_lengths)
     return first, ~first
 
@@ -74,7 +74,7 @@ def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """One passage, the first one half of the time and else any, against the rest (graph document model, section 3.3)."""
+    """One passage, the first one half of the time, else any, against the rest (graph document model, section 3.3)."""
     passage = _passages(unit_lengths)
     chosen = 0 if rng.random() < 0.5 else rng.integers(passage[-1] + 1)
     first = np.repeat(passage == chosen, unit_lengths)
@@ -82,7 +82,7 @@ def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple
 
 
 def _span(num_tokens: int, rng: np.random.Generator) -> View:
-    """A contiguous span with a share of the tokens that is uniform between those of `CROP_SHARES`, at least one token."""
+    """A contiguous span whose share of the tokens is uniform between those of `CROP_SHARES`; one token at least."""
     length = max(int(rng.uniform(*CROP_SHARES) * num_tokens), 1)
     start = rng.integers(num_tokens - length + 1)
     view = np.zeros(num_tokens, dtype=bool)
@@ -97,7 +97,7 @@ def _middle(unit_lengths: np.ndarray) -> int:
 
 
 def _passages(unit_lengths: np.ndarray) -> np.ndarray:
-    """The number of each unit's passage, (U,), two or more: neighbours whose beginnings share a stretch of the text."""
+    """The number of each unit's passage, (U,), two or more: neighbours that begin in the same stretch of the text."""
     starts = unit_lengths.cumsum() - unit_lengths
     _, passage = np.unique(starts // PASSAGE_TOKENS, return_inverse=True)
     return passage if passage[-1] > 0 else (starts >= _middle(unit_lengths)).astype(int)
