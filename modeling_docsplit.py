@@ -18,6 +18,7 @@ import contextlib
 import copy
 import inspect
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
@@ -60,8 +62,12 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "momentum": 0.9995,
 }
 
-# What only training needs, a second encoder and a queue of keys, is beside the weights in a checkpoint.
+# What only training needs is beside the weights in a checkpoint: a second encoder and a queue of keys, or an adapter.
 TRAINING_STATE_FILE = "training_state.safetensors"
+ADAPTER_FOLDER = "adapter"
+
+# With which SentenceTransformer loads a Longformer: docsplit/longformer_transformer.py, copied into the checkpoint.
+LONGFORMER_MODULE = "longformer_transformer.LongformerTransformer"
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
@@ -99,7 +105,7 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
     raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
 
 
-def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Tensor, int]]:
+def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
 
     Of all cuts of the sorted rows, the one with the least padding, where each group counts as
@@ -109,14 +115,16 @@ def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Ten
         lengths: number of tokens of each row, (R,).
         max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
             group.
+        multiple: what the encoder pads the longest row to, `length_multiple`; it counts for padding and bound.
     """
     lengths, order = lengths.sort(descending=True, stable=True)
-    longest = lengths.clamp(min=1).tolist()
+    unpadded = lengths.clamp(min=1).tolist()
+    longest = [-(-length // multiple) * multiple for length in unpadded]
     num_rows = len(longest)
     if not num_rows:
         return
     if max_tokens is None:
-        yield order, longest[0]
+        yield order, unpadded[0]
         return
     best, previous = [0] + [sys.maxsize] * num_rows, [0] * (num_rows + 1)  # of the first i rows
     for start in range(num_rows):
@@ -129,8 +137,40 @@ def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Ten
         ends.append(previous[ends[-1]])
     start = 0
     for end in reversed(ends):
-        yield order[start:end], longest[start]
+        yield order[start:end], unpadded[start]
         start = end
+
+
+def length_multiple(config: PreTrainedConfig) -> int:
+    """The encoder pads its input to a multiple of this many tokens: its window (Longformer) or block (BigBird)."""
+    if config.model_type == "longformer":
+        windows = config.attention_window
+        return windows if isinstance(windows, int) else max(windows)
+    return config.block_size if config.model_type == "big_bird" else 1
+
+
+def attend_as_documents_need(base_model: Any) -> RemovableHandle:
+    """Make a Longformer or BigBird, called without more than ids and mask, attend as long documents need it.
+
+    A Longformer's first token attends to all and all to it (Longformer, section 3.1): transformers leaves that to the
+    caller. BigBird's block-sparse attention needs rows of more than so many tokens, and at the first short ones
+    transformers switches to full attention for good: with this it is full for those rows alone. Any other encoder
+    stays as it is.
+    """
+
+    def prepare(module: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        config = module.config
+        input_ids = args[0] if args else kwargs["input_ids"]
+        if config.model_type == "longformer" and kwargs.get("global_attention_mask") is None:
+            is_global = torch.zeros_like(input_ids)
+            is_global[:, 0] = 1
+            kwargs["global_attention_mask"] = is_global
+        if config.model_type == "big_bird" and config.attention_type == "block_sparse":
+            fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
+            module.set_attention_type("block_sparse" if fits else "original_full")
+        return args, kwargs
+
+    return base_model.register_forward_pre_hook(prepare, with_kwargs=True)
 
 
 class _GatherRows(torch.autograd.Function):
@@ -241,11 +281,13 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
         self.second_encoder: Any = None
+        self.lora_config: Any = None
         self.queue: dict[str, Tensor] | None = None
         self.training_state_loaded, self.training_state_lost = False, False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
+        attend_as_documents_need(encoder.base_model)
         if self.is_contrastive_tension or self.config.docsplit["momentum_queue_size"]:
             self.second_encoder = copy.deepcopy(encoder.base_model)
             if not self.is_contrastive_tension:
@@ -266,26 +308,49 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """Write the encoder in its native format, and what SentenceTransformer needs to give the same embeddings."""
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
-        if state_dict is not None:
+        if self.lora_config is not None:
+            state_dict = _merge_lora(self.encoder)
+        elif state_dict is not None:
             state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
             state_dict = {key: value for key, value in state_dict.items() if not key.startswith("second_encoder.")}
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
             _write_sentence_transformers_files(Path(save_directory), self.config)
+            if self.lora_config is not None:
+                from peft import get_peft_model_state_dict
+
+                adapter = get_peft_model_state_dict(self.encoder.base_model, adapter_name="default")
+                folder = Path(save_directory) / ADAPTER_FOLDER
+                self.lora_config.save_pretrained(folder)
+                save_file(
+                    {f"base_model.model.{key}": value.contiguous() for key, value in adapter.items()},
+                    folder / "adapter_model.safetensors",
+                    metadata={"format": "pt"},
+                )
             if self.second_encoder is not None:
                 tensors = {f"second_encoder.{key}": value for key, value in self.second_encoder.state_dict().items()}
                 tensors |= {f"queue.{key}": value for key, value in (self.queue or {}).items()}
                 save_file(tensors, Path(save_directory) / TRAINING_STATE_FILE, metadata={"format": "pt"})
 
     def load_training_state(self, directory: str | Path) -> None:
-        """Load second encoder and queue of a checkpoint, before `Trainer.train(resume_from_checkpoint=directory)`.
+        """Load second encoder and queue, or the adapter, before `Trainer.train(resume_from_checkpoint=directory)`.
 
-        Trainer restores the encoder, but does not tell the model where from. A model without a second encoder has no
-        such state, and this does nothing.
+        Trainer restores the encoder, but does not tell the model where from. A model without such a state needs none,
+        and this does nothing.
 
         Raises:
             FileNotFoundError: if the checkpoint has none although this model needs it.
         """
+        if self.lora_config is not None:
+            from peft import set_peft_model_state_dict
+
+            path = Path(directory) / ADAPTER_FOLDER / "adapter_model.safetensors"
+            if not path.exists():
+                raise FileNotFoundError(f"{directory} has no {ADAPTER_FOLDER}: its run was one without LoRA.")
+            adapter = {key.removeprefix("base_model.model."): value for key, value in load_file(path).items()}
+            if unknown := set_peft_model_state_dict(self.encoder.base_model, adapter).unexpected_keys:
+                raise RuntimeError(f"The adapter of {directory} does not fit this encoder: {unknown[:5]}.")
+            self.training_state_loaded, self.training_state_lost = True, False
         if self.second_encoder is None:
             return
         path = Path(directory) / TRAINING_STATE_FILE
@@ -312,6 +377,28 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         for base_model in (self.encoder.base_model, self.second_encoder):
             if base_model is not None:
                 base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+
+    def add_lora(self, rank: int, alpha: float) -> None:
+        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1), alpha / rank times their product.
+
+        Checkpoints hold the merged weights, in the native format, and the adapter in a folder of its own. To resume,
+        start from the same weights, call this and then `load_training_state`.
+
+        Raises:
+            ValueError: with a second encoder, whose weights would be all that learns.
+        """
+        from peft import LoraConfig, inject_adapter_in_model
+
+        if self.second_encoder is not None:
+            raise ValueError("LoRA does not go with contrastive_tension or momentum_queue_size.")
+        self.lora_config = LoraConfig(
+            r=rank,
+            lora_alpha=alpha,  # type: ignore[arg-type]
+            target_modules="all-linear",
+            base_model_name_or_path=self.config._name_or_path,
+        )
+        self.encoder.requires_grad_(False)
+        inject_adapter_in_model(self.lora_config, self.encoder.base_model)
 
     @property
     def is_contrastive_tension(self) -> bool:
@@ -345,12 +432,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         Raises:
             ValueError: if the MLM inputs are missing although `mlm_weight` is not 0.
-            RuntimeError: under DataParallel, which would split the negatives.
+            RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
+                without its training state.
         """
         if getattr(self, "_is_replica", False):
             raise RuntimeError(
                 "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
                 "choose one GPU with CUDA_VISIBLE_DEVICES=0."
+            )
+        if self.training and self.training_state_lost:
+            raise RuntimeError(
+                "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
+                "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
         contrastive_weight, mlm_weight = (self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm"))
         contrastive, mlm = not return_loss or contrastive_weight != 0, return_loss and mlm_weight != 0
@@ -394,16 +487,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         return output
 
     def _encode_with_both(self, lengths: Tensor, attention_mask: Tensor, input_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """First views (B, T) with the encoder, second ones with the other: (B, 2, H), and the number of tokens ().
-
-        Raises:
-            RuntimeError: if a checkpoint was loaded without the second encoder.
-        """
-        if self.training and self.training_state_lost:
-            raise RuntimeError(
-                "The weights were loaded, but not the second encoder and its queue: call "
-                "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
-            )
+        """First views (B, T) with the encoder, second ones with the other: (B, 2, H), and the number of tokens ()."""
         with_gradient = torch.is_grad_enabled()
         if not self.is_contrastive_tension and self.training and with_gradient:
             with torch.no_grad():
@@ -433,7 +517,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """
         device = tensors[0].device  # type: ignore[union-attr]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens)):
+        multiple = length_multiple(self.config)
+        for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens, multiple)):
             if number % MICRO_BATCHES_OF_A_CAST == 0:
                 torch.clear_autocast_cache()
             kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
@@ -446,7 +531,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             embeddings.append(embedding)
             mlm_sums.append(mlm_sum)
             order.append(rows)
-            num_computed_tokens += len(rows) * longest
+            num_computed_tokens += len(rows) * -(-longest // multiple) * multiple
         in_order = None
         if tensors[1] is not None:
             in_order = torch.cat(embeddings)[torch.cat(order).argsort().to(device)]
@@ -692,12 +777,39 @@ def has_pooler(config: PreTrainedConfig) -> bool:
     return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
 
 
-def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+def _add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
     """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
     for key in list(state_dict):
         if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
             state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
+    if module.lora_config is not None:
+        own = module.state_dict(prefix=prefix)
+        if not module.training_state_loaded:  # the merged weights, to which nothing is then added
+            for key in own:
+                if ".lora_B." in key:
+                    own[key] = torch.zeros_like(own[key])
+                elif ".lora_A." not in key:
+                    own[key] = state_dict.get(key.replace(".base_layer.", "."), own[key])
+        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
+        state_dict.clear()
+        state_dict.update(own)
     # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
+
+
+def _merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
+    layers: dict[str, Any] = {
+        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
+    }
+    merged = {}
+    for key, value in encoder.state_dict().items():
+        layer, _, part = key.partition(".base_layer.")
+        if ".lora_" in key:
+            continue
+        if part == "weight":
+            value = value + layers[layer].get_delta_weight("default").to(value.dtype)
+        merged[f"{layer}.{part}" if part else key] = value
+    return merged
 
 
 def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
@@ -708,7 +820,8 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     """
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
     of_training_state = {key for key in missing if key.startswith("second_encoder.")}
-    module.training_state_lost = bool(of_training_state) and not module.training_state_loaded
+    if of_training_state:
+        module.training_state_lost = not module.training_state_loaded
     missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
@@ -723,8 +836,12 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
 def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
     """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
     pooling = config.docsplit["pooling"]
+    transformer_type = "sentence_transformers.models.Transformer"
+    if config.model_type == "longformer":
+        transformer_type = LONGFORMER_MODULE
+        shutil.copy(Path(__file__).parent / "docsplit" / "longformer_transformer.py", directory)
     modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     transformer = {
