@@ -20,6 +20,7 @@ import inspect
 import json
 import shutil
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.hooks import RemovableHandle
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
@@ -149,7 +149,7 @@ def length_multiple(config: PreTrainedConfig) -> int:
     return config.block_size if config.model_type == "big_bird" else 1
 
 
-def attend_as_documents_need(base_model: Any) -> RemovableHandle:
+def attend_as_documents_need(base_model: Any) -> None:
     """Make a Longformer or BigBird, called without more than ids and mask, attend as long documents need it.
 
     A Longformer's first token attends to all and all to it (Longformer, section 3.1): transformers leaves that to the
@@ -157,20 +157,21 @@ def attend_as_documents_need(base_model: Any) -> RemovableHandle:
     transformers switches to full attention for good: with this it is full for those rows alone. Any other encoder
     stays as it is.
     """
+    if base_model.config.model_type in ("longformer", "big_bird"):
+        # No hook, which sentence-transformers would pass by; and a method, of which a deep copy has its own.
+        base_model.forward = types.MethodType(_forward_for_documents, base_model)
 
-    def prepare(module: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        config = module.config
-        input_ids = args[0] if args else kwargs["input_ids"]
-        if config.model_type == "longformer" and kwargs.get("global_attention_mask") is None:
-            is_global = torch.zeros_like(input_ids)
-            is_global[:, 0] = 1
-            kwargs["global_attention_mask"] = is_global
-        if config.model_type == "big_bird" and config.attention_type == "block_sparse":
-            fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
-            module.set_attention_type("block_sparse" if fits else "original_full")
-        return args, kwargs
 
-    return base_model.register_forward_pre_hook(prepare, with_kwargs=True)
+def _forward_for_documents(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    config = self.config
+    if input_ids is not None and config.model_type == "longformer":
+        if len(args) < 2 and kwargs.get("global_attention_mask") is None:
+            kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
+            kwargs["global_attention_mask"][:, 0] = 1
+    elif input_ids is not None and config.attention_type == "block_sparse":
+        fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
+        self.set_attention_type("block_sparse" if fits else "original_full")
+    return type(self).forward(self, input_ids, *args, **kwargs)
 
 
 class _GatherRows(torch.autograd.Function):
@@ -599,7 +600,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         scale = len(counts) / num_documents
         first, second = everything.unbind(1)
         if settings["momentum_queue_size"]:
-            total, num_excluded = self._loss_with_queue(embeddings[:, 0], second, targets, document_ids, all_ids)
+            total, num_excluded = self._loss_with_queue(
+                embeddings[:, 0], second.detach(), targets, document_ids, all_ids
+            )
             return total * scale, num_excluded
         if self.is_contrastive_tension:
             if num_documents <= CT_NEGATIVES:

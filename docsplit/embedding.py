@@ -33,7 +33,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.models import Transformer
-from sentence_transformers.util import is_sentence_transformer_model
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
@@ -120,11 +120,14 @@ def encode(
     shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
     encoder.eval()
-    handle = attend_as_documents_need(encoder)
+    own_forward = vars(encoder).get("forward")  # already so, or compiled
+    if own_forward is None:
+        attend_as_documents_need(encoder)
     try:
         return _collect(_in_chunks(texts, prepare, show_progress), shape, output_file)[0]
     finally:
-        handle.remove()
+        if own_forward is None:
+            vars(encoder).pop("forward", None)
         encoder.train(was_training)
 
 
@@ -151,19 +154,19 @@ def load_encoder(
     logs.addFilter(report)
     logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
-        if is_sentence_transformer_model(name_or_path):
+        if is_sentence_transformer_model(name_or_path) and not _is_own_longformer(name_or_path):
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            # Of a Longformer of ours the first module is one of its own, which does what is done below for all.
-            model = SentenceTransformer(name_or_path, device=device, module_classes={LONGFORMER_MODULE: Transformer})
+            model = SentenceTransformer(name_or_path, device=device)
         else:
             config = AutoConfig.from_pretrained(name_or_path)
+            settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
             arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
             transformer = Transformer(name_or_path, model_kwargs=arguments)
-            width = transformer.get_embedding_dimension()
-            pooler = PoolingModule(width, pooling_mode=pooling or DEFAULT_SETTINGS["pooling"])
+            pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
             model = SentenceTransformer(modules=[transformer, pooler], device=device)
-            model.max_seq_length = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+            default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+            model.max_seq_length = settings.get("max_seq_length", default)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
@@ -194,6 +197,12 @@ def load_encoder(
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
     return model
+
+
+def _is_own_longformer(name_or_path: str) -> bool:
+    """Whether sentence-transformers would want the module in the checkpoint, which `load_encoder` does without."""
+    path = load_file_path(name_or_path, "modules.json")
+    return path is not None and LONGFORMER_MODULE in Path(path).read_text(encoding="utf-8")
 
 
 class _LoadReport(logging.Filter):

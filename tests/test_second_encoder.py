@@ -150,14 +150,14 @@ def test_momentum_queue_against_a_slow_version():
         queue = [*queue, *zip(keys, batch["document_ids"].tolist())][-20:]
 
         output = model(**batch)
-        assert float(output.loss) == pytest.approx(expected / documents, rel=1e-9, abs=1e-12)
+        assert output.loss.item() == pytest.approx(expected / documents, rel=1e-9, abs=1e-12)
         assert output.num_masked_negatives == masked
-        losses.append(float(output.loss))
+        losses.append(output.loss.item())
         optimizer.zero_grad()
         output.loss.backward()
         optimizer.step()
     assert losses[0] == 0  # there are no negatives yet
-    assert min(losses[1:]) > 0.1
+    assert max(losses[1:]) > 1
     assert all(parameter.grad is None for parameter in model.second_encoder.parameters())
     assert int(model.queue["count"]) == 41
 
@@ -259,7 +259,8 @@ def test_compiling_reaches_both_encoders():
     model.compile(backend="eager")
     assert all("forward" in vars(base_model) for base_model in (model.encoder.base_model, model.second_encoder))
     assert isinstance(model.second_encoder, nn.Module)
-    torch.manual_seed(5)
-    compiled = model(**random_batch(documents=9)).loss
-    torch.manual_seed(5)
-    torch.testing.assert_close(compiled, make_model(**CT)(**random_batch(documents=9)).loss)
+    losses = []
+    for each in (model, make_model(**CT)):
+        torch.manual_seed(5)
+        losses.append(each(**random_batch(documents=9)).loss)
+    torch.testing.assert_close(*losses)
