@@ -18,7 +18,9 @@ import contextlib
 import copy
 import inspect
 import json
+import shutil
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing import Any, Literal, get_args
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
@@ -34,6 +37,8 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
 
 Pooling = Literal["cls", "mean", "max"]
+Objective = Literal["info_nce", "contrastive_tension"]
+Similarity = Literal["cosine", "dot"]
 
 TOKENS_A_MICRO_BATCH_COSTS = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
 
@@ -47,11 +52,24 @@ IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 DEFAULT_SETTINGS: dict[str, Any] = {
     "pooling": "cls",
     "max_seq_length": 512,
+    "objective": "info_nce",
+    "similarity": "cosine",
     "contrastive_temperature": 0.05,
     "contrastive_weight": 1.0,
     "mlm_weight": 0.1,
     "symmetric": False,
+    "momentum_queue_size": 0,
+    "momentum": 0.9995,
 }
+
+# What only training needs is beside the weights in a checkpoint: a second encoder and a queue of keys, or an adapter.
+TRAINING_STATE_FILE = "training_state.safetensors"
+ADAPTER_FOLDER = "adapter"
+
+# With which SentenceTransformer loads a Longformer: docsplit/longformer_transformer.py, copied into the checkpoint.
+LONGFORMER_MODULE = "longformer_transformer.LongformerTransformer"
+
+CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
 
 @dataclass
@@ -87,7 +105,7 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
     raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
 
 
-def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Tensor, int]]:
+def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
 
     Of all cuts of the sorted rows, the one with the least padding, where each group counts as
@@ -97,14 +115,16 @@ def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Ten
         lengths: number of tokens of each row, (R,).
         max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
             group.
+        multiple: what the encoder pads the longest row to, `length_multiple`; it counts for padding and bound.
     """
     lengths, order = lengths.sort(descending=True, stable=True)
-    longest = lengths.clamp(min=1).tolist()
+    unpadded = lengths.clamp(min=1).tolist()
+    longest = [-(-length // multiple) * multiple for length in unpadded]
     num_rows = len(longest)
     if not num_rows:
         return
     if max_tokens is None:
-        yield order, longest[0]
+        yield order, unpadded[0]
         return
     best, previous = [0] + [sys.maxsize] * num_rows, [0] * (num_rows + 1)  # of the first i rows
     for start in range(num_rows):
@@ -117,8 +137,41 @@ def micro_batches(lengths: Tensor, max_tokens: int | None) -> Iterator[tuple[Ten
         ends.append(previous[ends[-1]])
     start = 0
     for end in reversed(ends):
-        yield order[start:end], longest[start]
+        yield order[start:end], unpadded[start]
         start = end
+
+
+def length_multiple(config: PreTrainedConfig) -> int:
+    """The encoder pads its input to a multiple of this many tokens: its window (Longformer) or block (BigBird)."""
+    if config.model_type == "longformer":
+        windows = config.attention_window
+        return windows if isinstance(windows, int) else max(windows)
+    return config.block_size if config.model_type == "big_bird" else 1
+
+
+def attend_as_documents_need(base_model: Any) -> None:
+    """Make a Longformer or BigBird, called without more than ids and mask, attend as long documents need it.
+
+    A Longformer's first token attends to all and all to it (Longformer, section 3.1): transformers leaves that to the
+    caller. BigBird's block-sparse attention needs rows of more than so many tokens, and at the first short ones
+    transformers switches to full attention for good: with this it is full for those rows alone. Any other encoder
+    stays as it is.
+    """
+    if base_model.config.model_type in ("longformer", "big_bird"):
+        # No hook, which sentence-transformers would pass by; and a method, of which a deep copy has its own.
+        base_model.forward = types.MethodType(_forward_for_documents, base_model)
+
+
+def _forward_for_documents(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    config = self.config
+    if input_ids is not None and config.model_type == "longformer":
+        if len(args) < 2 and kwargs.get("global_attention_mask") is None:
+            kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
+            kwargs["global_attention_mask"][:, 0] = 1
+    elif input_ids is not None and config.attention_type == "block_sparse":
+        fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
+        self.set_attention_type("block_sparse" if fits else "original_full")
+    return type(self).forward(self, input_ids, *args, **kwargs)
 
 
 class _GatherRows(torch.autograd.Function):
@@ -146,8 +199,9 @@ def info_nce(
     temperature: float,
     targets: Tensor,
     excluded: Tensor | None = None,
+    similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Sum over anchors of -log softmax of cosine similarity / temperature at the positive (SimCSE, equation 1).
+    """Sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
 
     Args:
         anchors: (A, H).
@@ -160,19 +214,47 @@ def info_nce(
     """
     with torch.autocast(anchors.device.type, enabled=False):
         dtype = torch.promote_types(anchors.dtype, torch.float32)
-        anchors, candidates = F.normalize(anchors.to(dtype), dim=-1), F.normalize(candidates.to(dtype), dim=-1)
+        anchors, candidates = anchors.to(dtype), candidates.to(dtype)
+        if similarity == "cosine":
+            anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
         logits = anchors @ candidates.T / temperature  # (A, C)
         if excluded is not None:
             logits = logits.masked_fill(excluded, float("-inf"))
         return F.cross_entropy(logits, targets, reduction="sum")
 
 
+def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, excluded: Tensor) -> Tensor:
+    """Sum over anchors of the binary cross-entropy of dot products with the positive and 7 drawn negatives.
+
+    Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
+    of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.
+
+    Args: as those of `info_nce`. Of an anchor with fewer than 7 candidates beside the excluded ones, all are used.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        logits = anchors.to(dtype) @ candidates.to(dtype).T  # (A, C)
+        is_positive = torch.zeros_like(excluded).scatter_(1, targets[:, None], True)
+        order = torch.rand(logits.shape, device=logits.device).masked_fill_(excluded | is_positive, -1)
+        values, drawn = order.topk(CT_NEGATIVES, dim=1)
+        chosen = torch.zeros_like(excluded).scatter_(1, drawn, values >= 0) | is_positive
+        losses = F.binary_cross_entropy_with_logits(logits, is_positive.to(dtype), reduction="none")
+        return (losses * chosen).sum()
+
+
 class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. Keyword settings (`pooling`, `max_seq_length`, `contrastive_temperature`,
-    `contrastive_weight`, `mlm_weight`, `symmetric`) override those of the checkpoint and are saved with it.
+    start from nothing. Keyword settings override those of the checkpoint and are saved with it: `pooling`,
+    `max_seq_length`, `objective`, `similarity`, `contrastive_temperature`, `contrastive_weight`, `mlm_weight`,
+    `symmetric`, `momentum_queue_size` and `momentum`.
+
+    Two objectives have a second encoder, which starts as a copy and encodes the second view of each document. That of
+    Contrastive Tension (`objective="contrastive_tension"`) is trained like the first, both without dropout. With
+    `momentum_queue_size` it follows the first as a moving average, and the last embeddings that it made, instead of
+    the other documents of the batch, are the negatives (Contriever, section 3.3; He et al. 2020). Only the first
+    encoder is what the checkpoint is about; the rest is in a file of its own there, `TRAINING_STATE_FILE`.
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
@@ -199,9 +281,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.config.keys_to_ignore_at_inference = ["embeddings", "num_masked_negatives", "num_computed_tokens"]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
+        self.second_encoder: Any = None
+        self.lora_config: Any = None
+        self.queue: dict[str, Tensor] | None = None
+        self.training_state_loaded, self.training_state_lost = False, False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
+        attend_as_documents_need(encoder.base_model)
+        if self.is_contrastive_tension or self.config.docsplit["momentum_queue_size"]:
+            self.second_encoder = copy.deepcopy(encoder.base_model)
+            if not self.is_contrastive_tension:
+                self.second_encoder.requires_grad_(False)
         self.register_load_state_dict_pre_hook(_add_encoder_prefix)
         self.register_load_state_dict_post_hook(_raise_on_missing_keys)
 
@@ -218,11 +309,63 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """Write the encoder in its native format, and what SentenceTransformer needs to give the same embeddings."""
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
-        if state_dict is not None:
+        if self.lora_config is not None:
+            state_dict = _merge_lora(self.encoder)
+        elif state_dict is not None:
             state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
+            state_dict = {key: value for key, value in state_dict.items() if not key.startswith("second_encoder.")}
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
             _write_sentence_transformers_files(Path(save_directory), self.config)
+            if self.lora_config is not None:
+                from peft import get_peft_model_state_dict
+
+                adapter = get_peft_model_state_dict(self.encoder.base_model, adapter_name="default")
+                folder = Path(save_directory) / ADAPTER_FOLDER
+                self.lora_config.save_pretrained(folder)
+                save_file(
+                    {f"base_model.model.{key}": value.contiguous() for key, value in adapter.items()},
+                    folder / "adapter_model.safetensors",
+                    metadata={"format": "pt"},
+                )
+            if self.second_encoder is not None:
+                tensors = {f"second_encoder.{key}": value for key, value in self.second_encoder.state_dict().items()}
+                tensors |= {f"queue.{key}": value for key, value in (self.queue or {}).items()}
+                save_file(tensors, Path(save_directory) / TRAINING_STATE_FILE, metadata={"format": "pt"})
+
+    def load_training_state(self, directory: str | Path) -> None:
+        """Load second encoder and queue, or the adapter, before `Trainer.train(resume_from_checkpoint=directory)`.
+
+        Trainer restores the encoder, but does not tell the model where from. A model without such a state needs none,
+        and this does nothing.
+
+        Raises:
+            FileNotFoundError: if the checkpoint has none although this model needs it.
+        """
+        if self.lora_config is not None:
+            from peft import set_peft_model_state_dict
+
+            path = Path(directory) / ADAPTER_FOLDER / "adapter_model.safetensors"
+            if not path.exists():
+                raise FileNotFoundError(f"{directory} has no {ADAPTER_FOLDER}: its run was one without LoRA.")
+            adapter = {key.removeprefix("base_model.model."): value for key, value in load_file(path).items()}
+            if unknown := set_peft_model_state_dict(self.encoder.base_model, adapter).unexpected_keys:
+                raise RuntimeError(f"The adapter of {directory} does not fit this encoder: {unknown[:5]}.")
+            self.training_state_loaded, self.training_state_lost = True, False
+        if self.second_encoder is None:
+            return
+        path = Path(directory) / TRAINING_STATE_FILE
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{directory} has no {TRAINING_STATE_FILE}: it is the checkpoint of another objective."
+            )
+        parts: dict[str, dict[str, Tensor]] = {"second_encoder": {}, "queue": {}}
+        for key, value in load_file(path, device=str(self.device)).items():
+            part, _, name = key.partition(".")
+            parts[part][name] = value
+        self.second_encoder.load_state_dict(parts["second_encoder"])
+        self.queue = parts["queue"] or None
+        self.training_state_loaded, self.training_state_lost = True, False
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.get_input_embeddings()
@@ -232,8 +375,42 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
-        base_model = self.encoder.base_model
-        base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+        for base_model in (self.encoder.base_model, self.second_encoder):
+            if base_model is not None:
+                base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+
+    def add_lora(self, rank: int, alpha: float) -> None:
+        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1), alpha / rank times their product.
+
+        Checkpoints hold the merged weights, in the native format, and the adapter in a folder of its own. To resume,
+        start from the same weights, call this and then `load_training_state`.
+
+        Raises:
+            ValueError: with a second encoder, whose weights would be all that learns.
+        """
+        from peft import LoraConfig, inject_adapter_in_model
+
+        if self.second_encoder is not None:
+            raise ValueError("LoRA does not go with contrastive_tension or momentum_queue_size.")
+        self.lora_config = LoraConfig(
+            r=rank,
+            lora_alpha=alpha,  # type: ignore[arg-type]
+            target_modules="all-linear",
+            base_model_name_or_path=self.config._name_or_path,
+        )
+        self.encoder.requires_grad_(False)
+        inject_adapter_in_model(self.lora_config, self.encoder.base_model)
+
+    @property
+    def is_contrastive_tension(self) -> bool:
+        return self.config.docsplit["objective"] == "contrastive_tension"
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        if self.is_contrastive_tension:  # which has no dropout
+            for encoder in (self.encoder, self.second_encoder):
+                encoder.eval()
+        return self
 
     def forward(
         self,
@@ -256,12 +433,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         Raises:
             ValueError: if the MLM inputs are missing although `mlm_weight` is not 0.
-            RuntimeError: under DataParallel, which would split the negatives.
+            RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
+                without its training state.
         """
         if getattr(self, "_is_replica", False):
             raise RuntimeError(
                 "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
                 "choose one GPU with CUDA_VISIBLE_DEVICES=0."
+            )
+        if self.training and self.training_state_lost:
+            raise RuntimeError(
+                "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
+                "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
         contrastive_weight, mlm_weight = (self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm"))
         contrastive, mlm = not return_loss or contrastive_weight != 0, return_loss and mlm_weight != 0
@@ -278,13 +461,17 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         num_targets = 0 if masked is None else int(masked.sum())
         counts = _gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
 
-        tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
-        embeddings, mlm_sum, num_computed_tokens = self._encode_views(
-            lengths, masked, *(None if tensor is None else tensor.flatten(0, 1) for tensor in tensors), targets
-        )
-        output = DocSplitOutput(num_computed_tokens=num_computed_tokens)
-        if embeddings is not None:
-            output.embeddings = embeddings.unflatten(0, (-1, 2))  # (B, 2, H)
+        if self.second_encoder is not None and return_loss:
+            embeddings, num_computed_tokens = self._encode_with_both(lengths, attention_mask, input_ids)
+            mlm_sum = None
+        else:
+            tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
+            rows = (None if tensor is None else tensor.flatten(0, 1) for tensor in tensors)
+            embeddings, mlm_sum, num_computed_tokens = self._encode_views(
+                self.encoder.base_model, lengths, masked, *rows, targets
+            )
+            embeddings = None if embeddings is None else embeddings.unflatten(0, (-1, 2))
+        output = DocSplitOutput(num_computed_tokens=num_computed_tokens, embeddings=embeddings)  # (B, 2, H)
         if not return_loss:
             return output
 
@@ -300,12 +487,29 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         output.loss = torch.stack(losses).sum()
         return output
 
+    def _encode_with_both(self, lengths: Tensor, attention_mask: Tensor, input_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """First views (B, T) with the encoder, second ones with the other: (B, 2, H), and the number of tokens ()."""
+        with_gradient = torch.is_grad_enabled()
+        if not self.is_contrastive_tension and self.training and with_gradient:
+            with torch.no_grad():
+                theirs, ours = list(self.second_encoder.parameters()), list(self.encoder.base_model.parameters())
+                torch._foreach_lerp_(theirs, ours, 1 - self.config.docsplit["momentum"])
+        embeddings, num_computed_tokens = [], 0
+        for index, base_model in enumerate((self.encoder.base_model, self.second_encoder)):
+            rows = (lengths.view(-1, 2)[:, index], None, attention_mask[:, index], input_ids[:, index], None, None)
+            with torch.set_grad_enabled(with_gradient and (index == 0 or self.is_contrastive_tension)):
+                encoded, _, its_tokens = self._encode_views(base_model, *rows)
+            embeddings.append(encoded)
+            num_computed_tokens += its_tokens
+        return torch.stack(embeddings, dim=1), num_computed_tokens
+
     def _encode_views(
-        self, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None
+        self, base_model: nn.Module, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None
     ) -> tuple[Tensor | None, Tensor, Tensor]:
         """Encode the rows (R, T) of all views, micro-batch by micro-batch, and put them back in order.
 
         Args:
+            base_model: the encoder's, or the second encoder, which has no MLM head.
             lengths: (R,), on the CPU.
             masked: (R, T), on the CPU, True where a token is to be predicted; None: no MLM loss.
             tensors: attention mask, input ids, masked ids and MLM targets. Without input ids nothing is embedded.
@@ -314,12 +518,13 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """
         device = tensors[0].device  # type: ignore[union-attr]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens)):
+        multiple = length_multiple(self.config)
+        for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens, multiple)):
             if number % MICRO_BATCHES_OF_A_CAST == 0:
                 torch.clear_autocast_cache()
             kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
             # Rows are cut out inside, so that what is kept for the backward pass is no copy of them.
-            arguments = (rows.to(device), longest, kept, *tensors)
+            arguments = (base_model, rows.to(device), longest, kept, *tensors)
             if self.cache_gradients and torch.is_grad_enabled():
                 embedding, mlm_sum = checkpoint(self._encode_micro_batch, *arguments, use_reentrant=False)
             else:
@@ -327,7 +532,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             embeddings.append(embedding)
             mlm_sums.append(mlm_sum)
             order.append(rows)
-            num_computed_tokens += len(rows) * longest
+            num_computed_tokens += len(rows) * -(-longest // multiple) * multiple
         in_order = None
         if tensors[1] is not None:
             in_order = torch.cat(embeddings)[torch.cat(order).argsort().to(device)]
@@ -335,6 +540,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def _encode_micro_batch(
         self,
+        base_model: nn.Module,
         rows: Tensor,
         longest: int,
         kept: Tensor | None,
@@ -352,12 +558,12 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         attention_mask = attention_mask[rows, :longest]
         copies = [ids[rows, :longest] for ids in (input_ids, mlm_input_ids) if ids is not None]
         if mlm_targets is None or kept is None:
-            hidden_states = self.encoder.base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
+            hidden_states = base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
             return self._pool(hidden_states, attention_mask), torch.zeros((), device=rows.device)
         # The views and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        with _select_hidden_states(self.encoder.base_model, len(rows), kept) as others:
+        with _select_hidden_states(base_model, len(rows), kept) as others:
             logits = self.encoder(
                 input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
             ).logits  # (M, V)
@@ -371,7 +577,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def _contrastive_loss(
         self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
     ) -> tuple[Tensor, Tensor]:
-        """InfoNCE of this process's documents against those of all processes.
+        """The objective of this process's documents, with those of all processes, or the queue, as negatives.
 
         Args:
             embeddings: (B, 2, H).
@@ -381,23 +587,86 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         Returns: the loss (), scaled so that its mean over processes is the mean over all documents, and the number of
             pairs that were left out because both sides are the same document ().
         """
+        settings, num_documents = self.config.docsplit, sum(counts)
         everything = embeddings if len(counts) == 1 else _GatherRows.apply(embeddings, counts)  # (N, 2, H)
         start = sum(counts[: dist.get_rank()]) if len(counts) > 1 else 0
         targets = torch.arange(start, start + embeddings.shape[0], device=embeddings.device)
-        excluded, num_excluded = None, targets.new_zeros(())
+        excluded, num_excluded, all_ids = None, targets.new_zeros(()), None
         if document_ids is not None:
             all_ids = document_ids if len(counts) == 1 else _GatherRows.apply(document_ids, counts)
             excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
             excluded[torch.arange(len(targets)), targets] = False
             num_excluded = excluded.sum()
-        settings = self.config.docsplit
-        total = info_nce(embeddings[:, 0], everything[:, 1], settings["contrastive_temperature"], targets, excluded)
-        if settings["symmetric"]:
-            backwards = info_nce(
-                embeddings[:, 1], everything[:, 0], settings["contrastive_temperature"], targets, excluded
+        scale = len(counts) / num_documents
+        first, second = everything.unbind(1)
+        if settings["momentum_queue_size"]:
+            total, num_excluded = self._loss_with_queue(
+                embeddings[:, 0], second.detach(), targets, document_ids, all_ids
             )
-            total = (total + backwards) / 2
-        return total * (len(counts) / sum(counts)), num_excluded
+            return total * scale, num_excluded
+        if self.is_contrastive_tension:
+            if num_documents <= CT_NEGATIVES:
+                raise ValueError(
+                    f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has "
+                    f"{num_documents}: raise --per_device_train_batch_size."
+                )
+            if excluded is None:
+                excluded = torch.zeros(len(targets), num_documents, dtype=torch.bool, device=targets.device)
+            total = contrastive_tension(embeddings[:, 0], second, targets, excluded)
+            return total * (scale / (1 + CT_NEGATIVES)), num_excluded
+        options = (settings["contrastive_temperature"], targets, excluded, settings["similarity"])
+        total = info_nce(embeddings[:, 0], second, *options)
+        if settings["symmetric"]:
+            total = (total + info_nce(embeddings[:, 1], first, *options)) / 2
+        return total * scale, num_excluded
+
+    def _loss_with_queue(
+        self, anchors: Tensor, keys: Tensor, targets: Tensor, document_ids: Tensor | None, all_ids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """InfoNCE of the anchors (B, H) against their own keys and those of earlier batches (MoCo, algorithm 1).
+
+        In training the keys of all processes, (N, H), then take the place of the oldest in the queue. It starts empty.
+
+        Returns: the summed loss () and the number of keys left out because they are of the same document ().
+
+        Raises:
+            ValueError: if the batch is larger than the queue.
+        """
+        size, settings = self.config.docsplit["momentum_queue_size"], self.config.docsplit
+        if len(keys) > size:
+            raise ValueError(f"--momentum_queue_size is {size}, but a batch has {len(keys)} documents: raise it.")
+        if self.queue is None:
+            self.queue = {
+                "keys": keys.new_zeros(size, keys.shape[1], dtype=torch.promote_types(keys.dtype, torch.float32)),
+                "document_ids": targets.new_zeros(size),
+                "count": targets.new_zeros(()),  # of all keys that were ever put in
+            }
+        queue = self.queue
+        own = keys[targets]
+        excluded = torch.arange(size, device=targets.device).expand(len(own), size) >= queue["count"]  # still empty
+        num_excluded = targets.new_zeros(())
+        if document_ids is not None:
+            same = (document_ids[:, None] == queue["document_ids"]) & ~excluded
+            excluded, num_excluded = excluded | same, same.sum()
+        others = ~torch.eye(len(own), dtype=torch.bool, device=own.device)  # no negatives from the batch
+        total = info_nce(
+            anchors,
+            torch.cat([own, queue["keys"]]),
+            settings["contrastive_temperature"],
+            torch.arange(len(own), device=own.device),
+            torch.cat([others, excluded], dim=1),
+            settings["similarity"],
+        )
+        if self.training:
+            places = (queue["count"] + torch.arange(len(keys), device=keys.device)) % size
+            self.queue = {
+                "keys": queue["keys"].index_copy(0, places, keys.to(queue["keys"].dtype)),
+                "document_ids": queue["document_ids"].index_copy(
+                    0, places, places.new_zeros(len(keys)) if all_ids is None else all_ids
+                ),
+                "count": queue["count"] + len(keys),
+            }
+        return total, num_excluded
 
 
 def _gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
@@ -458,6 +727,24 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
         raise ValueError(f"Unknown settings {sorted(unknown)}, expected some of {sorted(DEFAULT_SETTINGS)}.")
     if settings["pooling"] not in get_args(Pooling):
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
+    if settings["objective"] not in get_args(Objective):
+        raise ValueError(f"objective is {settings['objective']!r}, expected one of {get_args(Objective)}.")
+    if settings["similarity"] not in get_args(Similarity):
+        raise ValueError(f"similarity is {settings['similarity']!r}, expected one of {get_args(Similarity)}.")
+    if settings["momentum_queue_size"] < 0 or not 0 <= settings["momentum"] <= 1:
+        raise ValueError(
+            f"momentum_queue_size is {settings['momentum_queue_size']} and momentum {settings['momentum']}, expected "
+            "0 (no queue) or more, and a share of 1."
+        )
+    if settings["objective"] == "contrastive_tension" and settings["momentum_queue_size"]:
+        raise ValueError("Contrastive Tension has a second encoder of its own: leave out momentum_queue_size.")
+    if (settings["objective"] == "contrastive_tension" or settings["momentum_queue_size"]) and (
+        settings["mlm_weight"] or settings["symmetric"] or not settings["contrastive_weight"]
+    ):
+        raise ValueError(
+            "With a second encoder (contrastive_tension, momentum_queue_size) the loss is contrastive alone, in one "
+            "direction: set mlm_weight=0, symmetric=False and contrastive_weight=1."
+        )
     if settings["contrastive_temperature"] <= 0:
         raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
     for name in ("contrastive_weight", "mlm_weight"):
@@ -493,12 +780,39 @@ def has_pooler(config: PreTrainedConfig) -> bool:
     return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
 
 
-def _add_encoder_prefix(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+def _add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
     """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
     for key in list(state_dict):
-        if key.startswith(prefix) and not key.startswith(f"{prefix}encoder."):
+        if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
             state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
+    if module.lora_config is not None:
+        own = module.state_dict(prefix=prefix)
+        if not module.training_state_loaded:  # the merged weights, to which nothing is then added
+            for key in own:
+                if ".lora_B." in key:
+                    own[key] = torch.zeros_like(own[key])
+                elif ".lora_A." not in key:
+                    own[key] = state_dict.get(key.replace(".base_layer.", "."), own[key])
+        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
+        state_dict.clear()
+        state_dict.update(own)
     # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
+
+
+def _merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
+    layers: dict[str, Any] = {
+        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
+    }
+    merged = {}
+    for key, value in encoder.state_dict().items():
+        layer, _, part = key.partition(".base_layer.")
+        if ".lora_" in key:
+            continue
+        if part == "weight":
+            value = value + layers[layer].get_delta_weight("default").to(value.dtype)
+        merged[f"{layer}.{part}" if part else key] = value
+    return merged
 
 
 def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
@@ -508,6 +822,10 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
         RuntimeError: naming the keys that are missing or unknown.
     """
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
+    of_training_state = {key for key in missing if key.startswith("second_encoder.")}
+    if of_training_state:
+        module.training_state_lost = not module.training_state_loaded
+    missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
         raise RuntimeError(
@@ -521,8 +839,12 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
 def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
     """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
     pooling = config.docsplit["pooling"]
+    transformer_type = "sentence_transformers.models.Transformer"
+    if config.model_type == "longformer":
+        transformer_type = LONGFORMER_MODULE
+        shutil.copy(Path(__file__).parent / "docsplit" / "longformer_transformer.py", directory)
     modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     transformer = {

@@ -24,7 +24,7 @@ import logging
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -49,7 +49,8 @@ from docsplit.reporting import write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.streaming import DocumentStream, take
 from docsplit.tokenization import train_wordpiece
-from modeling_docsplit import DocSplitForContrastivePretraining, Pooling
+from docsplit.views import VIEWS
+from modeling_docsplit import DocSplitForContrastivePretraining, Objective, Pooling, Similarity
 
 logger = logging.getLogger("docsplit")
 
@@ -80,6 +81,20 @@ class ModelArguments:
         metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
     )
     attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
+    lora_r: int = field(
+        default=0, metadata={"help": "Train low-rank updates of this rank instead of the encoder's weights; 0: all."}
+    )
+    lora_alpha: float | None = field(
+        default=None, metadata={"help": "The updates are scaled by lora_alpha / lora_r. Default: twice --lora_r."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.lora_r < 0 or (self.lora_alpha is not None and not self.lora_r):
+            raise ValueError(
+                f"--lora_r is {self.lora_r}: expected the rank of LoRA's updates, or 0 and no --lora_alpha."
+            )
+        if self.lora_r and self.model_name_or_path is None:
+            raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
 
 
 @dataclass
@@ -100,9 +115,14 @@ class DataArguments:
     sentence_splitter: str = field(
         default=DEFAULT_SPLITTER, metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
     )
-    view: Literal["docsplit", "simcse"] = field(
+    view: str = field(
         default="docsplit",
-        metadata={"help": "docsplit: each sentence to one of two halves at random. simcse: the same text twice."},
+        metadata={
+            "choices": list(VIEWS),
+            "help": "The two texts of a document. docsplit: each sentence in one of two halves at random; simcse: the "
+            "same text twice; crop: two spans (Contriever); ict: a span and the rest; half: first and second half; "
+            "passages: of about 100 words, half of them and the others; passage_vs_rest: one and the others.",
+        },
     )
     streaming: bool = field(
         default=False,
@@ -156,6 +176,26 @@ class PretrainingArguments(TrainingArguments):
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs the columns."})
 
+    objective: Objective | None = field(
+        default=None,
+        metadata={
+            "help": "info_nce, or contrastive_tension: a second encoder is trained beside the first, on dot products, "
+            "without dropout; needs --mlm_weight 0. Default: the checkpoint's, else info_nce."
+        },
+    )
+    similarity: Similarity | None = field(
+        default=None, metadata={"help": "Of embeddings in info_nce. Default: the checkpoint's, else cosine."}
+    )
+    momentum_queue_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Negatives are the last N embeddings of a momentum encoder (MoCo, Contriever: 131072) instead of "
+            "the batch; needs --mlm_weight 0. Default: the checkpoint's, else 0: none."
+        },
+    )
+    momentum: float | None = field(
+        default=None, metadata={"help": "Of the momentum encoder, a step. Default: 0.9995 (Contriever)."}
+    )
     contrastive_temperature: float | None = field(
         default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
     )
@@ -238,6 +278,7 @@ def main() -> None:
     model = load_model(model_args, args, tokenizer)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
+        model.load_training_state(checkpoint)
     settings = model.config.docsplit
     collator = DocSplitCollator(
         tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
@@ -383,6 +424,10 @@ def load_model(
     settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
+        "objective": args.objective,
+        "similarity": args.similarity,
+        "momentum_queue_size": args.momentum_queue_size,
+        "momentum": args.momentum,
         "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
@@ -407,6 +452,8 @@ def load_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
+    if model_args.lora_r:
+        model.add_lora(model_args.lora_r, model_args.lora_alpha or 2 * model_args.lora_r)
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     if args.compile_options is not None:
         model.compile(**args.compile_options)

@@ -55,9 +55,8 @@ def measure_drawing(
 
     def draw() -> None:
         for feature in features:
-            views = collator.view(len(feature["unit_lengths"]), collator.generator(feature))
-            for units in views:
-                collator.join(feature, units)
+            for view in collator.view(feature["unit_lengths"], collator.generator(feature)):
+                collator.join(feature, view)
 
     def again() -> None:
         for text in texts:

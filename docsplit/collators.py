@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.tokenization import special_affixes
-from docsplit.views import VIEWS
+from docsplit.views import VIEWS, View
 from modeling_docsplit import IGNORED
 
 MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
@@ -98,22 +98,32 @@ class DocSplitCollator:
     def draw(self, feature: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Two views of a document, each as ids (L,), the same ids masked anew (L,), and the MLM targets (L,)."""
         rng = self.generator(feature)
-        views = self.view(len(feature["unit_lengths"]), rng)
         rows = []
-        for units in views:
-            ids = self.join(feature, units)
+        for view in self.view(np.asarray(feature["unit_lengths"]), rng):
+            ids = self.join(feature, view)
             masked, targets = self.mask(ids, rng) if self.mlm else (ids, ids)
             rows.append((ids, masked, targets))
         return rows
 
-    def join(self, feature: dict[str, Any], units: np.ndarray) -> np.ndarray:
-        """The ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)`."""
-        ids = _concatenate(feature["input_ids"], feature["unit_lengths"], units)
+    def join(self, feature: dict[str, Any], view: View) -> np.ndarray:
+        """Of whole units the ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)`."""
+        ids = np.asarray(feature["input_ids"])[view]
         if "initial_input_ids" in feature:
-            initial = _concatenate(feature["initial_input_ids"], feature["initial_unit_lengths"], units[:1])
-            ids = np.concatenate([initial, ids[feature["unit_lengths"][units[0]] :]])
+            ids = self._as_beginning(feature, view, ids)
         ids = ids[: self.max_seq_length - len(self.prefix) - len(self.suffix)]
         return np.concatenate([self.prefix, ids, self.suffix], dtype=np.int64)
+
+    def _as_beginning(self, feature: dict[str, Any], view: View, ids: np.ndarray) -> np.ndarray:
+        """Put the first unit into the form that it has at the start of a text, if the whole of it is in the view."""
+        lengths, first = np.asarray(feature["unit_lengths"]), view.argmax()
+        starts = lengths.cumsum() - lengths
+        unit = starts.searchsorted(first, side="right") - 1
+        if not view[starts[unit] : starts[unit] + lengths[unit]].all():
+            return ids
+        initial_lengths = np.asarray(feature["initial_unit_lengths"])
+        start = initial_lengths[:unit].sum()
+        initial = np.asarray(feature["initial_input_ids"])[start : start + initial_lengths[unit]]
+        return np.concatenate([initial, ids[lengths[unit] :]])
 
     def mask(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,), special tokens never."""
@@ -134,21 +144,14 @@ def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: in
     rows = dataset.select(range(min(max_documents, len(dataset)))).select_columns(["document_id", "unit_lengths"])
     lengths = []  # (documents, 2)
     for row in rows:
-        views = collator.view(len(row["unit_lengths"]), collator.generator(row))
-        lengths.append([row["unit_lengths"][units].sum() for units in views])
+        views = collator.view(np.asarray(row["unit_lengths"]), collator.generator(row))
+        lengths.append([view.sum() for view in views])
     tokens = np.array(lengths)
     lost = np.maximum(tokens - room, 0)
     return {
         "documents_truncated_share": float((lost > 0).any(axis=1).mean()),
         "tokens_truncated_share": float(lost.sum() / tokens.sum()),
     }
-
-
-def _concatenate(ids: Any, lengths: Any, units: np.ndarray) -> np.ndarray:
-    """The ids of the chosen units, one after another."""
-    chosen = np.zeros(len(lengths), dtype=bool)
-    chosen[units] = True
-    return np.asarray(ids)[np.repeat(chosen, lengths)]
 
 
 def _pad(rows: list[np.ndarray], length: int, value: int) -> Tensor:

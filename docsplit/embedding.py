@@ -33,7 +33,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.models import Transformer
-from sentence_transformers.util import is_sentence_transformer_model
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
@@ -42,7 +42,17 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 import modeling_docsplit
 from docsplit.caching import build_once, cache_directory
 from docsplit.tokenization import cut_into_chunks
-from modeling_docsplit import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions, micro_batches, pool
+from modeling_docsplit import (
+    DEFAULT_SETTINGS,
+    LONGFORMER_MODULE,
+    Pooling,
+    attend_as_documents_need,
+    has_pooler,
+    length_multiple,
+    max_positions,
+    micro_batches,
+    pool,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -101,16 +111,23 @@ def encode(
         return pool(hidden_states, mask, settings["pooling"])
 
     def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
-        batches = _padded_batches(tokenizer, chunk, settings["max_seq_length"], budget, padding_side="right")
+        batches = _padded_batches(
+            tokenizer, chunk, settings["max_seq_length"], budget, "right", length_multiple(encoder.config)
+        )
         return partial(_embed_chunk, forward, encoder.device, batches)
 
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
     encoder.eval()
+    own_forward = vars(encoder).get("forward")  # already so, or compiled
+    if own_forward is None:
+        attend_as_documents_need(encoder)
     try:
         return _collect(_in_chunks(texts, prepare, show_progress), shape, output_file)[0]
     finally:
+        if own_forward is None:
+            vars(encoder).pop("forward", None)
         encoder.train(was_training)
 
 
@@ -137,18 +154,19 @@ def load_encoder(
     logs.addFilter(report)
     logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
-        if is_sentence_transformer_model(name_or_path):
+        if is_sentence_transformer_model(name_or_path) and not _is_own_longformer(name_or_path):
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
             config = AutoConfig.from_pretrained(name_or_path)
+            settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
             arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
             transformer = Transformer(name_or_path, model_kwargs=arguments)
-            width = transformer.get_embedding_dimension()
-            pooler = PoolingModule(width, pooling_mode=pooling or DEFAULT_SETTINGS["pooling"])
+            pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
             model = SentenceTransformer(modules=[transformer, pooler], device=device)
-            model.max_seq_length = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+            default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+            model.max_seq_length = settings.get("max_seq_length", default)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
@@ -166,6 +184,8 @@ def load_encoder(
         first: Any = model[0]
         first.model.pooler = None
     model.float().eval()
+    if isinstance(model[0], Transformer):
+        attend_as_documents_need(model[0].model)
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
@@ -177,6 +197,12 @@ def load_encoder(
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
     return model
+
+
+def _is_own_longformer(name_or_path: str) -> bool:
+    """Whether sentence-transformers would want the module in the checkpoint, which `load_encoder` does without."""
+    path = load_file_path(name_or_path, "modules.json")
+    return path is not None and LONGFORMER_MODULE in Path(path).read_text(encoding="utf-8")
 
 
 class _LoadReport(logging.Filter):
@@ -294,6 +320,7 @@ def _prepare_micro_batches(
     """
     modules: list[Any] = list(model)
     tokenizer, device, limit = modules[0].processor, model.device, model.max_seq_length
+    multiple = length_multiple(modules[0].config)
     prompt_ids = tokenizer(prompt)["input_ids"]
     room = (limit or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
     if long_documents == "chunk_mean" and not (limit and tokenizer.is_fast):
@@ -322,7 +349,7 @@ def _prepare_micro_batches(
 
     def batches_of(texts: Iterable[str]) -> list[MicroBatch]:
         prompted = [prompt + text for text in texts]
-        return _padded_batches(tokenizer, prompted, limit, micro_batch_tokens, tokenizer.padding_side)
+        return _padded_batches(tokenizer, prompted, limit, micro_batch_tokens, tokenizer.padding_side, multiple)
 
     def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
         if long_documents == "truncate":
@@ -559,6 +586,7 @@ def _padded_batches(
     max_length: int | None,
     micro_batch_tokens: int,
     padding_side: str,
+    multiple: int,
 ) -> list[MicroBatch]:
     """Texts of similar length together, tokenised and padded to the longest of them."""
     limit = {"truncation": True, "max_length": max_length} if max_length else {}
@@ -573,7 +601,7 @@ def _padded_batches(
         return pad_sequence(values, True, padding.get(name, 0), padding_side)
 
     lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
-    groups = [rows for rows, _ in micro_batches(lengths, micro_batch_tokens)]
+    groups = [rows for rows, _ in micro_batches(lengths, micro_batch_tokens, multiple)]
     return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
 
 

@@ -106,10 +106,7 @@ def test_truncated_shares_count_documents_and_tokens(dataset, wordpiece):
     collator = DocSplitCollator(wordpiece, max_seq_length=10)
     lost = total = documents = 0
     for feature in dataset:
-        halves = [
-            feature["unit_lengths"][units].sum()
-            for units in collator.view(len(feature["unit_lengths"]), collator.generator(feature))
-        ]
+        halves = [view.sum() for view in collator.view(feature["unit_lengths"], collator.generator(feature))]
         documents += any(half > 8 for half in halves)
         lost += sum(max(half - 8, 0) for half in halves)
         total += sum(halves)

@@ -16,6 +16,7 @@ LEVELS = {
     "docsplit.checkpoints": 0,
     "docsplit.caching": 0,
     "docsplit.launching": 0,
+    "docsplit.longformer_transformer": 0,
     "docsplit.metrics": 0,
     "docsplit.comparison": 1,
     "docsplit.tokenization": 1,
@@ -67,7 +68,16 @@ def test_imports_go_downward(module):
 
 def test_the_model_file_travels_alone():
     roots = {name.split(".")[0] for name in imported(ROOT / "modeling_docsplit.py")}
-    assert roots - sys.stdlib_module_names == {"torch", "transformers"}
+    # safetensors comes with transformers; peft is for those who call `add_lora`.
+    assert roots - sys.stdlib_module_names == {"torch", "transformers", "safetensors", "peft"}
+    source = ast.parse((ROOT / "modeling_docsplit.py").read_text())
+    at_the_top = {node.module for node in source.body if isinstance(node, ast.ImportFrom)}
+    assert not any(name.startswith("peft") for name in at_the_top)
+
+
+def test_the_module_of_a_longformer_checkpoint_travels_alone():
+    roots = {name.split(".")[0] for name in imported(ROOT / "docsplit" / "longformer_transformer.py")}
+    assert roots - sys.stdlib_module_names == {"torch", "sentence_transformers"}
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)

@@ -67,9 +67,9 @@ def double_model(name="bert", **settings):
     return DocSplitForContrastivePretraining(CONFIGS[name], **settings).double().eval()
 
 
-def loss_and_gradients(model, batch):
+def loss_and_gradients(model, batch, forward=None):
     model.zero_grad()
-    output = model(**batch)
+    output = (forward or model)(**batch)
     output.loss.backward()
     gradients = {
         name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad

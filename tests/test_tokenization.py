@@ -43,10 +43,10 @@ def check_all_joins(tokenizer, units, seed):
     feature = feature_of(tokenizer, units)
     rng = np.random.default_rng(seed)
     for _ in range(5):
-        chosen = np.flatnonzero(rng.random(len(units)) < 0.6)
-        if len(chosen):
-            ours = collator.join(feature, chosen).tolist()
-            assert ours == joined_ids(tokenizer, [units[unit] for unit in chosen])
+        chosen = rng.random(len(units)) < 0.6
+        if chosen.any():
+            ours = collator.join(feature, np.repeat(chosen, feature["unit_lengths"])).tolist()
+            assert ours == joined_ids(tokenizer, [unit for unit, is_in in zip(units, chosen) if is_in])
 
 
 def test_only_byte_level_bpe_has_an_initial_form(wordpiece, byte_level_bpe):
@@ -82,9 +82,21 @@ def test_joined_sentences_with_the_real_vocabularies(real_data, name):
 def test_truncation_keeps_the_last_special_token(tokenizer):
     collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=12)
     units = ["The ship was in the storm.", "It was the captain with the rope."]
-    ours = collator.join(feature_of(tokenizer, units), np.array([0, 1])).tolist()
+    feature = feature_of(tokenizer, units)
+    ours = collator.join(feature, np.ones(len(feature["input_ids"]), dtype=bool)).tolist()
     assert ours == joined_ids(tokenizer, units, max_length=12)
     assert len(ours) == 12
+
+
+def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
+    """There is no text whose beginning it is; only a whole sentence takes its initial form."""
+    collator = DocSplitCollator(byte_level_bpe, mlm=False)
+    feature = feature_of(byte_level_bpe, ["The ship was in the storm.", "It was the captain."])
+    ids, first = feature["input_ids"], feature["unit_lengths"][0]
+    tokens = np.arange(len(ids))
+    for view in (tokens >= 2, (tokens >= first) & (tokens < len(ids) - 1)):
+        assert collator.join(feature, view)[1:-1].tolist() == ids[view].tolist()
+    assert collator.join(feature, tokens >= first)[1] != ids[first]
 
 
 def test_affixes_are_what_the_tokenizer_adds(wordpiece, byte_level_bpe):

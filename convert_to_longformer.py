@@ -1,0 +1,144 @@
+"""Turn a BERT or RoBERTa checkpoint into a Longformer that reads documents of thousands of tokens.
+
+    python convert_to_longformer.py bert-base-uncased outputs/longformer_bert --max_positions 4096
+    accelerate launch run_docsplit_pretraining.py recipes/longformer_da.yaml \
+        --model_name_or_path outputs/longformer_bert
+
+As the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3) do it: the position embeddings
+are copied one after another until there are enough, the projections of global attention start as those of the local
+one, and all other weights, the MLM head and the tokenizer are taken over. On texts that fit into the window the result
+is the source: that is checked before anything is written.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
+
+from modeling_docsplit import DocSplitForContrastivePretraining, attend_as_documents_need, max_positions
+
+SOURCES = ("bert", "roberta", "xlm-roberta", "camembert")  # the same layers under the same names
+TOLERANCE = 1e-4  # of hidden states and logits
+
+
+def convert(source: Any, num_positions: int, window: int, sep_token_id: int | None = None) -> LongformerForMaskedLM:
+    """A Longformer with the weights of a BERT- or RoBERTa-like masked language model.
+
+    Args:
+        source: of one of the model types `SOURCES`.
+        num_positions: tokens of the longest text.
+        window: tokens that each token attends to, half of them to either side.
+
+    Raises:
+        ValueError: for another architecture, or numbers that cannot work.
+    """
+    old = source.config
+    if old.model_type not in SOURCES or getattr(old, "is_decoder", False):
+        raise ValueError(f"The source is a {old.model_type}, expected an encoder of one of the types {SOURCES}.")
+    if old.model_type == "bert" and old.hidden_act != "gelu":
+        raise ValueError(f"The source's MLM head has the activation {old.hidden_act}; a Longformer's has gelu only.")
+    num_old = max_positions(old) or 0
+    if num_positions < num_old:
+        raise ValueError(f"--max_positions is {num_positions}, but the source has {num_old} already.")
+    if window < 2 or window % 2:
+        raise ValueError(f"--attention_window is {window}: expected an even number, half of it to either side.")
+    taken = (
+        "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
+        "layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id",
+    )  # fmt: skip
+    config = LongformerConfig(
+        **{name: getattr(old, name) for name in taken},
+        sep_token_id=sep_token_id,
+        max_position_embeddings=num_positions + old.pad_token_id + 1,  # counted from there, as RoBERTa's
+        attention_window=[window] * old.num_hidden_layers,
+    )
+    model = LongformerForMaskedLM(config)
+
+    weights = {}
+    for name, tensor in source.state_dict().items():
+        name = name.replace(f"{source.base_model_prefix}.", "longformer.", 1)
+        for theirs, ours in (
+            ("cls.predictions.transform.dense", "lm_head.dense"),
+            ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"),
+            ("cls.predictions.decoder", "lm_head.decoder"),
+            ("cls.predictions.bias", "lm_head.bias"),
+        ):
+            name = name.replace(theirs, ours)
+        weights[name] = tensor
+        for projection in ("query", "key", "value"):
+            if f".self.{projection}." in name:
+                weights[name.replace(f"{projection}.", f"{projection}_global.")] = tensor
+    positions = "longformer.embeddings.position_embeddings.weight"
+    first = len(weights[positions]) - num_old  # RoBERTa's begin after the padding id
+    table = model.state_dict()[positions].zero_()
+    table[-num_positions:] = weights[positions][first:][torch.arange(num_positions) % num_old]
+    weights[positions] = table
+    expected = set(model.state_dict())
+    # Buffers (position ids) and what the encoder does not use (poolers) are left behind; nothing may be missing.
+    missing = model.load_state_dict({k: v for k, v in weights.items() if k in expected}, strict=False).missing_keys
+    if missing:
+        raise ValueError(f"The source has no weights for {missing[:5]}.")
+    return model
+
+
+@torch.no_grad()
+def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any) -> float:
+    """Of hidden states and MLM logits, relative to the largest, on random texts that fit into the window."""
+    window = min(model.config.attention_window)
+    longest = min(window // 2 + 1, max_positions(source.config) or window)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([longest, max(longest // 2, 1), 1])[:, None]
+    mask = (torch.arange(longest) < lengths).long()
+    ordinary = torch.tensor(sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids)))
+    input_ids = ordinary[torch.randint(len(ordinary), mask.shape, generator=generator)]
+    input_ids = input_ids.masked_fill(mask == 0, source.config.pad_token_id)
+    differences = []
+    for left, right in ((source, model), (source.base_model, model.base_model)):
+        ours, theirs = (net.eval()(input_ids=input_ids, attention_mask=mask)[0][mask == 1] for net in (left, right))
+        differences.append(float((ours - theirs).abs().max() / ours.abs().max()))
+    return max(differences)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
+    parser.add_argument("out", type=Path, help="folder of the Longformer")
+    parser.add_argument("--max_positions", type=int, default=4096, help="tokens of the longest text; default: 4096")
+    parser.add_argument(
+        "--attention_window",
+        type=int,
+        default=512,
+        help="tokens that each token attends to, half of them to either side; default: 512",
+    )
+    options = parser.parse_args()
+
+    source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(options.source)
+    model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
+    attend_as_documents_need(model.base_model)
+    difference = largest_difference(source, model, tokenizer)
+    if not difference <= TOLERANCE:
+        raise RuntimeError(
+            f"On short texts the Longformer differs from its source by {difference:.1e} of the largest."
+        )
+    tokenizer.model_max_length = options.max_positions
+    settings = getattr(source.config, "docsplit", None)
+    if settings is None:
+        model.save_pretrained(options.out)
+    else:  # of a checkpoint of this project, with its pooling
+        wrapped = DocSplitForContrastivePretraining(
+            model.config, model, **(settings | {"max_seq_length": options.max_positions})
+        )
+        wrapped.save_pretrained(options.out)
+    tokenizer.save_pretrained(options.out)
+    print(
+        f"{options.out}: {options.max_positions} positions, window {options.attention_window}; on texts of up to "
+        f"{options.attention_window // 2 + 1} tokens it differs from {options.source} by {difference:.1e}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Each pretraining recipe, for a few steps, with a tiny encoder of the architecture that it names."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    BigBirdConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+)
+
+import run_docsplit_pretraining
+from tests.conftest import tiny_config
+
+ROOT = Path(__file__).parent.parent
+ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
+    "docsplit_bert": "bert",
+    "docsplit_long": "longformer",
+    "simcse_long": "bert",
+    "ct_bert": "bert",
+    "contriever_crop": "bert",
+    "contriever_moco": "bert",
+    "ict": "bert",
+    "mlm": "bert",
+    "longformer_da": "longformer",
+    "docsplit_bigbird": "big_bird",
+    "docsplit_modernbert": "modernbert",
+    "docsplit_bert_lora": "bert",
+}
+OTHERS = {"quickstart", "small"}  # from a random start, and made for speed; the first has tests of its own
+
+
+def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
+    values = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "pad_token_id": tokenizer.pad_token_id,
+        "max_position_embeddings": 200,
+    }
+    return {
+        "bert": lambda: tiny_config(tokenizer),
+        "longformer": lambda: LongformerConfig(**values, attention_window=[16, 16]),
+        "big_bird": lambda: BigBirdConfig(**values, block_size=4, num_random_blocks=1),
+        "modernbert": lambda: ModernBertConfig(**values),
+    }[architecture]()
+
+
+def test_each_recipe_is_here():
+    names = {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
+    names = {name for name in names if not name.startswith(("probe_", "retrieval_"))}
+    assert names == set(ARCHITECTURES) | OTHERS
+
+
+@pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES.items(), ids=ARCHITECTURES)
+def test_a_recipe_trains(name, architecture, wordpiece, corpus_file, tmp_path, monkeypatch):
+    path = ROOT / "recipes" / f"{name}.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    start, output_dir = tmp_path / "start", tmp_path / "out"
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(config_of(architecture, wordpiece)).save_pretrained(start)
+    wordpiece.save_pretrained(start)
+    options = {
+        "model_name_or_path": start, "corpus": corpus_file, "output_dir": output_dir, "max_seq_length": 64,
+        "max_steps": 2, "per_device_train_batch_size": max(recipe["per_device_train_batch_size"] // 4, 8),
+        "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
+        "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
+    }  # fmt: skip
+    if recipe.get("momentum_queue_size"):
+        options["momentum_queue_size"] = 40
+    argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+    monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
+    run_docsplit_pretraining.main()
+
+    config = json.loads((output_dir / "config.json").read_text())
+    assert config["model_type"] == architecture
+    for setting, value in config["docsplit"].items():
+        assert setting in options or value == recipe.get(setting, value), setting
+    before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (start, output_dir))
+    assert any((before[key] != after[key]).any() for key in before if "pooler" not in key)
+    assert all(value.isfinite().all() for value in after.values())
+    results = json.loads((output_dir / "all_results.json").read_text())
+    assert results["global_step"] == 2
