@@ -17,7 +17,12 @@ from typing import Any
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
 
-from modeling_docsplit import DocSplitForContrastivePretraining, attend_as_documents_need, max_positions
+from modeling_docsplit import (
+    DocSplitForContrastivePretraining,
+    attend_as_documents_need,
+    length_multiple,
+    max_positions,
+)
 
 SOURCES = ("bert", "roberta", "xlm-roberta", "camembert")  # the same layers under the same names
 TOLERANCE = 1e-4  # of hidden states and logits
@@ -87,7 +92,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 @torch.no_grad()
 def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts that fit into the window."""
-    window = min(model.config.attention_window)
+    window = length_multiple(model.config)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([longest, max(longest // 2, 1), 1])[:, None]

@@ -24,7 +24,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.distributed as dist
@@ -65,6 +65,8 @@ DEFAULT_SETTINGS: dict[str, Any] = {
 # What only training needs is beside the weights in a checkpoint: a second encoder and a queue of keys, or an adapter.
 TRAINING_STATE_FILE = "training_state.safetensors"
 ADAPTER_FOLDER = "adapter"
+
+LORA_SCALE = 2  # alpha / rank in LoRA's section 4.1
 
 # With which SentenceTransformer loads a Longformer: docsplit/longformer_transformer.py, copied into the checkpoint.
 LONGFORMER_MODULE = "longformer_transformer.LongformerTransformer"
@@ -349,7 +351,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             if not path.exists():
                 raise FileNotFoundError(f"{directory} has no {ADAPTER_FOLDER}: its run was one without LoRA.")
             adapter = {key.removeprefix("base_model.model."): value for key, value in load_file(path).items()}
-            if unknown := set_peft_model_state_dict(self.encoder.base_model, adapter).unexpected_keys:
+            unknown = cast(Any, set_peft_model_state_dict(self.encoder.base_model, adapter)).unexpected_keys
+            if unknown:
                 raise RuntimeError(f"The adapter of {directory} does not fit this encoder: {unknown[:5]}.")
             self.training_state_loaded, self.training_state_lost = True, False
         if self.second_encoder is None:
@@ -379,8 +382,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             if base_model is not None:
                 base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
 
-    def add_lora(self, rank: int, alpha: float) -> None:
-        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1), alpha / rank times their product.
+    def add_lora(self, rank: int) -> None:
+        """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1), `LORA_SCALE` times their product.
 
         Checkpoints hold the merged weights, in the native format, and the adapter in a folder of its own. To resume,
         start from the same weights, call this and then `load_training_state`.
@@ -394,7 +397,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             raise ValueError("LoRA does not go with contrastive_tension or momentum_queue_size.")
         self.lora_config = LoraConfig(
             r=rank,
-            lora_alpha=alpha,  # type: ignore[arg-type]
+            lora_alpha=LORA_SCALE * rank,
             target_modules="all-linear",
             base_model_name_or_path=self.config._name_or_path,
         )
@@ -404,6 +407,16 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     @property
     def is_contrastive_tension(self) -> bool:
         return self.config.docsplit["objective"] == "contrastive_tension"
+
+    def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Recompute layer by layer in the backward pass, for views that are too long for the memory.
+
+        Raises:
+            ValueError: with Contrastive Tension: transformers does so in training mode only, which has dropout.
+        """
+        if self.is_contrastive_tension:
+            raise ValueError("--gradient_checkpointing does not go with contrastive_tension: use --cache_gradients.")
+        super().activation_checkpointing_enable(*args, **kwargs)
 
     def train(self, mode: bool = True) -> Any:
         super().train(mode)
@@ -461,17 +474,16 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         num_targets = 0 if masked is None else int(masked.sum())
         counts = _gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
 
+        output, mlm_sum = DocSplitOutput(), lengths.new_zeros(())
         if self.second_encoder is not None and return_loss:
-            embeddings, num_computed_tokens = self._encode_with_both(lengths, attention_mask, input_ids)
-            mlm_sum = None
+            output.embeddings, output.num_computed_tokens = self._encode_with_both(lengths, attention_mask, input_ids)
         else:
             tensors = (attention_mask, input_ids if contrastive else None, mlm_input_ids if mlm else None)
             rows = (None if tensor is None else tensor.flatten(0, 1) for tensor in tensors)
-            embeddings, mlm_sum, num_computed_tokens = self._encode_views(
+            embeddings, mlm_sum, output.num_computed_tokens = self._encode_views(
                 self.encoder.base_model, lengths, masked, *rows, targets
             )
-            embeddings = None if embeddings is None else embeddings.unflatten(0, (-1, 2))
-        output = DocSplitOutput(num_computed_tokens=num_computed_tokens, embeddings=embeddings)  # (B, 2, H)
+            output.embeddings = None if embeddings is None else embeddings.unflatten(0, (-1, 2))
         if not return_loss:
             return output
 
@@ -494,14 +506,14 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             with torch.no_grad():
                 theirs, ours = list(self.second_encoder.parameters()), list(self.encoder.base_model.parameters())
                 torch._foreach_lerp_(theirs, ours, 1 - self.config.docsplit["momentum"])
-        embeddings, num_computed_tokens = [], 0
+        embeddings, computed_tokens = [], []
         for index, base_model in enumerate((self.encoder.base_model, self.second_encoder)):
             rows = (lengths.view(-1, 2)[:, index], None, attention_mask[:, index], input_ids[:, index], None, None)
             with torch.set_grad_enabled(with_gradient and (index == 0 or self.is_contrastive_tension)):
                 encoded, _, its_tokens = self._encode_views(base_model, *rows)
-            embeddings.append(encoded)
-            num_computed_tokens += its_tokens
-        return torch.stack(embeddings, dim=1), num_computed_tokens
+            embeddings.append(cast(Tensor, encoded))
+            computed_tokens.append(its_tokens)
+        return torch.stack(embeddings, dim=1), torch.stack(computed_tokens).sum()
 
     def _encode_views(
         self, base_model: nn.Module, lengths: Tensor, masked: Tensor | None, *tensors: Tensor | None

@@ -82,17 +82,12 @@ class ModelArguments:
     )
     attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
     lora_r: int = field(
-        default=0, metadata={"help": "Train low-rank updates of this rank instead of the encoder's weights; 0: all."}
-    )
-    lora_alpha: float | None = field(
-        default=None, metadata={"help": "The updates are scaled by lora_alpha / lora_r. Default: twice --lora_r."}
+        default=0, metadata={"help": "LoRA: train updates of this rank instead of the encoder's weights; 0: no."}
     )
 
     def __post_init__(self) -> None:
-        if self.lora_r < 0 or (self.lora_alpha is not None and not self.lora_r):
-            raise ValueError(
-                f"--lora_r is {self.lora_r}: expected the rank of LoRA's updates, or 0 and no --lora_alpha."
-            )
+        if self.lora_r < 0:
+            raise ValueError(f"--lora_r is {self.lora_r}: expected the rank of LoRA's updates, or 0 for none.")
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
 
@@ -453,7 +448,10 @@ def load_model(
             "--tokenizer_name to use the encoder's own."
         )
     if model_args.lora_r:
-        model.add_lora(model_args.lora_r, model_args.lora_alpha or 2 * model_args.lora_r)
+        model.add_lora(model_args.lora_r)
+    if model.config.model_type == "big_bird" and model.config.attention_type == "block_sparse":
+        longest_full = (5 + 2 * model.config.num_random_blocks) * model.config.block_size
+        logger.info(f"BigBird: views of up to {longest_full} tokens get full attention, longer ones block-sparse.")
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     if args.compile_options is not None:
         model.compile(**args.compile_options)

@@ -1,6 +1,7 @@
 """Longformer and BigBird attend as they need in training, embedding and export; a BERT made a Longformer."""
 
 import copy
+import itertools
 import json
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from transformers import (
     BigBirdModel,
     LongformerConfig,
     LongformerModel,
+    ModernBertConfig,
     RobertaConfig,
 )
 
@@ -132,6 +134,37 @@ def test_embedding_probing_and_export_attend_alike(longformer, corpus, byte_leve
     with torch.no_grad():
         twin.embeddings.word_embeddings.weight.mul_(2)
     assert np.abs(encode(twin, byte_level_bpe, texts) - expected).max() > 1e-2  # a copy uses its own weights
+
+
+@pytest.mark.parametrize(
+    "config",
+    [LongformerConfig(**LONGFORMER), ModernBertConfig(**SMALL), BertConfig(**SMALL, **NO_DROPOUT)],
+    ids=["longformer", "modernbert", "bert"],
+)
+def test_activation_checkpointing_within_micro_batches(config):
+    """The same gradients, from fewer tensors kept: whatever the layers have inside is recomputed."""
+    batch, results = random_batch(longest=90), []
+    for checkpointing, cache_gradients in itertools.product([False, True], [False, True]):
+        model, kept = make_model(config, max_seq_length=90), set()
+        model.micro_batch_tokens, model.cache_gradients = 200, cache_gradients
+        if checkpointing:
+            model.activation_checkpointing_enable()
+
+        def keep(tensor, kept=kept):
+            kept.add((tensor.data_ptr(), tensor.numel()))
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model(**batch).loss
+        loss.backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+        results.append((sum(size for _, size in kept), loss, gradients))
+    (plain, expected_loss, expected), *others = results
+    for size, loss, gradients in others:
+        assert size < 0.6 * plain
+        torch.testing.assert_close(loss, expected_loss, rtol=1e-10, atol=0)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11)
 
 
 # --- BigBird -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def start(wordpiece, tmp_path_factory):
 def load(start):
     model = DocSplitForContrastivePretraining.from_pretrained(start)
     torch.manual_seed(1)
-    model.add_lora(4, 8.0)
+    model.add_lora(4)
     return model
 
 
@@ -105,7 +105,7 @@ def test_merged_weights_can_be_loaded_as_the_best_ones_are(trained, start):
 def test_other_architectures_have_matrices_to_adapt(name):
     model = double_model(name)
     before = model(**random_batch()).loss
-    model.add_lora(2, 4.0)
+    model.add_lora(2)
     torch.testing.assert_close(model(**random_batch()).loss, before)  # the updates start at zero
     _, gradients = loss_and_gradients(model, random_batch())
     assert all(".lora_" in key for key in gradients)
@@ -116,6 +116,6 @@ def test_other_architectures_have_matrices_to_adapt(name):
 def test_what_does_not_go_together_raises(start, tmp_path):
     model = DocSplitForContrastivePretraining.from_pretrained(start, momentum_queue_size=8, mlm_weight=0.0)
     with pytest.raises(ValueError, match="LoRA does not go"):
-        model.add_lora(2, 4.0)
+        model.add_lora(2)
     with pytest.raises(FileNotFoundError, match="without LoRA"):
         load(start).load_training_state(tmp_path)

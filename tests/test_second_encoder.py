@@ -119,6 +119,11 @@ def test_micro_batches_change_neither_loss_nor_gradients(settings, cache_gradien
         torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
 
 
+def test_contrastive_tension_refuses_what_needs_training_mode():
+    with pytest.raises(ValueError, match="--cache_gradients"):
+        make_model(**CT).gradient_checkpointing_enable()
+
+
 def test_contrastive_tension_needs_eight_documents():
     with pytest.raises(ValueError, match="draws 7 other documents"):
         make_model(**CT)(**random_batch(documents=7))
