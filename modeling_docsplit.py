@@ -97,7 +97,7 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
     """
     dtype = torch.promote_types(hidden_states.dtype, torch.float32)
     if pooling == "cls":
-        return hidden_states[:, 0].to(dtype)
+        return hidden_states[:, 0].to(dtype, copy=True)  # a view would keep all token states in memory
     mask = attention_mask.unsqueeze(-1)  # (R, T, 1)
     if pooling == "mean":
         total = (hidden_states * mask.to(hidden_states.dtype)).sum(dim=1, dtype=dtype)
