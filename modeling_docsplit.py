@@ -653,7 +653,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "document_ids": targets.new_zeros(size),
                 "count": targets.new_zeros(()),  # of all keys that were ever put in
             }
-        queue = self.queue
+        queue = {name: value.to(keys.device) for name, value in self.queue.items()}  # it was loaded on another
         own = keys[targets]
         excluded = torch.arange(size, device=targets.device).expand(len(own), size) >= queue["count"]  # still empty
         num_excluded = targets.new_zeros(())
