@@ -6,7 +6,7 @@
 
 As the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3) do it: the position embeddings
 are copied one after another until there are enough, the projections of global attention start as those of the local
-one, and all other weights, the MLM head and the tokenizer are taken over. On texts that fit into the window the result
+one, and all other weights, the MLM head and the tokenizer are taken over. On texts of up to half a window the result
 is the source: that is checked before anything is written.
 """
 
@@ -91,7 +91,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 
 @torch.no_grad()
 def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any) -> float:
-    """Of hidden states and MLM logits, relative to the largest, on random texts that fit into the window."""
+    """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
     window = length_multiple(model.config)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
@@ -134,9 +134,8 @@ def main() -> None:
     if settings is None:
         model.save_pretrained(options.out)
     else:  # of a checkpoint of this project, with its pooling
-        wrapped = DocSplitForContrastivePretraining(
-            model.config, model, **(settings | {"max_seq_length": options.max_positions})
-        )
+        one_encoder = {"objective": "info_nce", "momentum_queue_size": 0, "max_seq_length": options.max_positions}
+        wrapped = DocSplitForContrastivePretraining(model.config, model, **(settings | one_encoder))
         wrapped.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
     print(

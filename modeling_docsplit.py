@@ -12,6 +12,7 @@ second forward pass (about a third of a step).
 
 The file needs torch and transformers only, so that it can travel with a checkpoint. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
+(A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers.)
 """
 
 import contextlib
@@ -144,11 +145,11 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
 
 
 def length_multiple(config: PreTrainedConfig) -> int:
-    """The encoder pads its input to a multiple of this many tokens: its window (Longformer) or block (BigBird)."""
-    if config.model_type == "longformer":
-        windows = config.attention_window
-        return windows if isinstance(windows, int) else max(windows)
-    return config.block_size if config.model_type == "big_bird" else 1
+    """The encoder pads its input to a multiple of this many tokens: a Longformer to its window."""
+    if config.model_type != "longformer":
+        return 1
+    windows = config.attention_window
+    return windows if isinstance(windows, int) else max(windows)
 
 
 def attend_as_documents_need(base_model: Any) -> None:
@@ -172,7 +173,8 @@ def _forward_for_documents(self: Any, input_ids: Tensor | None = None, *args: An
             kwargs["global_attention_mask"][:, 0] = 1
     elif input_ids is not None and config.attention_type == "block_sparse":
         fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
-        self.set_attention_type("block_sparse" if fits else "original_full")
+        with torch.random.fork_rng(devices=[]):  # new modules are made for it, whose weights are drawn and thrown away
+            self.set_attention_type("block_sparse" if fits else "original_full")
     return type(self).forward(self, input_ids, *args, **kwargs)
 
 
@@ -287,6 +289,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.lora_config: Any = None
         self.queue: dict[str, Tensor] | None = None
         self.training_state_loaded, self.training_state_lost = False, False
+        self.recomputes_layers = False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
@@ -319,6 +322,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
             _write_sentence_transformers_files(Path(save_directory), self.config)
+            if self.training_state_lost:  # the best weights were loaded, at the end of a training
+                return
             if self.lora_config is not None:
                 from peft import get_peft_model_state_dict
 
@@ -395,14 +400,19 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         if self.second_encoder is not None:
             raise ValueError("LoRA does not go with contrastive_tension or momentum_queue_size.")
+        base_model = self.encoder.base_model
+        poolers = [
+            name for name, part in base_model.named_modules() if "pooler" in name and isinstance(part, nn.Linear)
+        ]
         self.lora_config = LoraConfig(
             r=rank,
             lora_alpha=LORA_SCALE * rank,
             target_modules="all-linear",
+            exclude_modules=poolers or None,
             base_model_name_or_path=self.config._name_or_path,
         )
         self.encoder.requires_grad_(False)
-        inject_adapter_in_model(self.lora_config, self.encoder.base_model)
+        inject_adapter_in_model(self.lora_config, base_model)
 
     @property
     def is_contrastive_tension(self) -> bool:
@@ -417,6 +427,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if self.is_contrastive_tension:
             raise ValueError("--gradient_checkpointing does not go with contrastive_tension: use --cache_gradients.")
         super().activation_checkpointing_enable(*args, **kwargs)
+        self.recomputes_layers = True
 
     def train(self, mode: bool = True) -> Any:
         super().train(mode)
@@ -445,7 +456,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             return_loss: False gives the embeddings alone.
 
         Raises:
-            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0.
+            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; for BigBird with activation
+                checkpointing and without `cache_gradients`.
             RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
                 without its training state.
         """
@@ -453,6 +465,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             raise RuntimeError(
                 "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
                 "choose one GPU with CUDA_VISIBLE_DEVICES=0."
+            )
+        if self.recomputes_layers and not self.cache_gradients and self.config.model_type == "big_bird":
+            raise ValueError(
+                "BigBird's --gradient_checkpointing needs --cache_gradients too: else a layer would be recomputed "
+                "with the attention of a later micro-batch."
             )
         if self.training and self.training_state_lost:
             raise RuntimeError(
@@ -620,7 +637,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             if num_documents <= CT_NEGATIVES:
                 raise ValueError(
                     f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has "
-                    f"{num_documents}: raise --per_device_train_batch_size."
+                    f"{num_documents}: raise --per_device_train_batch_size, or that of evaluation."
                 )
             if excluded is None:
                 excluded = torch.zeros(len(targets), num_documents, dtype=torch.bool, device=targets.device)
@@ -671,13 +688,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         )
         if self.training:
             places = (queue["count"] + torch.arange(len(keys), device=keys.device)) % size
-            self.queue = {
-                "keys": queue["keys"].index_copy(0, places, keys.to(queue["keys"].dtype)),
-                "document_ids": queue["document_ids"].index_copy(
-                    0, places, places.new_zeros(len(keys)) if all_ids is None else all_ids
-                ),
-                "count": queue["count"] + len(keys),
-            }
+            queue["keys"].index_copy_(0, places, keys.to(queue["keys"].dtype))
+            queue["document_ids"].index_copy_(0, places, torch.zeros_like(places) if all_ids is None else all_ids)
+            self.queue = queue | {"count": queue["count"] + len(keys)}
         return total, num_excluded
 
 
@@ -755,7 +768,8 @@ def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> di
     ):
         raise ValueError(
             "With a second encoder (contrastive_tension, momentum_queue_size) the loss is contrastive alone, in one "
-            "direction: set mlm_weight=0, symmetric=False and contrastive_weight=1."
+            "direction: set mlm_weight=0, symmetric=False and contrastive_weight=1; or, if it is the checkpoint's "
+            "objective and not yours, objective='info_nce' and momentum_queue_size=0."
         )
     if settings["contrastive_temperature"] <= 0:
         raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
@@ -798,17 +812,39 @@ def _add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str,
         if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
             state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
     if module.lora_config is not None:
-        own = module.state_dict(prefix=prefix)
-        if not module.training_state_loaded:  # the merged weights, to which nothing is then added
-            for key in own:
-                if ".lora_B." in key:
-                    own[key] = torch.zeros_like(own[key])
-                elif ".lora_A." not in key:
-                    own[key] = state_dict.get(key.replace(".base_layer.", "."), own[key])
-        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
-        state_dict.clear()
-        state_dict.update(own)
+        _load_merged(module, state_dict, prefix)
     # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
+
+
+def _load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None:
+    """Replace a checkpoint's plain weights in `state_dict` by those of a model with LoRA layers.
+
+    If its adapter was loaded before, the matrices stay what they are. Else they become the merged ones, to which
+    nothing is then added.
+
+    Raises:
+        RuntimeError: if weights are missing or unknown, or the run had started from other weights than this one.
+    """
+    own = module.state_dict(prefix=prefix)
+    plain = {key: key.replace(".base_layer.", ".") for key in own if ".lora_" not in key}
+    missing = set(plain.values()) - set(state_dict) - {f"{prefix}{key}" for key in module.all_tied_weights_keys}
+    if missing or set(state_dict) - set(plain.values()):
+        raise RuntimeError(
+            f"The checkpoint does not fit this model: of its weights are missing {sorted(missing)[:5]}."
+        )
+    merged = {f"{prefix}encoder.{key}": value for key, value in _merge_lora(module.encoder).items()}
+    for key, name in plain.items():
+        if name not in state_dict:
+            continue
+        if not module.training_state_loaded or ".base_layer." not in key:
+            own[key] = state_dict[name]
+        elif not torch.allclose(merged[name], state_dict[name].to(merged[name]), rtol=1e-3, atol=1e-5):
+            raise RuntimeError(f"The run did not start from these weights: with its adapter {name} is another matrix.")
+    if not module.training_state_loaded:
+        own |= {key: torch.zeros_like(value) for key, value in own.items() if ".lora_B." in key}
+    module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
+    state_dict.clear()
+    state_dict.update(own)
 
 
 def _merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
@@ -836,7 +872,7 @@ def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
     of_training_state = {key for key in missing if key.startswith("second_encoder.")}
     if of_training_state:
-        module.training_state_lost = not module.training_state_loaded
+        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
     missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
@@ -875,6 +911,6 @@ def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig
         "modules.json": modules,
         "sentence_bert_config.json": transformer,
         "1_Pooling/config.json": pooler,
-        "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+        "config_sentence_transformers.json": {"similarity_fn_name": config.docsplit["similarity"]},
     }.items():
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -50,11 +50,19 @@ from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.streaming import DocumentStream, take
 from docsplit.tokenization import train_wordpiece
 from docsplit.views import VIEWS
-from modeling_docsplit import DocSplitForContrastivePretraining, Objective, Pooling, Similarity
+from modeling_docsplit import (
+    ADAPTER_FOLDER,
+    TRAINING_STATE_FILE,
+    DocSplitForContrastivePretraining,
+    Objective,
+    Pooling,
+    Similarity,
+)
 
 logger = logging.getLogger("docsplit")
 
 DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
+OF_TRAINING_ONLY = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoint
 
 
 @dataclass
@@ -189,10 +197,10 @@ class PretrainingArguments(TrainingArguments):
         },
     )
     momentum: float | None = field(
-        default=None, metadata={"help": "Of the momentum encoder, a step. Default: 0.9995 (Contriever)."}
+        default=None, metadata={"help": "Of the momentum encoder, a forward pass. Default: 0.9995 (Contriever)."}
     )
     contrastive_temperature: float | None = field(
-        default=None, metadata={"help": "Divides cosine similarities. Default: the checkpoint's, else 0.05."}
+        default=None, metadata={"help": "Divides similarities in info_nce. Default: the checkpoint's, else 0.05."}
     )
     contrastive_weight: float = field(
         default=1.0, metadata={"help": "Weight of the contrastive loss, 0: masked LM alone."}
@@ -299,7 +307,7 @@ def main() -> None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
 
     if checkpoint is None and trainer.is_world_process_zero():
-        checkpoints.remove_earlier_run(output_dir)
+        checkpoints.remove_earlier_run(output_dir, OF_TRAINING_ONLY)
     with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
@@ -307,6 +315,9 @@ def main() -> None:
         sys.exit(130)
 
     trainer.save_model()
+    if model.training_state_lost and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
+        best = Path(str(trainer.state.best_model_checkpoint))
+        checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
     results |= {"train_runtime": output.metrics["train_runtime"], **metrics.totals()}
     results |= {"train_loss": output.training_loss, "global_step": trainer.state.global_step}
     if stream is not None:

@@ -570,7 +570,8 @@ class EncodingContender:
     def texts(self, round_number: int) -> list[str]:
         """Four times as many as a round of training has views: it is faster, and sorting needs something to sort."""
         rng = np.random.default_rng((SEED, round_number))
-        return list(rng.choice(self.corpus, 4 * 2 * self.job.steps * self.job.batch_size))
+        rows = rng.integers(len(self.corpus), size=4 * 2 * self.job.steps * self.job.batch_size)
+        return [self.corpus[row] for row in rows]
 
     def prepare(self) -> np.ndarray:
         """Vectors of some texts."""

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,20 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
         raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
 
 
-def remove_earlier_run(output_dir: Path) -> None:
-    """Delete the checkpoints and results of an earlier run: a new one is about to train."""
-    for path in checkpoints(output_dir):
-        shutil.rmtree(path)
+def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:
+    """Delete the checkpoints and results of an earlier run, and these parts: a new one is about to train."""
+    for path in [*checkpoints(output_dir), *(output_dir / name for name in parts)]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     (output_dir / "all_results.json").unlink(missing_ok=True)
+
+
+def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
+    """Copy files and folders of a checkpoint to another directory, those that it has."""
+    for name in names:
+        if (checkpoint / name).is_dir():
+            shutil.copytree(checkpoint / name, directory / name, dirs_exist_ok=True)
+        elif (checkpoint / name).exists():
+            shutil.copy2(checkpoint / name, directory / name)

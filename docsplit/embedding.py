@@ -128,6 +128,8 @@ def encode(
     finally:
         if own_forward is None:
             vars(encoder).pop("forward", None)
+            if encoder.config.model_type == "big_bird":
+                encoder.set_attention_type(encoder.config.attention_type)
         encoder.train(was_training)
 
 
@@ -154,13 +156,16 @@ def load_encoder(
     logs.addFilter(report)
     logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
-        if is_sentence_transformer_model(name_or_path) and not _is_own_longformer(name_or_path):
+        is_bare = not is_sentence_transformer_model(name_or_path) or _is_own_longformer(name_or_path)
+        if not is_bare:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
             config = AutoConfig.from_pretrained(name_or_path)
             settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
+            if pooling not in (None, settings["pooling"]):
+                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
             transformer = Transformer(name_or_path, model_kwargs=arguments)
             pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
@@ -184,8 +189,8 @@ def load_encoder(
         first: Any = model[0]
         first.model.pooler = None
     model.float().eval()
-    if isinstance(model[0], Transformer):
-        attend_as_documents_need(model[0].model)
+    if isinstance(model[0], Transformer) and (is_bare or model[0].config.model_type != "longformer"):
+        attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:

@@ -86,8 +86,7 @@ def test_what_the_encoder_pads_to_is_padding():
         assert len(rows) * -(-longest // 16) * 16 <= 64
     assert sorted(row for rows, _ in groups for row in rows) == list(range(6))
     assert length_multiple(LongformerConfig(**LONGFORMER)) == 16
-    assert length_multiple(BigBirdConfig(**BIGBIRD)) == 4
-    assert length_multiple(BertConfig(**SMALL)) == 1
+    assert length_multiple(BigBirdConfig(**BIGBIRD)) == length_multiple(BertConfig(**SMALL)) == 1
     model, seen = make_model(LongformerConfig(**LONGFORMER)), []
     model.micro_batch_tokens = 64
     model.encoder.base_model.encoder.register_forward_pre_hook(
@@ -188,13 +187,15 @@ def test_a_short_micro_batch_does_not_end_block_sparse_attention():
 
 
 def test_bigbird_learns_from_short_and_long_rows():
-    """Recomputed, a micro-batch has the attention that it had."""
-    model, batch = make_model(BigBirdConfig(**BIGBIRD)), random_batch(longest=90)
+    """Recomputed, a micro-batch has the attention and the dropout that it had, whatever was encoded before."""
+    config = BigBirdConfig(**BIGBIRD | {"hidden_dropout_prob": 0.2})
+    model, batch = make_model(config), random_batch(longest=90)
     names = list(dict(model.named_parameters()))
     model.micro_batch_tokens = 100
     results = []
-    for cache_gradients in (False, True):
+    for cache_gradients in (False, True):  # at the second the model stands at full attention
         model.cache_gradients = cache_gradients
+        torch.manual_seed(3)
         results.append(loss_and_gradients(model, batch))
     (plain, expected), (cached, gradients) = results
     assert torch.equal(plain.loss, cached.loss)
@@ -202,6 +203,20 @@ def test_bigbird_learns_from_short_and_long_rows():
         assert gradient.isfinite().all(), name
         torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12)
     assert list(dict(model.named_parameters())) == names
+    model.activation_checkpointing_enable()
+    _, gradients = loss_and_gradients(model, batch)
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    model.cache_gradients = False
+    with pytest.raises(ValueError, match="needs --cache_gradients"):
+        model(**batch)
+
+
+def test_bulk_embedding_leaves_a_bigbird_as_it_was(wordpiece, corpus):
+    model = make_model(BigBirdConfig(**BIGBIRD | {"vocab_size": len(wordpiece)})).float()
+    bare = BigBirdModel(model.encoder.config, add_pooling_layer=False)
+    encode(bare, wordpiece, [*corpus["text"][:3], "short"])
+    assert bare.attention_type == bare.encoder.layer[0].attention.attention_type == "block_sparse"
+    assert "forward" not in vars(bare)
 
 
 # --- A BERT made a Longformer --------------------------------------------------------------------------------------
@@ -276,6 +291,7 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(wordpiece, tmp_path):
     wordpiece.save_pretrained(tmp_path / "source")
     result = run_conversion(tmp_path / "source", tmp_path / "long", "--max_positions", 256, "--attention_window", 128)
     assert result.returncode == 0, result.stderr
+    assert not list(tmp_path.rglob("training_state*"))
     settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
     assert settings == model.config.docsplit | {"max_seq_length": 256}
     texts = ["a ship in the storm", "bread and butter"]

@@ -4,13 +4,13 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForMaskedLM, ModernBertConfig, Trainer, TrainingArguments
+from transformers import AutoModel, AutoModelForMaskedLM, BigBirdConfig, Trainer, TrainingArguments
 
 from docsplit import corpora
 from docsplit.collators import DocSplitCollator
 from modeling_docsplit import ADAPTER_FOLDER, DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
-from tests.test_modeling_docsplit import CONFIGS, double_model, loss_and_gradients, random_batch
+from tests.test_modeling_docsplit import CONFIGS, SMALL, double_model, loss_and_gradients, random_batch
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(trained, start, corpus, wor
         train(corpus, wordpiece, start, tmp_path / "lost", checkpoint, load_state=False)
 
 
-def test_merged_weights_can_be_loaded_as_the_best_ones_are(trained, start):
+def test_merged_weights_can_be_loaded_as_the_best_ones_are(trained, start, tmp_path):
     """At the end of a training, Trainer loads the best checkpoint without asking for its adapter."""
     model, output_dir = trained
     other = load(start)
@@ -99,18 +99,41 @@ def test_merged_weights_can_be_loaded_as_the_best_ones_are(trained, start):
     batch = random_batch()
     with torch.no_grad():
         torch.testing.assert_close(other.eval()(**batch).loss, model.eval()(**batch).loss, rtol=1e-4, atol=1e-5)
+    other.save_pretrained(tmp_path)
+    assert not (tmp_path / ADAPTER_FOLDER).exists()  # it would be empty: the script copies that of the best checkpoint
+    first, second = (load_file(path / "model.safetensors") for path in (tmp_path, output_dir / "checkpoint-6"))
+    for name, value in second.items():
+        torch.testing.assert_close(first[name], value, msg=name)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+def test_another_start_or_another_model_is_noticed(trained, start):
+    _, output_dir = trained
+    weights = load_file(output_dir / "checkpoint-3" / "model.safetensors")
+    other = load(start)
+    with torch.no_grad():
+        for name, parameter in other.named_parameters():
+            if name.endswith("query.base_layer.weight"):
+                parameter.add_(0.1)
+    other.load_training_state(output_dir / "checkpoint-3")
+    with pytest.raises(RuntimeError, match="did not start from these weights"):
+        other.load_state_dict(dict(weights), strict=False)
+    with pytest.raises(RuntimeError, match="does not fit"):
+        load(start).load_state_dict({"nonsense": torch.zeros(2)}, strict=False)
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, "big_bird"])
 def test_other_architectures_have_matrices_to_adapt(name):
-    model = double_model(name)
+    if name == "big_bird":  # which has a pooler, of no use, in its base model
+        config = BigBirdConfig(**SMALL, attention_type="original_full")
+        model = DocSplitForContrastivePretraining(config, max_seq_length=64).double().eval()
+    else:
+        model = double_model(name)
     before = model(**random_batch()).loss
     model.add_lora(2)
     torch.testing.assert_close(model(**random_batch()).loss, before)  # the updates start at zero
     _, gradients = loss_and_gradients(model, random_batch())
     assert all(".lora_" in key for key in gradients)
     assert any(gradient.abs().max() > 0 for gradient in gradients.values())
-    assert isinstance(CONFIGS["modernbert"], ModernBertConfig)
 
 
 def test_what_does_not_go_together_raises(start, tmp_path):

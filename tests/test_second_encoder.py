@@ -1,6 +1,7 @@
 """Contrastive Tension and the momentum queue: against slow versions, saved, resumed, unseen by those who load."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -249,6 +250,22 @@ def test_a_resumed_training_is_the_uninterrupted_one(corpus, wordpiece, tmp_path
     encoder = AutoModel.from_pretrained(tmp_path / "whole" / "checkpoint-8", add_pooling_layer=False)
     for name, value in encoder.state_dict().items():
         assert torch.equal(value, whole.encoder.base_model.state_dict()[name]), name
+
+
+def test_best_weights_without_their_second_encoder_are_not_saved_with_another(tmp_path):
+    model = make_model(**QUEUE)
+    model.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("encoder.")}, strict=False)
+    model.save_pretrained(tmp_path)
+    assert not (tmp_path / TRAINING_STATE_FILE).exists()
+    make_model(**QUEUE).save_pretrained(tmp_path)
+    assert (tmp_path / TRAINING_STATE_FILE).exists()
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_the_similarity_is_that_of_the_export(similarity, tmp_path):
+    make_model(similarity=similarity).save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config_sentence_transformers.json").read_text())
+    assert written == {"similarity_fn_name": similarity}
 
 
 def test_the_state_of_another_objective_is_missed(tmp_path):
