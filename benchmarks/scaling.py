@@ -153,14 +153,14 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
         rows = tables[name]
         xs = [row[x] for row in rows]
         axis.plot(xs, [row["memory_mb"] for row in rows], "o-", color="tab:blue")
-        axis.set(xscale="log", xlabel=label, ylim=(0, None))
+        axis.set(xscale="log", xlabel=label, ylim=(0, 1.15 * max(row["memory_mb"] for row in rows)))
         axis.set_xticks(xs, [f"{value:,}" for value in xs], minor=False)
         axis.minorticks_off()
         axis.set_ylabel("memory above weights and gradients, MB", color="tab:blue")
         speed = axis.twinx()
         speed.plot(xs, [row["tokens_per_second"] for row in rows], "s--", color="tab:orange")
         speed.set_ylabel("tokens a second", color="tab:orange")
-        speed.set_ylim(0, None)
+        speed.set_ylim(0, 1.3 * max(row["tokens_per_second"] for row in rows))  # apart from the other line
         axis.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import sentence_transformers
@@ -129,7 +129,7 @@ def encode(
         if own_forward is None:
             vars(encoder).pop("forward", None)
             if encoder.config.model_type == "big_bird":
-                encoder.set_attention_type(encoder.config.attention_type)
+                cast(Any, encoder).set_attention_type(encoder.config.attention_type)
         encoder.train(was_training)
 
 
