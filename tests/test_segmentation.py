@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 import unicodedata
 from pathlib import Path
 
@@ -186,32 +185,27 @@ def test_rules_on_layout(sentences):
     assert [re.sub(r"\n {4}", "\n", sentence) for sentence in split(indented)] == sentences
 
 
-# --- time ---
+# --- time: seconds, where anything quadratic in the length would take hours ---
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize(
     "unit",
     ["word and other ", "word and other\n", ".", "a. ", '"', '" ', "1", '."', "\na: ", "(", ". . . ", "\n--- "],
 )
-def test_ten_megabytes_take_at_most_five_seconds(name, unit):
-    split = load_sentence_splitter(name)
+def test_ten_megabytes_are_split_in_time(name, unit):
     text = unit * (10_000_000 // len(unit))
-    start = time.perf_counter()
-    sentences = split(text)
-    assert time.perf_counter() - start < 5
+    sentences = load_sentence_splitter(name)(text)
     assert without_white_space("".join(sentences)) == without_white_space(text)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize("white_space", [" ", "\n", "\t", "\n ", "\r\n"])
-def test_ten_megabytes_of_white_space_take_at_most_five_seconds(name, white_space):
+def test_ten_megabytes_of_white_space_are_split_in_time(name, white_space):
     text = "a" + white_space * (10_000_000 // len(white_space)) + "b"
-    start = time.perf_counter()
     assert without_white_space("".join(load_sentence_splitter(name)(text))) == "ab"
-    assert time.perf_counter() - start < 5
 
 
 # --- spaCy pipelines ---
