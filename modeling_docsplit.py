@@ -12,7 +12,8 @@ second forward pass (about a third of a step).
 
 The file needs torch and transformers only, so that it can travel with a checkpoint. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
-(A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers.)
+(A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers; to save
+one takes docsplit/longformer_transformer.py too.)
 """
 
 import contextlib

@@ -15,8 +15,7 @@ All train on the same documents from the same weights with the same loss: InfoNC
 plus 0.1 times masked LM where there is any. Documents are random ids, so nothing need be downloaded; each id has a
 made-up word, so that sentence-transformers can be given texts. (Encoding has the built-in corpus.) Needs torch,
 transformers and accelerate, sentence-transformers for the contenders that begin with `st_`, and for encoding all of
-requirements.txt. Contenders that need a package that is not installed
-are unavailable, and said to be.
+requirements.txt. Contenders that need a package that is not installed are unavailable, and said to be.
 """
 
 import ctypes

@@ -156,8 +156,8 @@ def load_encoder(
     logs.addFilter(report)
     logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
-        is_bare = not is_sentence_transformer_model(name_or_path) or _is_own_longformer(name_or_path)
-        if not is_bare:
+        is_assembled = not is_sentence_transformer_model(name_or_path) or _is_own_longformer(name_or_path)
+        if not is_assembled:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
@@ -189,7 +189,7 @@ def load_encoder(
         first: Any = model[0]
         first.model.pooler = None
     model.float().eval()
-    if isinstance(model[0], Transformer) and (is_bare or model[0].config.model_type != "longformer"):
+    if isinstance(model[0], Transformer) and (is_assembled or model[0].config.model_type != "longformer"):
         attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:

@@ -90,8 +90,9 @@ def tokenizer(request):
     return request.getfixturevalue(request.param)
 
 
-def tiny_config(tokenizer, **overrides) -> BertConfig:
-    values = {
+def tiny_values(tokenizer, **overrides) -> dict[str, int]:
+    """What all BERT-like configurations call alike."""
+    return {
         "vocab_size": len(tokenizer),
         "hidden_size": 32,
         "num_hidden_layers": 2,
@@ -99,8 +100,11 @@ def tiny_config(tokenizer, **overrides) -> BertConfig:
         "intermediate_size": 64,
         "max_position_embeddings": 128,
         "pad_token_id": tokenizer.pad_token_id,
-    }
-    return BertConfig(**(values | overrides))
+    } | overrides
+
+
+def tiny_config(tokenizer, **overrides) -> BertConfig:
+    return BertConfig(**tiny_values(tokenizer, **overrides))
 
 
 @pytest.fixture

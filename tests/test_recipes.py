@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
+    BertConfig,
     BigBirdConfig,
     LongformerConfig,
     ModernBertConfig,
@@ -17,7 +19,8 @@ from transformers import (
 )
 
 import run_docsplit_pretraining
-from tests.conftest import tiny_config
+from modeling_docsplit import ADAPTER_FOLDER, TRAINING_STATE_FILE
+from tests.conftest import tiny_values
 
 ROOT = Path(__file__).parent.parent
 ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
@@ -38,21 +41,40 @@ OTHERS = {"quickstart", "small"}  # from a random start, and made for speed; the
 
 
 def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
-    values = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "pad_token_id": tokenizer.pad_token_id,
-        "max_position_embeddings": 200,
-    }
+    values = tiny_values(tokenizer, max_position_embeddings=200)
     return {
-        "bert": lambda: tiny_config(tokenizer),
+        "bert": lambda: BertConfig(**values),
         "longformer": lambda: LongformerConfig(**values, attention_window=[16, 16]),
         "big_bird": lambda: BigBirdConfig(**values, block_size=4, num_random_blocks=1),
         "modernbert": lambda: ModernBertConfig(**values),
     }[architecture]()
+
+
+@pytest.fixture
+def run(wordpiece, corpus_file, tmp_path, monkeypatch):
+    """Run a recipe from a tiny checkpoint; returns this, the output, and the options that it got."""
+
+    def run(name: str, **overrides) -> tuple[Path, Path, dict]:
+        path = ROOT / "recipes" / f"{name}.yaml"
+        recipe = yaml.safe_load(path.read_text())
+        start, output_dir = tmp_path / "start", tmp_path / "out"
+        torch.manual_seed(0)
+        AutoModelForMaskedLM.from_config(config_of(ARCHITECTURES[name], wordpiece)).save_pretrained(start)
+        wordpiece.save_pretrained(start)
+        options = {
+            "model_name_or_path": start, "corpus": corpus_file, "output_dir": output_dir, "max_seq_length": 64,
+            "max_steps": 2, "per_device_train_batch_size": max(recipe["per_device_train_batch_size"] // 4, 8),
+            "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
+            "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
+        } | overrides  # fmt: skip
+        if recipe.get("momentum_queue_size"):
+            options["momentum_queue_size"] = 40
+        argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+        monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
+        run_docsplit_pretraining.main()
+        return start, output_dir, recipe | options
+
+    return run
 
 
 def test_each_recipe_is_here():
@@ -62,31 +84,35 @@ def test_each_recipe_is_here():
 
 
 @pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES.items(), ids=ARCHITECTURES)
-def test_a_recipe_trains(name, architecture, wordpiece, corpus_file, tmp_path, monkeypatch):
-    path = ROOT / "recipes" / f"{name}.yaml"
-    recipe = yaml.safe_load(path.read_text())
-    start, output_dir = tmp_path / "start", tmp_path / "out"
-    torch.manual_seed(0)
-    AutoModelForMaskedLM.from_config(config_of(architecture, wordpiece)).save_pretrained(start)
-    wordpiece.save_pretrained(start)
-    options = {
-        "model_name_or_path": start, "corpus": corpus_file, "output_dir": output_dir, "max_seq_length": 64,
-        "max_steps": 2, "per_device_train_batch_size": max(recipe["per_device_train_batch_size"] // 4, 8),
-        "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
-        "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
-    }  # fmt: skip
-    if recipe.get("momentum_queue_size"):
-        options["momentum_queue_size"] = 40
-    argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
-    monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
-    run_docsplit_pretraining.main()
-
+def test_a_recipe_trains(name, architecture, run):
+    start, output_dir, options = run(name)
     config = json.loads((output_dir / "config.json").read_text())
     assert config["model_type"] == architecture
     for setting, value in config["docsplit"].items():
-        assert setting in options or value == recipe.get(setting, value), setting
+        assert value == options.get(setting, value), setting
     before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (start, output_dir))
     assert any((before[key] != after[key]).any() for key in before if "pooler" not in key)
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
     assert results["global_step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("docsplit_bert_lora", f"{ADAPTER_FOLDER}/adapter_model.safetensors"), ("contriever_moco", TRAINING_STATE_FILE)],
+)
+def test_the_best_weights_come_with_their_own_training_state(name, part, run):
+    """The first step has a learning rate of 0, the second one that ruins the encoder: the first checkpoint is best."""
+    _, output_dir, _ = run(
+        name, learning_rate=0.5, save_steps=1, eval_steps=1, eval_strategy="steps", max_eval_samples=20,
+        load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=False, save_total_limit=5,
+        per_device_eval_batch_size=8,
+    )  # fmt: skip
+    state = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())
+    best = Path(state["best_model_checkpoint"])
+    final, of_best, of_last = (load_file(folder / part) for folder in (output_dir, best, output_dir / "checkpoint-2"))
+    assert best.name != "checkpoint-2"
+    assert all(torch.equal(final[key], value) for key, value in of_best.items())
+    assert any(not torch.equal(final[key], value) for key, value in of_last.items())
+    weights, expected = (load_file(folder / "model.safetensors") for folder in (output_dir, best))
+    assert all(torch.equal(weights[key], value) for key, value in expected.items())
