@@ -1,0 +1,134 @@
+"""Write an encoder as one ONNX file, for runtimes without PyTorch: token ids in, document embeddings out.
+
+    pip install onnx onnxscript onnxruntime
+    python export_onnx.py outputs/docsplit outputs/docsplit_onnx
+
+    import numpy, onnxruntime, tokenizers
+    tokenizer = tokenizers.Tokenizer.from_file("outputs/docsplit_onnx/tokenizer.json")  # truncates and pads
+    session = onnxruntime.InferenceSession("outputs/docsplit_onnx/model.onnx")
+    rows = tokenizer.encode_batch(["A long document ...", "Another one ..."])
+    ids, mask = (numpy.array([getattr(row, name) for row in rows]) for name in ("ids", "attention_mask"))
+    embeddings, = session.run(None, {"input_ids": ids, "attention_mask": mask})  # (B, T) int64 -> (B, H) float32
+
+Pooling is inside, and normalisation to unit length, unless the encoder was trained on dot products. B and T are
+free. The file is compared with PyTorch under onnxruntime before the script ends.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from transformers import AutoTokenizer
+
+from docsplit.embedding import load_encoder
+
+TOLERANCE = 1e-5  # of each number, relative to the largest
+LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
+NOT_EXPORTABLE = {
+    "longformer": "its window attention decides by the length of the text, which ONNX cannot follow",
+    "big_bird": "its random blocks are drawn in Python at each call",
+}
+
+
+class Embedder(nn.Module):
+    """From ids and mask, (B, T), to embeddings, (B, H)."""
+
+    def __init__(self, encoder: SentenceTransformer):
+        super().__init__()
+        self.encoder = encoder
+        self.unit_length = encoder.similarity_fn_name != "dot"
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        embeddings = self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+        return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+
+
+def export(encoder: SentenceTransformer, path: Path) -> Embedder:
+    """Write `path`, and return what it does in PyTorch.
+
+    Raises:
+        ValueError: for an architecture that cannot be exported.
+    """
+    transformer: Any = encoder[0]
+    model_type = transformer.config.model_type
+    if model_type in NOT_EXPORTABLE:
+        raise ValueError(f"A {model_type} cannot be written as ONNX: {NOT_EXPORTABLE[model_type]}.")
+    embedder = Embedder(encoder).eval()
+    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    torch.onnx.export(
+        embedder,
+        _random_batch(2, 8, transformer.config.vocab_size),
+        path,
+        input_names=["input_ids", "attention_mask"],
+        output_names=["embeddings"],
+        dynamic_shapes=(free, free),
+        dynamo=True,
+        external_data=sum(weights.nbytes for weights in embedder.parameters()) > LARGEST_FILE,
+        verbose=False,
+    )
+    return embedder
+
+
+def _random_batch(rows: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Ids and mask of texts of 1 to `length` tokens, one of them of that length."""
+    generator = torch.Generator().manual_seed(rows * length)
+    lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
+    lengths[0] = length
+    mask = (torch.arange(length) < lengths).long()
+    return torch.randint(vocab_size, (rows, length), generator=generator), mask
+
+
+@torch.no_grad()
+def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
+    """Between PyTorch and onnxruntime, relative to the largest number, over batches of several shapes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    vocab_size = embedder.encoder[0].config.vocab_size  # type: ignore[union-attr]
+    differences = []
+    for rows, length in ((1, 1), (1, longest), (3, max(longest // 3, 1)), (5, min(7, longest))):
+        ids, mask = _random_batch(rows, length, vocab_size)
+        expected = embedder(ids, mask)
+        found = torch.from_numpy(session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0])
+        differences.append(float((found - expected).abs().max() / expected.abs().max()))
+    return max(differences)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer, on the Hub or here")
+    parser.add_argument("out", type=Path, help="folder for model.onnx and tokenizer.json")
+    options = parser.parse_args()
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
+
+    encoder = load_encoder(options.encoder, device="cpu")
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "model.onnx"
+    embedder = export(encoder, path)
+    difference = largest_difference(embedder, path, longest=min(encoder.max_seq_length or 512, 512))
+    if not difference <= TOLERANCE:
+        path.unlink()
+        raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
+    tokenizer = AutoTokenizer.from_pretrained(options.encoder)
+    rules: Any = tokenizer.backend_tokenizer
+    if encoder.max_seq_length is not None:
+        rules.enable_truncation(encoder.max_seq_length)
+    rules.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+    rules.save(str(options.out / "tokenizer.json"))
+    length = "of unit length" if embedder.unit_length else "for dot products"
+    print(
+        f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, up to {encoder.max_seq_length} tokens; "
+        f"differs from PyTorch by {difference:.1e}."
+    )
+
+
+if __name__ == "__main__":
+    main()

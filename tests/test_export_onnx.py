@@ -1,0 +1,88 @@
+"""model.onnx and tokenizer.json alone give the embeddings of the checkpoint, normalised where cosines are meant."""
+
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import tokenizers
+import torch
+from tests.conftest import make_corpus, tiny_values
+from sentence_transformers import SentenceTransformer
+from transformers import AutoConfig
+
+import export_onnx
+from docsplit.embedding import load_encoder
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+TEXTS = [row["text"] for row in make_corpus(6, seed=3)] + ["Bread.", ""]
+
+
+@pytest.fixture
+def checkpoint(tmp_path, wordpiece):
+    """A folder with a random encoder, as the pretraining script leaves it."""
+
+    def save(architecture="bert", **settings):
+        torch.manual_seed(0)
+        values = tiny_values(wordpiece)
+        if architecture == "longformer":
+            values |= {"attention_window": 16}
+        config = AutoConfig.for_model(architecture, **values)
+        model = DocSplitForContrastivePretraining(config, **{"max_seq_length": 24} | settings)
+        with torch.no_grad():  # of a length that is not 1 by chance
+            for name, weight in model.named_parameters():
+                if name.endswith(("LayerNorm.weight", "norm.weight")):
+                    weight.mul_(1.7)
+        model.save_pretrained(tmp_path / "checkpoint")
+        wordpiece.save_pretrained(tmp_path / "checkpoint")
+        return tmp_path / "checkpoint"
+
+    return save
+
+
+def run_onnx(folder):
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    rows = tokenizer.encode_batch(TEXTS)
+    inputs = {"input_ids": [row.ids for row in rows], "attention_mask": [row.attention_mask for row in rows]}
+    return session.run(None, {name: np.array(values) for name, values in inputs.items()})[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        ("bert", {"pooling": "mean"}),
+        pytest.param("bert", {"pooling": "cls", "similarity": "dot"}, marks=pytest.mark.slow),
+        pytest.param("bert", {"pooling": "max"}, marks=pytest.mark.slow),
+        pytest.param("roberta", {"pooling": "cls"}, marks=pytest.mark.slow),
+        pytest.param("modernbert", {"pooling": "mean"}, marks=pytest.mark.slow),
+    ],
+)
+def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, checkpoint, tmp_path, monkeypatch):
+    folder, out = checkpoint(architecture, **settings), tmp_path / "onnx"
+    monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
+    export_onnx.main()
+    found = run_onnx(out)
+    unit_length = settings.get("similarity") != "dot"
+    expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=unit_length)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    lengths = np.linalg.norm(found, axis=1)
+    assert np.allclose(lengths, 1, atol=1e-5) == unit_length
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
+
+
+def test_an_encoder_that_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
+    encoder = load_encoder(str(checkpoint("longformer", pooling="mean")))
+    with pytest.raises(ValueError, match="longformer cannot be written as ONNX"):
+        export_onnx.export(encoder, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatch):
+    folder, out = checkpoint("bert", pooling="mean"), tmp_path / "onnx"
+    monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
+    monkeypatch.setattr(export_onnx, "export", lambda encoder, path: (path.write_bytes(b"x"), None)[1])
+    monkeypatch.setattr(export_onnx, "largest_difference", lambda *_, **__: float("nan"))
+    with pytest.raises(RuntimeError, match="differs from PyTorch by nan"):
+        export_onnx.main()
+    assert list(out.iterdir()) == []
