@@ -21,6 +21,7 @@ Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransf
 
 import json
 import logging
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,13 +40,15 @@ from docsplit.callbacks import (
     InterruptCallback,
     MetricsCallback,
     ProbeCallback,
+    PushCallback,
     StreamCallback,
 )
 from docsplit.collators import DocSplitCollator, truncated_shares
 from docsplit.embedding import default_dtype
+from docsplit.hub import create_repository, push_at_the_end
 from docsplit.labelled import LabelledSplit, probe_counts, split_labelled, without_test_documents
 from docsplit.launching import explain_out_of_memory, refuse_sharded_parameters, use_all_cores
-from docsplit.reporting import write_results
+from docsplit.reporting import describe_run, write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.streaming import DocumentStream, take
 from docsplit.tokenization import train_wordpiece
@@ -229,6 +232,10 @@ class PretrainingArguments(TrainingArguments):
         refuse_sharded_parameters()
         if self.fsdp or self.deepspeed:
             raise ValueError("--fsdp and --deepspeed shard parameters: leave them out, DDP is what is needed here.")
+        # A token in the arguments would go into logs and files, and Trainer's push would overwrite the card.
+        if self.hub_token is not None:
+            os.environ["HF_TOKEN"], self.hub_token = self.hub_token, None
+        self.push_release, self.push_to_hub = self.push_to_hub, False
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         device = (None if self.use_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
         if self.bf16 is None:
@@ -274,6 +281,8 @@ def main() -> None:
         prepare_for_stream(data_args, args)
     output_dir = Path(args.output_dir)
     checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
+    if args.push_release and args.process_index == 0:
+        args.hub_model_id = create_repository(args.hub_model_id or output_dir.resolve().name, args.hub_private_repo)
     set_seed(args.seed)
 
     load = stream_documents if data_args.streaming else load_documents
@@ -298,6 +307,8 @@ def main() -> None:
         trainer.add_callback(StreamCallback(trainer, stream, checkpoint))
     for callback in (EpochCallback(collator), CheckpointCallback(args), interrupt):
         trainer.add_callback(callback)
+    if args.push_release:
+        trainer.add_callback(PushCallback(str(args.hub_model_id)))
     if probe_split is not None:
         probe = ProbeCallback(trainer, model, tokenizer, probe_split)
         trainer.add_callback(probe)
@@ -315,6 +326,7 @@ def main() -> None:
         sys.exit(130)
 
     trainer.save_model()
+    checkpoints.without_pickled_arguments(output_dir)
     if model.training_state_lost and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
@@ -327,7 +339,10 @@ def main() -> None:
     if probe is not None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
-        write_results(output_dir, results, trainer.state.log_history, model.config)
+        run = describe_run(args.device.type, args.world_size, args.hub_model_id)
+        write_results(output_dir, results, trainer.state.log_history, run)
+        if args.push_release:
+            push_at_the_end(output_dir, str(args.hub_model_id))
 
 
 def prepare_for_stream(data_args: DataArguments, args: PretrainingArguments) -> None:

@@ -30,9 +30,10 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from benchmarks.training import hardware, versions
 from docsplit import corpora
 from docsplit.collators import DocSplitCollator
+from docsplit.comparison import versions
+from docsplit.launching import hardware
 from docsplit.tokenization import train_wordpiece
 
 ROOT = Path(__file__).parent.parent

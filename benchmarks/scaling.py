@@ -29,7 +29,8 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
-from benchmarks.training import hardware, native_precision
+from benchmarks.training import native_precision
+from docsplit.launching import hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 MODELS: dict[str, dict[str, int]] = {

@@ -43,6 +43,7 @@ import torch
 import transformers
 
 from benchmarks.contenders import CONTENDERS, MODELS, Job, mean_length, serve, write_model
+from docsplit.launching import hardware
 
 STARTED = time.perf_counter()
 SHARE_OF_TIME = 0.6  # after which the last model begins
@@ -242,18 +243,6 @@ def measure_peaks(job: Job) -> dict[str, float]:
         return {name: process.ask("measure", dtypes[name]) for name in sorted({"fp32", job.precision})}
     finally:
         process.close()
-
-
-def hardware(device: str) -> str:
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    models = [
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GB"
 
 
 def versions() -> dict[str, str]:

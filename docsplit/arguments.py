@@ -57,6 +57,26 @@ def parse_arguments(
     return tuple(parsed)
 
 
+def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:
+    """The recipe, and each option that it or the command line gives, as text; of both the command line's.
+
+    Args:
+        argv: as `parse_arguments` takes it, which has accepted it.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    options: dict[str, list[str]] = {}
+    name = ""
+    for word in (_recipe_words(Path(recipe)) if recipe else []) + words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            options[name] = [value] if value else []
+        else:
+            options[name].append(word)
+    return recipe, {name: " ".join(values) or "true" for name, values in options.items()}
+
+
 def _recipe_words(path: Path) -> list[str]:
     if not path.is_file():
         raise ValueError(f"There is no recipe {str(path)!r}; see recipes/ for those that come with the project.")

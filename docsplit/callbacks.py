@@ -5,6 +5,7 @@ import math
 import signal
 import time
 from collections import defaultdict
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_utils import HubStrategy
 
 from docsplit import checkpoints
 from docsplit.collators import DocSplitCollator
 from docsplit.embedding import encode
+from docsplit.hub import push_in_background
 from docsplit.labelled import LabelledSplit
 from docsplit.probing import probe_accuracy, tfidf_accuracy
 from docsplit.streaming import DocumentStream
@@ -299,9 +302,47 @@ class CheckpointCallback(TrainerCallback):
             dist.barrier()
         if state.is_world_process_zero:
             output_dir = Path(str(args.output_dir))
+            checkpoints.without_pickled_arguments(output_dir / f"checkpoint-{state.global_step}")
             checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
+
+
+class PushCallback(TrainerCallback):
+    """Put sealed checkpoints on the Hub while training goes on; to be added after `CheckpointCallback`.
+
+    Trainer's own push would write a card of its own over ours, leave out the pooling, and upload whatever lies in the
+    folder. As there, a checkpoint is passed over while the last one is still on its way, unless --hub_always_push.
+
+    Args:
+        repo_id: user/name, of a repository that exists.
+    """
+
+    def __init__(self, repo_id: str):
+        self.repo_id = repo_id
+        self.running: list[Future] = []
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        strategy = HubStrategy(args.hub_strategy)
+        if not state.is_world_process_zero or strategy == HubStrategy.END:
+            return
+        if not args.hub_always_push and any(not push.done() for push in self.running):
+            logger.info(f"The checkpoint of step {state.global_step} is not pushed: an earlier one is on its way.")
+            return
+        self._report()
+        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        self.running.append(push_in_background(checkpoint, self.repo_id, strategy.value))
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        wait(self.running)
+        self._report()
+
+    def _report(self) -> None:
+        """Of the pushes that have ended: one that failed does not end a training, and is no secret either."""
+        for push in [push for push in self.running if push.done()]:
+            self.running.remove(push)
+            if error := push.exception():
+                logger.warning(f"A checkpoint did not reach the Hub; training goes on: {error}")
 
 
 class InterruptCallback(TrainerCallback):

@@ -35,6 +35,11 @@ def seal(directory: Path) -> None:
     os.replace(temporary, directory / MANIFEST)
 
 
+def without_pickled_arguments(directory: Path) -> None:
+    """Remove Trainer's training_args.bin: it holds --hub_token in clear, and only pickle reads it. Nothing does."""
+    (directory / "training_args.bin").unlink(missing_ok=True)
+
+
 def what_is_wrong(directory: Path) -> str | None:
     """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
     try:

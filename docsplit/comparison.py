@@ -281,7 +281,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             depths[name] += 1
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table whose columns also line up on screen; numbers, after the first column, to the right."""
     lines = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
@@ -345,7 +345,7 @@ def result_tables(rows: Sequence[dict[str, Any]]) -> str:
         title = "Full training set" if shots is None else f"{shots} labels per class"
         header = ["encoder", *(f"{head}: {NUMBERS[measure]}" for head, measure in columns)]
         body = [[names[encoder], *line] for encoder, line in zip(encoders, _bold_best(cells))]
-        sections.append(f"## {title}\n\n{_table(header, body)}")
+        sections.append(f"## {title}\n\n{markdown_table(header, body)}")
     return "\n\n".join(sections)
 
 
@@ -358,7 +358,7 @@ def _link_table(rows: Sequence[dict[str, Any]], names: dict[str, str]) -> str:
         [names[row["encoder"]], _head(row), *line, interval] for row, line, interval in zip(rows, texts, intervals)
     ]
     header = ["encoder", "head", *(NUMBERS[name] for name in columns), "accuracy, 95 % interval"]
-    return f"## Linked or not\n\n{_table(header, body)}"
+    return f"## Linked or not\n\n{markdown_table(header, body)}"
 
 
 def difference_table(differences: Sequence[dict[str, Any]]) -> str:
@@ -371,7 +371,7 @@ def difference_table(differences: Sequence[dict[str, Any]]) -> str:
         encoders = f"{names[row['a']]} - {names[row['b']]}"
         measure, p_value = NUMBERS[row["measure"]], f"{row['p_value']:.3f}"
         body.append([encoders, _head(row), _shots(row["shots"]), measure, text, p_value])
-    return _table(["encoders", "head", "labels per class", "measure", "difference [95 % interval]", "p"], body)
+    return markdown_table(["encoders", "head", "labels per class", "measure", "difference [95 % interval]", "p"], body)
 
 
 def per_label_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -386,7 +386,9 @@ def per_label_table(rows: Sequence[dict[str, Any]]) -> str:
         return "" if value is None else f"{100 * value:.1f}"
 
     header = ["label", *(f"{names[row['encoder']]}: {_head(row)}" for row in chosen)]
-    return _table(header, [[label, *(cell(label, row) for row in chosen)] for label in chosen[0]["per_label_f1"]])
+    return markdown_table(
+        header, [[label, *(cell(label, row) for row in chosen)] for label in chosen[0]["per_label_f1"]]
+    )
 
 
 def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -400,7 +402,7 @@ def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
         "embedding_seconds": "seconds to embed",
     }
     lines = _unique((row["encoder"], *(_value(row.get(name)) for name in columns)) for row in rows)
-    return _table(["encoder", *columns.values()], lines)
+    return markdown_table(["encoder", *columns.values()], lines)
 
 
 def cost_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -415,14 +417,14 @@ def cost_table(rows: Sequence[dict[str, Any]]) -> str:
         share = "" if row["trainable_share"] is None else f"{100 * row['trainable_share']:.3g} %"
         body.append([names[encoder], head, *seconds, _value(row["trainable_parameters"]), share])
     labels = [f"seconds, {_shots(shots)}" for shots in all_shots]
-    return _table(["encoder", "head", *labels, "trained parameters", "share"], body)
+    return markdown_table(["encoder", "head", *labels, "trained parameters", "share"], body)
 
 
 def statistics_table(statistics: Sequence[dict[str, Any]]) -> str:
     columns = {"part": "part", "documents": "documents", "classes": "classes", "mean_words": "mean words"}
     columns |= {"median_words": "median words", "max_words": "maximum words"}
     body = [[row["dataset"], *(_value(row[name]) for name in columns)] for row in statistics]
-    return _table(["data set", *columns.values()], body)
+    return markdown_table(["data set", *columns.values()], body)
 
 
 def _value(value: Any) -> str:

@@ -3,9 +3,12 @@
 import contextlib
 import logging
 import os
+import platform
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
+import psutil
 import torch
 from accelerate import PartialState
 
@@ -69,3 +72,14 @@ def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool)
             f"{tried}, {'with' if cache_gradients else 'without'} cached gradients: {remedy}. Neither changes the "
             f"loss or the number of negatives. ({' '.join(str(error).split())[:300]})"
         ) from error
+
+
+def hardware(device: str) -> str:
+    """The GPU (device "cuda"), or processor, cores and memory, for results and cards."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GB"

@@ -1,6 +1,8 @@
 """What a run shows: the table, the plot, `all_results.json` and the README.md of the checkpoint."""
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,58 +10,65 @@ import matplotlib
 
 matplotlib.use("Agg")  # no screen needed; before pyplot is imported
 import matplotlib.pyplot as plt
-from huggingface_hub import ModelCard, ModelCardData
 
-README = """{metadata}
-# {name}
+from docsplit.arguments import given_options
+from docsplit.comparison import versions
+from docsplit.launching import hardware
+from docsplit.model_card import RESULTS_FILE, RUN_FILE, probe_table, write_card
 
-A document encoder pretrained by contrasting two views of each document (DocSplit).
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{path}")
-embeddings = model.encode(["A long document ...", "Another one ..."])  # (2, {hidden_size})
-```
-
-`AutoModel.from_pretrained` loads the encoder too; its embedding is the `{pooling}` of the last hidden states of the
-first {max_seq_length} tokens.
-
-## Training
-
-{training}
-
-## Probe
-
-{probe}
-
-![Loss and probe accuracy during training](training.png)
-"""
+ROOT = Path(__file__).parent.parent
+NOT_RECORDED = re.compile(
+    r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
+)
 
 
-def write_results(output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], config: Any) -> None:
-    """Write all_results.json, training.png and README.md beside the checkpoint, and print the table."""
-    (output_dir / "all_results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+def write_results(
+    output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
+) -> None:
+    """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
+    for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
+        (output_dir / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     plot_training(log_history, results, output_dir / "training.png")
-    write_readme(output_dir, results, config)
+    write_card(output_dir)
     print(f"\n{probe_table(results)}\n")
-    print(f"Checkpoint, plot and results are in {output_dir}: SentenceTransformer({str(output_dir)!r}) loads it.")
-
-
-def probe_table(results: dict[str, Any]) -> str:
-    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
-    rows = [("before pretraining", "probe_before"), ("after pretraining", "probe_after"), ("TF-IDF", "tfidf")]
-    lines = ["| logistic regression on | 5 labels a class | all labels |", "|---|---|---|"]
-    for name, prefix in rows:
-        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
-        lines.append(f"| {name:<22} | {few:.3f} ± {spread:.3f} | {results[f'{prefix}_accuracy']:.3f} |")
-    note = (
-        f"Accuracy over {results['probe_classes']} classes, {results['probe_test_documents']:,} test documents; "
-        "± is the standard deviation over 10 draws of the labels."
+    print(
+        f"Checkpoint, card, plot and results are in {output_dir}: SentenceTransformer({str(output_dir)!r}) loads it."
     )
-    return "\n".join([*lines, "", note])
+
+
+def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> dict[str, Any]:
+    """What the card says of a run beside its results: options given, hardware, versions, commit.
+
+    Secrets and places on this machine stay here: of a local file or folder the last part of its name is kept.
+
+    Args:
+        device: "cpu" or "cuda".
+    """
+    recipe, options = given_options()
+    kept = {name: _without_folders(value) for name, value in options.items() if not NOT_RECORDED.fullmatch(name)}
+    return {
+        "recipe": _without_folders(recipe) if recipe else None,
+        "options": kept,
+        "hardware": hardware(device),
+        "processes": num_processes,
+        "versions": versions(),
+        "commit": _commit(),
+        "hub_model_id": hub_model_id,
+    }
+
+
+def _without_folders(value: str) -> str:
+    path = Path(value).expanduser()
+    return path.name if path.is_absolute() or value.startswith(("~", ".")) or path.exists() else value
+
+
+def _commit() -> str | None:
+    """Of the code, marked if it has changed since; None where it is no git checkout."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
@@ -95,37 +104,3 @@ def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], 
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)
-
-
-def write_readme(output_dir: Path, results: dict[str, Any], config: Any) -> None:
-    """A short card with what was measured in this run, and nothing else."""
-    metadata = ModelCardData(
-        library_name="sentence-transformers", tags=["docsplit", "feature-extraction", "sentence-similarity"]
-    )
-    facts = {
-        "documents used": f"{results['documents_used']:,}",
-        "documents dropped": f"{results['documents_dropped']:,}",
-    }
-    if "documents_truncated_share" in results:  # not known of a stream
-        facts |= {
-            "documents with a truncated view": f"{results['documents_truncated_share']:.1%}",
-            "tokens lost by truncation": f"{results['tokens_truncated_share']:.1%}",
-        }
-    facts |= {
-        "steps": f"{results['global_step']:,}",
-        "tokens seen": f"{results['train_tokens']:,}",
-        "seconds": f"{results['train_runtime']:.0f}",
-        "tokens a second": f"{results['train_tokens_per_second']:,.0f}",
-        **{f"setting {name}": value for name, value in config.docsplit.items()},
-    }
-    content = README.format(
-        metadata=f"---\n{metadata.to_yaml()}\n---",
-        name=output_dir.name,
-        path=output_dir,
-        hidden_size=config.hidden_size,
-        pooling=config.docsplit["pooling"],
-        max_seq_length=config.docsplit["max_seq_length"],
-        training="\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]),
-        probe=probe_table(results),
-    )
-    ModelCard(content).save(output_dir / "README.md")

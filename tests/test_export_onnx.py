@@ -7,13 +7,13 @@ import onnxruntime
 import pytest
 import tokenizers
 import torch
-from tests.conftest import make_corpus, tiny_values
 from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig
 
 import export_onnx
 from docsplit.embedding import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import make_corpus, tiny_values
 
 TEXTS = [row["text"] for row in make_corpus(6, seed=3)] + ["Bread.", ""]
 

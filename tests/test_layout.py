@@ -14,6 +14,7 @@ LEVELS = {
     "docsplit.python_docs": 0,
     "docsplit.arguments": 0,
     "docsplit.checkpoints": 0,
+    "docsplit.hub": 0,
     "docsplit.caching": 0,
     "docsplit.launching": 0,
     "docsplit.longformer_transformer": 0,
@@ -29,7 +30,8 @@ LEVELS = {
     "docsplit.probing": 4,
     "docsplit.finetuning": 5,
     "docsplit.callbacks": 5,
-    "docsplit.reporting": 5,
+    "docsplit.model_card": 2,
+    "docsplit.reporting": 3,
 }
 WITHOUT_TORCH = ["docsplit", "docsplit.segmentation", "docsplit.views", "docsplit.python_docs", "docsplit.checkpoints"]
 OURS = ("docsplit", "modeling_", "run_")

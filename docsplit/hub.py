@@ -1,0 +1,146 @@
+"""Put a checkpoint on the Hub: the files of a release and no others, again if the connection breaks.
+
+What is uploaded is named here, so that nothing else that lies in a folder (logs, optimizer states, a user's notes or
+keys) leaves the machine. The token is that of `hf auth login` or HF_TOKEN.
+"""
+
+import argparse
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HTTPError  # of the httpx that it uses, and the base of its own errors
+
+logger = logging.getLogger("docsplit")
+
+RELEASE = (
+    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json",
+    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
+    "longformer_transformer.py", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
+    "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
+)  # fmt: skip
+ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
+T = TypeVar("T")
+
+
+def create_repository(repo_id: str, private: bool | None = None) -> str:
+    """The full name, user/name, of a repository that exists now.
+
+    Raises:
+        ValueError: if this token, or none, may not do so; before any training, when it can still be mended.
+    """
+    try:
+        return _again_if_it_breaks(lambda: HfApi().create_repo(repo_id, private=private, exist_ok=True)).repo_id
+    except (HTTPError, OSError, ValueError) as error:
+        raise ValueError(
+            f"--push_to_hub cannot write to {repo_id!r}: log in with `hf auth login`, or set HF_TOKEN to a token that "
+            f"may write, and check --hub_model_id. The cause: {_one_line(error)}"
+        ) from error
+
+
+def push(
+    directory: Path, repo_id: str, message: str, path_in_repo: str | None = None, everything: bool = False
+) -> str:
+    """Upload the release of a checkpoint's folder in one commit, and return its address.
+
+    Args:
+        everything: a whole checkpoint, to resume from.
+    """
+
+    def upload() -> str:
+        return (
+            HfApi()
+            .upload_folder(
+                repo_id=repo_id,
+                folder_path=directory,
+                path_in_repo=path_in_repo,
+                commit_message=message,
+                allow_patterns=None if everything else list(RELEASE),
+            )
+            .commit_url
+        )
+
+    return _again_if_it_breaks(upload)
+
+
+def push_at_the_end(directory: Path, repo_id: str) -> None:
+    """The finished release. What was computed stays on the disk whatever happens.
+
+    Raises:
+        SystemExit: naming the command that does what is left.
+    """
+    try:
+        push(directory, repo_id, "End of training")
+    except (HTTPError, OSError, ValueError) as error:
+        command = shlex.join(["python", "-m", "docsplit.hub", str(directory), repo_id])
+        raise SystemExit(
+            f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
+        ) from error
+    print(f"On the Hub: {HfApi().endpoint}/{repo_id}")
+
+
+def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
+    """Upload a checkpoint while training goes on: its release, and by strategy the whole of it to resume from.
+
+    The files are linked to a folder of their own first, so that a rotation in between takes nothing away.
+
+    Args:
+        strategy: every_save, checkpoint or all_checkpoints, as in Trainer.
+    """
+    links = Path(tempfile.mkdtemp(prefix=".push-", dir=checkpoint.parent))
+    shutil.copytree(checkpoint, links, copy_function=os.link, dirs_exist_ok=True)
+    whole = {"checkpoint": "last-checkpoint", "all_checkpoints": checkpoint.name}.get(strategy)
+
+    def upload() -> None:
+        try:
+            step = checkpoint.name.split("-")[-1]
+            push(links, repo_id, f"Training in progress, step {step}")
+            if whole is not None:
+                push(links, repo_id, f"Checkpoint of step {step}", whole, everything=True)
+        finally:
+            shutil.rmtree(links)
+
+    return HfApi().run_as_future(upload)
+
+
+def _again_if_it_breaks(call: Callable[[], T]) -> T:
+    """Call again where the connection broke or the server failed, and not where it refused."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return call()
+        except (HTTPError, OSError) as error:
+            response = getattr(error, "response", None)
+            refused = response is not None and response.status_code < 500 and response.status_code not in (408, 429)
+            if refused or attempt == ATTEMPTS:
+                raise
+            pause = FIRST_PAUSE * 2 ** (attempt - 1)
+            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {_one_line(error)}")
+            time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="of a checkpoint")
+    parser.add_argument("repo_id", help="user/name")
+    parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")
+    options = parser.parse_args()
+    push_at_the_end(options.directory, create_repository(options.repo_id, options.private))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The README.md of a checkpoint, made from the files of its folder and nothing else: a number that is in none of them
+cannot get into the card.
+
+    python -m docsplit.model_card outputs/docsplit
+
+Read are config.json, `all_results.json` and `run.json` of the pretraining, and `evaluations/*/results.json`, which
+`run_probe_classification.py` and `run_aan_retrieval.py` put there with --push_results.
+"""
+
+import argparse
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from docsplit.comparison import markdown_table, result_tables
+
+TEMPLATE = Path(__file__).parent.parent / "model_cards" / "template.md"
+RESULTS_FILE, RUN_FILE, EVALUATIONS = "all_results.json", "run.json", "evaluations"
+PAPERS = {
+    "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
+    "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
+    "crop": "Izacard et al.: Unsupervised Dense Information Retrieval with Contrastive Learning. TMLR 2022.",
+    "ict": "Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering. ACL 2019.",
+    "passages": "Xu et al.: Contrastive Document Representation Learning with Graph Attention Networks. EMNLP 2021.",
+    "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
+    "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
+}
+PAPERS["passage_vs_rest"] = PAPERS["passages"]
+POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing if it is not there."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def plain(text: object) -> str:
+    """One line that Markdown and HTML show as it is."""
+    return re.sub(r"([\\`*\[\]|#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def code(text: object) -> str:
+    """The same, in the letters of a program."""
+    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
+
+
+def write_card(directory: str | Path) -> str:
+    """Write README.md of a checkpoint, and return its text.
+
+    Raises:
+        ValueError: if this is no checkpoint of this project.
+    """
+    directory = Path(directory)
+    config = read_json(directory / "config.json")
+    if "docsplit" not in config:
+        raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
+    settings = config["docsplit"]
+    results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
+    evaluations = [read_json(path) for path in sorted((directory / EVALUATIONS).glob("*/results.json"))]
+    options = run.get("options", {})
+    address = run.get("hub_model_id") or directory.resolve().name
+    is_longformer = config["model_type"] == "longformer"
+    has_pooler = config["model_type"] in ("bert", "roberta", "longformer", "big_bird")
+    card = ModelCard.from_template(
+        _metadata(address, run, results, evaluations),
+        template_path=str(TEMPLATE),
+        name=plain(address.split("/")[-1]),
+        address=json.dumps(address),
+        hidden_size=config["hidden_size"],
+        max_seq_length=f"{settings['max_seq_length']:,}",
+        similarity=settings["similarity"],
+        trust=", trust_remote_code=True" if is_longformer else "",
+        pooled=POOLED[settings["pooling"]],
+        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler else "",
+        made_by=_made_by(config, run),
+        data_table=_data_table(results, run),
+        training_table=_training_table(results, run),
+        plot=(directory / "training.png").exists(),
+        options=_options(options, run.get("recipe")),
+        evaluation=_evaluation(results, evaluations),
+        limits=_limits(settings, run),
+        licence="None was stated for these weights. The code that made them is under Apache-2.0.",
+        papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
+    )
+    text = str(card)
+    (directory / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    return text
+
+
+def _metadata(
+    name: str, run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]
+) -> ModelCardData:
+    """The YAML at the top, with one entry of the model index for each measured number."""
+    entries = []
+    if "probe_after_accuracy" in results:
+        entries += [
+            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
+            for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
+                               ("probe_after_accuracy", "Accuracy"))
+        ]  # fmt: skip
+    for evaluation in evaluations:
+        is_links = any("roc_auc_mean" in row for row in evaluation["rows"])
+        for row in evaluation["rows"]:
+            if row["encoder"] == evaluation["encoder"]:
+                labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
+                for measure in ("accuracy", "macro_f1", "roc_auc"):
+                    if f"{measure}_mean" in row:
+                        title = f"{measure} ({row['head']}{labels})"
+                        task = "text-ranking" if is_links else "text-classification"
+                        entries.append(_entry(task, evaluation["dataset"], title, row[f"{measure}_mean"]))
+    base, corpus = run.get("options", {}).get("model_name_or_path"), run.get("options", {}).get("corpus")
+    return ModelCardData(
+        model_name=" ".join(name.split()),
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["docsplit", "feature-extraction", "sentence-similarity"],
+        base_model=base if _is_hub_name(base) else None,
+        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) else None,
+        eval_results=entries or None,
+    )
+
+
+def _is_built_in(run: dict[str, Any]) -> bool:
+    return run.get("options", {}).get("probe_corpus") == "python_docs"
+
+
+def _is_hub_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
+
+
+def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
+    dataset = " ".join(dataset.split())
+    kind = re.sub(r"[^a-z0-9_.-]+", "-", dataset.lower()).strip("-") or "unnamed"
+    metric = re.match(r"\w+", title.lower())
+    return EvalResult(
+        task_type=task,
+        dataset_type=kind,
+        dataset_name=dataset,
+        metric_type=metric[0] if metric else "accuracy",
+        metric_name=title,
+        metric_value=round(value, 4),
+    )
+
+
+def _made_by(config: dict[str, Any], run: dict[str, Any]) -> str:
+    settings = config["docsplit"]
+    start = _option(run, "model_name_or_path", "random weights")
+    learnt = "masked language modelling alone"
+    if settings["contrastive_weight"]:
+        learnt = (
+            f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
+            f"{code(settings['objective'])}, {settings['similarity']} similarity, temperature "
+            f"{settings['contrastive_temperature']:g}, masked language modelling with weight "
+            f"{settings['mlm_weight']:g}"
+        )
+    model = f"{code(config['model_type'])} of {config['num_hidden_layers']} layers"
+    return f"This {model} started from {code(start)} and learnt {learnt}."
+
+
+def _option(run: dict[str, Any], name: str, default: str) -> str:
+    """As the run had it: given, or the script's default; without a record of the run nobody knows."""
+    return run["options"].get(name, default) if run else "not recorded"
+
+
+def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+    if not results:
+        return "Nothing about its training data is known: there is no all_results.json."
+    rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
+    rows += [("documents used", f"{results['documents_used']:,}")]
+    for key, value in results.items():
+        if key == "documents_dropped" or (key.startswith("documents_dropped_") and value):
+            rows.append((key.replace("_", " ").replace("dropped ", "dropped: ", 1), f"{value:,}"))
+    for key, title in (
+        ("documents_truncated_share", "documents with a truncated view"),
+        ("tokens_truncated_share", "tokens lost by truncation"),
+    ):
+        if key in results:
+            rows.append((title, f"{results[key]:.1%}"))
+    return markdown_table(["Data", ""], rows)
+
+
+def _training_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = []
+    if results:
+        rows = [
+            ("steps", f"{results['global_step']:,}"),
+            ("tokens of the views", f"{results['train_tokens']:,}"),
+            ("seconds", f"{results['train_runtime']:,.0f}"),
+            ("tokens a second", f"{results['train_tokens_per_second']:,.0f}"),
+            ("loss, mean over the run", f"{results['train_loss']:.4f}"),
+        ]
+    if run:
+        versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items() if version)
+        rows += [
+            ("hardware", plain(run["hardware"])),
+            ("processes", str(run["processes"])),
+            ("versions", plain(versions)),
+        ]
+        rows += [("commit of the code", code(run["commit"] or "unknown"))]
+    return markdown_table(["Training", ""], rows) if rows else ""
+
+
+def _options(options: dict[str, Any], recipe: str | None) -> str:
+    if not options:
+        return "The options of the run were not recorded."
+    text = f"Options, those of the recipe {code(recipe)} included; " if recipe else "Options; "
+    rows = [(code(name), code(value)) for name, value in sorted(options.items())]
+    return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
+
+
+def _evaluation(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    parts = []
+    if "probe_after_accuracy" in results:
+        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
+    for evaluation in evaluations:
+        rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
+        tables = re.sub(r"^## ", "#### ", result_tables(rows), flags=re.MULTILINE)
+        note = (
+            f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
+            f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
+        )
+        parts.append(f"### {plain(evaluation['title'])}\n\n{tables}\n\n{note}")
+    return "\n\n".join(parts) or "Nothing was measured."
+
+
+def probe_table(results: dict[str, Any]) -> str:
+    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
+    if "probe_after_accuracy" not in results:
+        return "No probe was asked for (--probe_corpus)."
+    body = []
+    for name, prefix in (
+        ("before pretraining", "probe_before"),
+        ("after pretraining", "probe_after"),
+        ("TF-IDF", "tfidf"),
+    ):
+        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
+        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}"))
+    note = (
+        f"Accuracy over {results['probe_classes']} classes, {results['probe_test_documents']:,} test documents; "
+        "± is the standard deviation over 10 draws of the labels."
+    )
+    table = markdown_table(["logistic regression on", "5 labels a class", "all labels"], body)
+    return f"{table}\n\n{note}"
+
+
+def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
+    return (
+        f"It reads the first {settings['max_seq_length']:,} tokens of a document and nothing after them. Embeddings "
+        f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
+        "their biases; other languages and kinds of text were not measured unless a table above says so. Numbers of "
+        "other runs, with other data or other baselines, are not comparable with these."
+    )
+
+
+def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
+    names = ["docsplit", options.get("view"), settings["objective"]]
+    if settings["momentum_queue_size"]:
+        names.append("crop")
+    if str(options.get("lora_r", "0")) != "0":
+        names.append("lora")
+    return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
+    directory = parser.parse_args().directory
+    write_card(directory)
+    print(f"Written: {directory / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()

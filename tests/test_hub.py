@@ -1,0 +1,148 @@
+"""A release on a Hub, over HTTP: what arrives loads there, what breaks is tried again, and no secret goes along."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+
+from tests.hub_server import TOKEN, HubServer
+
+ROOT = Path(__file__).parent.parent
+MODEL = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+CANARY = "CanaryOfTheEnvironment"
+
+
+@pytest.fixture
+def hub():
+    with HubServer() as server:
+        yield server
+
+
+def environment(hub, tmp_path, token=TOKEN):
+    values = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    values |= {
+        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "hf"), "SECRET_SERVICE_KEY": CANARY,
+        "HF_DATASETS_CACHE": os.environ["HF_DATASETS_CACHE"], "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+    }  # fmt: skip
+    return values | ({"HF_TOKEN": token} if token else {})
+
+
+def pretrain(hub, tmp_path, corpus_file, *options, token=TOKEN, check=True):
+    command = [
+        sys.executable, "run_docsplit_pretraining.py", "--corpus", corpus_file, "--output_dir", tmp_path / "out",
+        "--config_overrides", MODEL, "--vocab_size", 300, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
+        "--per_device_train_batch_size", 8, "--max_steps", 4, "--save_steps", 2, "--logging_steps", 2,
+        "--disable_tqdm", "--push_to_hub", "--hub_model_id", "tester/docsplit-tiny", *options,
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
+    )
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def run_python(hub, tmp_path, code):
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment(hub, tmp_path), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
+    result = pretrain(
+        hub, tmp_path, corpus_file, "--hub_token", TOKEN, "--hub_private_repo", "--report_to", "tensorboard", token=None
+    )
+    files = hub.files["tester/docsplit-tiny"]
+    assert hub.private["tester/docsplit-tiny"]
+    assert {"model.safetensors", "README.md", "modules.json", "1_Pooling/config.json", "tokenizer.json", "run.json",
+            "all_results.json", "training.png"} <= set(files)  # fmt: skip
+    local = tmp_path / "out"
+    assert all(content == (local / name).read_bytes() for name, content in files.items())
+    assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint-" in name for name in files)
+    messages = [message for _, message, _ in hub.commits]
+    assert messages[-1] == "End of training"
+    assert any("step" in message for message in messages[:-1])
+
+    # no secret: neither on the Hub, nor on the disk, nor on the screen
+    written = [path for path in local.rglob("*") if path.is_file()]
+    assert len(written) > 20
+    everything = [path.read_bytes() for path in written] + [result.stdout.encode(), result.stderr.encode()]
+    for secret in (TOKEN, CANARY):
+        assert not any(secret.encode() in content for content in everything)
+
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.library_name == "sentence-transformers"
+    assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
+
+    code = """
+import json
+from transformers import AutoModel
+from sentence_transformers import SentenceTransformer
+name = "tester/docsplit-tiny"
+print(json.dumps({
+    "hidden": AutoModel.from_pretrained(name).config.hidden_size,
+    "embedding": SentenceTransformer(name).encode("Bread and butter.").tolist(),
+}))
+"""
+    found = run_python(hub, tmp_path, code)
+    assert found["hidden"] == 32
+    expected = SentenceTransformer(str(local)).encode("Bread and butter.")
+    np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+
+
+def test_a_broken_upload_is_tried_again(hub, tmp_path, corpus_file):
+    hub.files["tester/docsplit-tiny"] = {"notes.txt": b"was here before"}  # an existing repository is used
+    hub.failures = ["drop", "error"]
+    result = pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+    assert "again in" in result.stderr
+    assert [message for _, message, _ in hub.commits] == ["End of training"]
+    assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
+
+
+def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_file):
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "checkpoint", "--hub_always_push", "--save_total_limit", 1)
+    files = hub.files["tester/docsplit-tiny"]
+    folder = tmp_path / "downloaded" / "checkpoint-4"
+    for name, content in files.items():
+        if name.startswith("last-checkpoint/"):
+            path = folder / name.removeprefix("last-checkpoint/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    assert not list((tmp_path / "out").glob(".push-*"))
+    options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end", *options)
+    assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6
+
+
+def test_a_rejected_token_is_found_before_training(hub, tmp_path, corpus_file):
+    result = pretrain(hub, tmp_path, corpus_file, token="hf_wrong", check=False)
+    assert result.returncode != 0
+    assert "cannot write to 'tester/docsplit-tiny'" in result.stderr
+    assert "hf auth login" in result.stderr
+    assert "hf_wrong" not in result.stdout + result.stderr
+    assert not (tmp_path / "out" / "checkpoint-2").exists()
+
+
+def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, corpus_file, monkeypatch):
+    from docsplit import hub as ours
+
+    local = tmp_path / "out"
+    local.mkdir()
+    (local / "config.json").write_text("{}")
+    (local / ".env").write_text("KEY=secret")
+    monkeypatch.setattr(ours, "push", lambda *_: (_ for _ in ()).throw(ConnectionError("gone")))
+    with pytest.raises(SystemExit, match=r"python -m docsplit.hub .*out tester/finish"):
+        ours.push_at_the_end(local, "tester/finish")
+    assert (local / "config.json").exists()
+
+    command = [sys.executable, "-m", "docsplit.hub", str(local), "tester/finish"]
+    result = subprocess.run(command, cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert hub.files["tester/finish"] == {"config.json": b"{}"}  # and nothing else that lay there
