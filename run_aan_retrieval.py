@@ -31,6 +31,7 @@ from docsplit.citations import CitationPairs, PairPart
 from docsplit.comparison import Result, comparisons, link_rows, statistics_table, text_statistics, write_results
 from docsplit.embedding import EncoderArguments
 from docsplit.launching import join_processes
+from docsplit.model_card import add_results
 from docsplit.probing import Run, mlp
 
 logger = logging.getLogger("docsplit")
@@ -73,6 +74,13 @@ class RetrievalArguments:
     )
     num_seeds: int = field(default=3, metadata={"help": "Trainings of the MLP."})
     seed: int = field(default=0, metadata={"help": "Of splits and trainings."})
+    push_results: bool = field(
+        default=False,
+        metadata={
+            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
+            "Hub if they are there."
+        },
+    )
 
     def __post_init__(self) -> None:
         choices = (*ENCODER_HEADS, *BASELINES)
@@ -104,7 +112,7 @@ def main() -> None:
             results += list(link(name, embeddings, info, pairs, args))
     if state.is_main_process:
         results += list(baselines(pairs, args))
-        report(results, pairs, [encoder_args, data_args, args], state.num_processes)
+        report(results, encoders, pairs, [encoder_args, data_args, args], state.num_processes)
     state.wait_for_everyone()
 
 
@@ -199,8 +207,10 @@ def statistics_of(pairs: CitationPairs, data_args: DataArguments) -> list[dict[s
     return text_statistics(source_of(data_args), texts, 2)
 
 
-def report(results: list[Result], pairs: CitationPairs, arguments: list[Any], num_processes: int) -> None:
-    """The table on screen, results.json and results.md."""
+def report(
+    results: list[Result], encoders: list[str], pairs: CitationPairs, arguments: list[Any], num_processes: int
+) -> None:
+    """The table on screen, results.json and results.md, and if asked for the encoders' cards."""
     data_args, args = arguments[1:]
     rows = link_rows(results, pairs.test.labels)
     parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
@@ -228,6 +238,8 @@ def report(results: list[Result], pairs: CitationPairs, arguments: list[Any], nu
         notes=notes,
     )
     print(text)
+    if args.push_results:
+        add_results(encoders, "Citation links", source_of(data_args), Path(args.output_dir))
 
 
 if __name__ == "__main__":

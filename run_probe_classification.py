@@ -41,6 +41,7 @@ from docsplit.embedding import EncoderArguments
 from docsplit.finetuning import check_batch_size, check_setfit, finetune, setfit
 from docsplit.labelled import LabelledSplit, fingerprint, load_labelled
 from docsplit.launching import join_processes
+from docsplit.model_card import add_results
 from docsplit.probing import HEADS, few_shot_runs, full_runs, standardize, tfidf_features
 
 logger = logging.getLogger("docsplit")
@@ -104,6 +105,13 @@ class ProbeArguments:
     num_draws: int = field(default=10, metadata={"help": "Few-shot draws, the same for every encoder."})
     num_seeds: int = field(default=3, metadata={"help": "Trainings on the full data."})
     seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
+    push_results: bool = field(
+        default=False,
+        metadata={
+            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
+            "Hub if they are there."
+        },
+    )
     finetune_learning_rate: float = field(default=2e-5, metadata={"help": "Peak learning rate of AdamW."})
     finetune_epochs: float = field(default=3, metadata={"help": "Passes over the training documents."})
     finetune_batch_size: int = field(default=16, metadata={"help": "Documents a step, of all processes together."})
@@ -270,8 +278,8 @@ def statistics_of(split: LabelledSplit, data_args: DataArguments) -> list[dict[s
 
 
 def report(results: list[Result], split: LabelledSplit, arguments: list[Any], last: bool) -> None:
-    """The table on screen, results.json, results.md and the few-shot curve."""
-    data_args, args = arguments[1:]
+    """The table on screen, results.json, results.md, the few-shot curve, and if asked for the encoders' cards."""
+    encoder_args, data_args, args = arguments
     output_dir = Path(args.output_dir)
     rows = classification_rows(results, split.test_labels, split.class_names, split.multi_label)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
@@ -291,6 +299,9 @@ def report(results: list[Result], split: LabelledSplit, arguments: list[Any], la
         print(text)
         if plotted:
             print(f"The few-shot curve is in {output_dir / 'few_shot.png'}.")
+        if args.push_results:
+            encoders = list(dict.fromkeys(encoder_args.model_name_or_path))
+            add_results(encoders, "Classification", source_of(data_args), output_dir)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError  # of the httpx that it uses, and the base of its own errors
 
 logger = logging.getLogger("docsplit")
@@ -73,20 +73,33 @@ def push(
     return _again_if_it_breaks(upload)
 
 
-def push_at_the_end(directory: Path, repo_id: str) -> None:
+def push_at_the_end(directory: Path, repo_id: str, message: str = "End of training") -> None:
     """The finished release. What was computed stays on the disk whatever happens.
 
     Raises:
         SystemExit: naming the command that does what is left.
     """
     try:
-        push(directory, repo_id, "End of training")
+        push(directory, repo_id, message)
     except (HTTPError, OSError, ValueError) as error:
         command = shlex.join(["python", "-m", "docsplit.hub", str(directory), repo_id])
         raise SystemExit(
             f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
         ) from error
     print(f"On the Hub: {HfApi().endpoint}/{repo_id}")
+
+
+def download_card_files(repo_id: str, directory: Path) -> None:
+    """What a card is made of, and no weights.
+
+    Raises:
+        ValueError: if there is no such repository.
+    """
+    wanted = [name for name in RELEASE if name.endswith(".json") and "tokenizer" not in name]
+    try:
+        snapshot_download(repo_id, allow_patterns=[*wanted, "training.png"], local_dir=directory)
+    except (HTTPError, OSError, ValueError) as error:
+        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {_one_line(error)}") from error
 
 
 def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:

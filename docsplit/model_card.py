@@ -10,13 +10,18 @@ Read are config.json, `all_results.json` and `run.json` of the pretraining, and 
 import argparse
 import html
 import json
+import logging
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from docsplit.comparison import markdown_table, result_tables
+from docsplit.hub import download_card_files, push_at_the_end
+
+logger = logging.getLogger("docsplit")
 
 TEMPLATE = Path(__file__).parent.parent / "model_cards" / "template.md"
 RESULTS_FILE, RUN_FILE, EVALUATIONS = "all_results.json", "run.json", "evaluations"
@@ -48,8 +53,11 @@ def code(text: object) -> str:
     return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
-def write_card(directory: str | Path) -> str:
+def write_card(directory: str | Path, address: str | None = None) -> str:
     """Write README.md of a checkpoint, and return its text.
+
+    Args:
+        address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
 
     Raises:
         ValueError: if this is no checkpoint of this project.
@@ -62,7 +70,7 @@ def write_card(directory: str | Path) -> str:
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = [read_json(path) for path in sorted((directory / EVALUATIONS).glob("*/results.json"))]
     options = run.get("options", {})
-    address = run.get("hub_model_id") or directory.resolve().name
+    address = address or run.get("hub_model_id") or directory.resolve().name
     is_longformer = config["model_type"] == "longformer"
     has_pooler = config["model_type"] in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
@@ -89,6 +97,55 @@ def write_card(directory: str | Path) -> str:
     text = str(card)
     (directory / "README.md").write_text(text, encoding="utf-8", errors="replace")
     return text
+
+
+def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: Path) -> None:
+    """Put the results of a probe or retrieval script into the cards of the encoders that this project made.
+
+    In the folder of each, and on the Hub if it came from there or was pushed there. All rows go along, so that
+    baselines of the same run stand beside it; other people's encoders get no card.
+
+    Args:
+        encoders: names or folders, as the rows have them.
+        title: of the section in the card.
+        dataset: a name or file; its folders stay here, but for the last.
+        output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
+            are on the Hub only are made in its folder `cards`.
+    """
+    rows = read_json(output_dir / "results.json")["rows"]
+    shown = _without_folders({row["encoder"] for row in rows} | set(encoders))
+    dataset = "/".join(Path(dataset).parts[-2:]) if Path(dataset).exists() else dataset
+    for encoder in encoders:
+        directory, address = Path(encoder), None
+        if not directory.exists():
+            if not _is_hub_name(encoder):
+                continue
+            directory, address = output_dir / "cards" / encoder.replace("/", "_"), encoder
+            download_card_files(encoder, directory)
+        if "docsplit" not in read_json(directory / "config.json"):
+            logger.info(f"{encoder} is no checkpoint of this project: its results stand in the cards of the others.")
+            continue
+        folder = directory / EVALUATIONS / output_dir.resolve().name
+        folder.mkdir(parents=True, exist_ok=True)
+        evaluation = {
+            "title": title,
+            "dataset": dataset,
+            "encoder": shown[encoder],
+            "rows": [row | {"encoder": shown[row["encoder"]]} for row in rows],
+        }
+        (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+        write_card(directory, address)
+        address = address or read_json(directory / RUN_FILE).get("hub_model_id")
+        if address is not None:
+            push_at_the_end(directory, address, f"Results: {' '.join(title.split())}")
+
+
+def _without_folders(names: Iterable[str]) -> dict[str, str]:
+    """Of encoders in local folders, the last part of the path, or the last two where it is not the only one."""
+    local = {name: Path(name).resolve().parts for name in names if Path(name).exists()}
+    last = [parts[-1] for parts in local.values()]
+    return {name: "/".join(local[name][-1 - (last.count(local[name][-1]) > 1) :]) if name in local else name
+            for name in names}  # fmt: skip
 
 
 def _metadata(

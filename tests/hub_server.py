@@ -91,7 +91,9 @@ class Handler(BaseHTTPRequestHandler):
         wish = json.loads(content)
         repo = f"{wish.get('organization') or USER}/{wish['name']}"
         if repo in self.server.files:
-            return self.reply({"error": "You already created this model repo", "url": f"{self.server.url}/{repo}"}, 409)
+            return self.reply(
+                {"error": "You already created this model repo", "url": f"{self.server.url}/{repo}"}, 409
+            )
         self.server.files[repo] = {}
         self.server.private[repo] = wish.get("visibility") == "private" or bool(wish.get("private"))
         return self.reply({"url": f"{self.server.url}/{repo}", "name": repo, "id": repo})

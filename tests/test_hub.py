@@ -27,8 +27,9 @@ def hub():
 def environment(hub, tmp_path, token=TOKEN):
     values = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     values |= {
-        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "hf"), "SECRET_SERVICE_KEY": CANARY,
-        "HF_DATASETS_CACHE": os.environ["HF_DATASETS_CACHE"], "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": os.environ["HF_DATASETS_CACHE"],
+        "SECRET_SERVICE_KEY": CANARY, "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     return values | ({"HF_TOKEN": token} if token else {})
 
@@ -57,7 +58,15 @@ def run_python(hub, tmp_path, code):
 
 def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
     result = pretrain(
-        hub, tmp_path, corpus_file, "--hub_token", TOKEN, "--hub_private_repo", "--report_to", "tensorboard", token=None
+        hub,
+        tmp_path,
+        corpus_file,
+        "--hub_token",
+        TOKEN,
+        "--hub_private_repo",
+        "--report_to",
+        "tensorboard",
+        token=None,
     )
     files = hub.files["tester/docsplit-tiny"]
     assert hub.private["tester/docsplit-tiny"]
@@ -70,9 +79,11 @@ def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
     assert messages[-1] == "End of training"
     assert any("step" in message for message in messages[:-1])
 
-    # no secret: neither on the Hub, nor on the disk, nor on the screen
+    # nothing needs pickle, but for what Trainer resumes from; no secret is on the Hub, the disk or the screen
     written = [path for path in local.rglob("*") if path.is_file()]
     assert len(written) > 20
+    resumed_from = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}  # torch.load reads them with weights_only
+    assert {path.name for path in written if path.suffix in (".bin", ".pt", ".pth", ".pkl")} <= resumed_from
     everything = [path.read_bytes() for path in written] + [result.stdout.encode(), result.stderr.encode()]
     for secret in (TOKEN, CANARY):
         assert not any(secret.encode() in content for content in everything)
@@ -128,6 +139,33 @@ def test_a_rejected_token_is_found_before_training(hub, tmp_path, corpus_file):
     assert "hf auth login" in result.stderr
     assert "hf_wrong" not in result.stdout + result.stderr
     assert not (tmp_path / "out" / "checkpoint-2").exists()
+
+
+def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+    weights = hub.files["tester/docsplit-tiny"]["model.safetensors"]
+    command = [
+        sys.executable, "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",
+        "--train_file", corpus_file, "--heads", "linear", "--shots", "2", "--num_draws", "3", "--num_seeds", "1",
+        "--output_dir", tmp_path / "topics", "--push_results",
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert hub.commits[-1][1] == "Results: Classification"
+    files = hub.files["tester/docsplit-tiny"]
+    assert files["model.safetensors"] is weights  # not downloaded and sent back
+    rows = json.loads((tmp_path / "topics" / "results.json").read_text())["rows"]
+    ours = {row["shots"]: row for row in rows if row["encoder"] == "tester/docsplit-tiny"}
+    card = ModelCard(files["README.md"].decode())
+    measured = {result.metric_name: result.metric_value for result in card.data.eval_results}
+    assert measured["accuracy (linear, 2 labels a class)"] == round(ours[2]["accuracy_mean"], 4)
+    assert measured["accuracy (linear)"] == round(ours[None]["accuracy_mean"], 4)
+    assert "tfidf" in card.text
+    assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
+    assert str(tmp_path) not in card.content
+    assert all(str(tmp_path).encode() not in content for content in files.values())
 
 
 def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, corpus_file, monkeypatch):
