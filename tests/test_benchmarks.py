@@ -1,5 +1,6 @@
 """The benchmark of training compares like with like and writes what others read. No time is asserted."""
 
+import argparse
 import json
 import math
 import os
@@ -12,9 +13,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import contenders, training
+from benchmarks import contenders, objectives, training
 from benchmarks.contenders import CONTENDERS, EncodingContender, Job, draw_documents, num_tokens, useful_flops
 from docsplit import corpora
+from docsplit.collators import DocSplitCollator
+from docsplit.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 ROOT = Path(__file__).parent.parent
@@ -187,3 +190,52 @@ def test_what_is_not_installed_is_left_out(job, monkeypatch):
     pipe = Pipe()
     contenders.serve("missing", job, pipe)
     assert pipe.answers == [("unavailable", "a_package_that_is_missing is not installed")]
+
+
+def test_rows_of_the_objectives_read_as_many_tokens_a_step(corpus_file):
+    documents = objectives.documents_a_step(str(corpus_file), 6000)
+    assert {view for view, _ in documents} >= {"docsplit", "simcse", "crop", "ict", "half", "passages"}
+    corpus = corpora.add_text(corpora.load_corpus(str(corpus_file)), "text")
+    tokenizer = train_wordpiece(corpus, "text", objectives.VOCABULARY, corpora.cache_directory())
+    dataset, _ = corpora.tokenize(corpus, tokenizer, "text", "rules")
+    for (view, longest), count in documents.items():
+        collator = DocSplitCollator(tokenizer, view, longest, mlm=False, seed=7)  # other draws than those counted
+        batch = collator([dataset[row] for row in range(len(dataset))])
+        tokens = int(batch["attention_mask"].sum()) * count / len(dataset)
+        assert tokens == pytest.approx(6000, rel=0.06), view
+
+
+def test_tables_of_the_objectives_have_mean_and_spread_over_seeds(tmp_path):
+    documents = dict.fromkeys([("docsplit", 128), ("simcse", 128), ("crop", 128)], 64) | {("docsplit", 4096): 9}
+    documents |= {(view, 128): 32 for view in ("ict", "half", "passages", "passage_vs_rest")}
+    options = argparse.Namespace(work_dir=tmp_path, seeds=[3, 4])
+    study = objectives.Study(options, documents)
+
+    def write(folder, rows):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps({"rows": rows}))
+
+    for seed in options.seeds:
+        for name in [*objectives.ROWS, *objectives.LENGTHS]:
+            value = seed / 10 + (name == "DocSplit") / 100
+            links = [
+                {"encoder": "e", "head": head, "shots": None, "accuracy_mean": value, "roc_auc_mean": value,
+                 "embedding_seconds": 5.0} for head in ("mlp", "cosine", "bm25")
+            ]  # fmt: skip
+            folder = study.folder(name, seed)
+            if name in objectives.LENGTHS:
+                write(folder, links)
+                continue
+            write(folder / "retrieval", links)
+            probes = [{"encoder": "e", "head": "mlp", "shots": n, "accuracy_mean": value} for n in (5, 10, 20, None)]
+            write(folder / "probe", probes)
+            (folder / "all_results.json").write_text(json.dumps({"train_tokens": 1000 * seed}))
+    write(study.folder("tfidf", 0), [{"encoder": "tfidf", "head": "linear", "shots": 5, "accuracy_mean": 0.9}])
+    results = {"hardware": "x", "steps": 1, "learning_rate": 0.1, "seeds": options.seeds}
+    results |= study.tables() | {"references": study.references()}
+    text = objectives.markdown(results)
+    assert "| DocSplit | 64 | 0.00 | 36.0 ± 7.1 |" in text
+    assert "| random start | 0 | 0.00 | 35.0 ± 7.1 |" in text
+    assert "| the first 512 | 5 | 35.0 ± 7.1 |" in text
+    assert "| tfidf | linear | 5 | 90.0 |" in text
+    assert "| e | bm25 | all | 30.0 |" in text
