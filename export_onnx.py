@@ -88,7 +88,8 @@ def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    vocab_size = embedder.encoder[0].config.vocab_size  # type: ignore[union-attr]
+    transformer: Any = embedder.encoder[0]
+    vocab_size = transformer.config.vocab_size
     differences = []
     for rows, length in ((1, 1), (1, longest), (3, max(longest // 3, 1)), (5, min(7, longest))):
         ids, mask = _random_batch(rows, length, vocab_size)

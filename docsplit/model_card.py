@@ -43,6 +43,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def read_evaluations(directory: Path) -> list[dict[str, Any]]:
+    """What `add_results` put there."""
+    return [read_json(path) for path in sorted((directory / EVALUATIONS).glob("*/results.json"))]
+
+
 def plain(text: object) -> str:
     """One line that Markdown and HTML show as it is."""
     return re.sub(r"([\\`*\[\]|#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
@@ -68,7 +73,7 @@ def write_card(directory: str | Path, address: str | None = None) -> str:
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     settings = config["docsplit"]
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
-    evaluations = [read_json(path) for path in sorted((directory / EVALUATIONS).glob("*/results.json"))]
+    evaluations = read_evaluations(directory)
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     is_longformer = config["model_type"] == "longformer"
@@ -89,7 +94,7 @@ def write_card(directory: str | Path, address: str | None = None) -> str:
         training_table=_training_table(results, run),
         plot=(directory / "training.png").exists(),
         options=_options(options, run.get("recipe")),
-        evaluation=_evaluation(results, evaluations),
+        evaluation=evaluation_text(results, evaluations),
         limits=_limits(settings, run),
         licence="None was stated for these weights. The code that made them is under Apache-2.0.",
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
@@ -269,7 +274,8 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
 
 
-def _evaluation(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    """All that was measured, as Markdown tables with their headings."""
     parts = []
     if "probe_after_accuracy" in results:
         parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")

@@ -1,0 +1,216 @@
+"""See what an encoder makes of a corpus: one HTML page that works by opening the file, offline.
+
+    python explore.py outputs/quickstart                                   # the built-in corpus
+    python explore.py outputs/mine --corpus documents.jsonl --label_column topic --output mine.html
+
+Search by words or click on the map; a document comes with its nearest ones, and with each the two sentences that match
+best. Beside them stand the probe and the training curves of the checkpoint, if it has them. Everything is in the file,
+texts included: share it as you may share the corpus.
+"""
+
+import argparse
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from tqdm.auto import tqdm
+
+from docsplit import corpora
+from docsplit.embedding import embed_documents, load_encoder
+from docsplit.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+from docsplit.segmentation import clean_text, load_sentence_splitter
+
+TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
+SENTENCES_SHOWN = 30  # of a document
+WORDS_OF_A_MATCH = 6
+LONGEST_SENTENCE, LONGEST_TITLE = 400, 90  # letters
+LARGEST_TSNE = 5000  # documents, in a minute or two
+
+
+def read_documents(
+    corpus: str, text_column: str, label_column: str | None, limit: int
+) -> tuple[list[str], list[str], list[str] | None]:
+    """Titles, texts and labels of at most `limit` documents drawn at random; without text there is no document.
+
+    Raises:
+        ValueError: if a column is missing, or fewer than three documents are left.
+    """
+    dataset: Dataset = corpora.add_text(corpora.load_corpus(corpus), text_column)
+    if label_column is None and "label" in dataset.column_names:
+        label_column = "label"
+    if label_column is not None and label_column not in dataset.column_names:
+        raise ValueError(f"--label_column is {label_column!r}, but the columns are {dataset.column_names}.")
+    rows = np.sort(np.random.default_rng(0).permutation(len(dataset))[:limit])
+    chosen = dataset.select(rows)
+    texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in chosen[text_column]]
+    titles = chosen["title"] if "title" in dataset.column_names else [None] * len(texts)
+    labels = [str(label) for label in chosen[label_column]] if label_column else None
+    kept = [row for row, text in enumerate(texts) if text]
+    if len(kept) < 3:
+        raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
+    short = [" ".join(clean_text(str(titles[row] or texts[row])).split())[:LONGEST_TITLE] for row in kept]
+    return short, [texts[row] for row in kept], [labels[row] for row in kept] if labels else None
+
+
+def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and cosines of the `count` nearest other documents, (N, count) each, the nearest first.
+
+    Args:
+        embeddings: (N, H), of length one.
+    """
+    found, cosines = [], []
+    for start in range(0, len(embeddings), chunk):
+        similarities = embeddings[start : start + chunk] @ embeddings.T
+        own = np.arange(len(similarities))
+        similarities[own, start + own] = -np.inf
+        best = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
+        order = np.argsort(-similarities[own[:, None], best], axis=1, kind="stable")
+        found.append(np.take_along_axis(best, order, axis=1))
+        cosines.append(similarities[own[:, None], found[-1]])
+    return np.concatenate(found), np.concatenate(cosines)
+
+
+def best_sentences(
+    sentence_embeddings: np.ndarray, candidates: list[np.ndarray], starts: np.ndarray, neighbours: np.ndarray
+) -> list[list[tuple[int, int]]]:
+    """For each document and each of its neighbours the numbers of the two sentences with the highest cosine.
+
+    Args:
+        sentence_embeddings: (S, H), of length one, document after document.
+        candidates: of each document, the numbers of the sentences to choose among, one or more.
+        starts: (N,), the first sentence of each document.
+    """
+    rows = [start + numbers for start, numbers in zip(starts, candidates)]
+    matches = []
+    for row, others in enumerate(tqdm(neighbours, desc="Matching sentences", unit="doc")):
+        own, pairs = sentence_embeddings[rows[row]], []
+        for other in others:
+            cosines = own @ sentence_embeddings[rows[other]].T
+            mine, theirs = np.unravel_index(cosines.argmax(), cosines.shape)
+            pairs.append((int(candidates[row][mine]), int(candidates[other][theirs])))
+        matches.append(pairs)
+    return matches
+
+
+def telling(sentences: list[str]) -> np.ndarray:
+    """Numbers of the sentences with enough words to say something, of all where there is none: not `Lines: 28`."""
+    long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= WORDS_OF_A_MATCH]
+    return np.array(long or range(len(sentences)))
+
+
+def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:
+    """Points (N, 2) with whole numbers from 0 to 1000, and what the page says of them."""
+    start = PCA(min(50, *embeddings.shape), random_state=0).fit(embeddings)
+    points = start.transform(embeddings)
+    about = f"Two principal components, {start.explained_variance_ratio_[:2].sum():.0%} of the variance."
+    if method == "tsne":
+        perplexity = min(30, (len(points) - 1) / 3)
+        points = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=-1).fit_transform(points)
+        about = (
+            f"t-SNE, perplexity {perplexity:.0f}: who is near to whom means something, how far apart groups are not."
+        )
+    points = points[:, :2] if points.shape[1] > 1 else np.pad(points, ((0, 0), (0, 1)))
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
+    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
+
+
+def tables_of(directory: Path) -> list[dict[str, Any]]:
+    """The tables of the checkpoint's card: a title and the cells, line after line."""
+    tables: list[dict[str, Any]] = []
+    titles: list[str] = []
+    for line in evaluation_text(read_json(directory / RESULTS_FILE), read_evaluations(directory)).splitlines():
+        if line.startswith("#"):
+            level = len(line) - len(line.lstrip("#"))
+            titles = [*titles[: max(level - 3, 0)], line.lstrip("# ")]
+        elif line.startswith("|"):
+            if not tables or tables[-1]["title"] != " · ".join(titles):
+                tables.append({"title": " · ".join(titles), "rows": []})
+            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+            if not set("".join(cells)) <= set("-: |"):
+                tables[-1]["rows"].append([cell.replace("**", "").replace("\\", "") for cell in cells])
+    return tables
+
+
+def _inside(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+
+
+def page(payload: dict[str, Any]) -> str:
+    """The page with its data inside."""
+    text = json.dumps(payload, separators=(",", ":")).encode()
+    packed = base64.b64encode(gzip.compress(text, mtime=0)).decode()
+    return TEMPLATE.read_text(encoding="utf-8").replace("DATA_GZIP_BASE64", packed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("encoder", help="checkpoint of this project or any encoder, on the Hub or here")
+    parser.add_argument("--corpus", default="python_docs", help="file, folder, Hub name or python_docs (default)")
+    parser.add_argument("--text_column", default="text", help="default: text")
+    parser.add_argument("--label_column", help="colours of the map; default: label, if there is one")
+    parser.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
+    parser.add_argument("--neighbours", type=int, default=8, help="shown with a document; default: 8")
+    parser.add_argument(
+        "--map",
+        choices=["tsne", "pca"],
+        help=f"default: tsne for up to {LARGEST_TSNE:,} documents (minutes), else pca",
+    )
+    parser.add_argument("--output", type=Path, default=Path("explore.html"), help="default: explore.html")
+    options = parser.parse_args()
+    if options.neighbours < 1 or options.max_documents < 3:
+        parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
+
+    titles, texts, labels = read_documents(
+        options.corpus, options.text_column, options.label_column, options.max_documents
+    )
+    split = load_sentence_splitter()
+    sentences = [split(text) for text in tqdm(texts, desc="Splitting into sentences", unit="doc")]
+    shown = [[unit[:LONGEST_SENTENCE] for unit in units[:SENTENCES_SHOWN]] for units in sentences]
+    encoder = load_encoder(options.encoder)
+    unit_length = [
+        embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(min=1e-12)
+        for embeddings in (
+            embed_documents(encoder, part, show_progress=True)[0]
+            for part in (texts, [unit for units in shown for unit in units])
+        )
+    ]
+    documents, of_sentences = unit_length
+    neighbours, scores = nearest(documents, min(options.neighbours, len(texts) - 1))
+    starts = np.cumsum([0, *map(len, shown)])[:-1]
+    points, about_map = map_of(documents, options.map or ("tsne" if len(texts) <= LARGEST_TSNE else "pca"))
+    names = sorted(set(labels or []))
+    number_of = {name: number for number, name in enumerate(names)}
+    directory = Path(options.encoder)
+    curves = directory / "training.png"
+    payload = {
+        "name": f"{Path(options.encoder).name} on {Path(options.corpus).name}",
+        "summary": f"{len(texts):,} documents, embeddings of {documents.shape[1]} numbers, up to "
+        f"{encoder.max_seq_length} tokens read of each",
+        "about_map": about_map,
+        "titles": titles,
+        "labels": [number_of[label] for label in labels] if labels else [-1] * len(texts),
+        "label_names": names,
+        "sentences": shown,
+        "left_out": [max(len(units) - SENTENCES_SHOWN, 0) for units in sentences],
+        "points": points.tolist(),
+        "neighbours": neighbours.tolist(),
+        "scores": scores.round(4).tolist(),
+        "matches": best_sentences(of_sentences, list(map(telling, shown)), starts, neighbours),
+        "tables": tables_of(directory),
+        "curves": f"data:image/png;base64,{base64.b64encode(curves.read_bytes()).decode()}"
+        if curves.exists()
+        else None,
+    }
+    options.output.write_text(page(payload), encoding="utf-8")
+    print(f"{options.output}: {options.output.stat().st_size / 1e6:.1f} MB; open it in a browser.")
+
+
+if __name__ == "__main__":
+    main()
