@@ -1,0 +1,124 @@
+"""What the documents tell people to do: the tutorial is run, and options, files and messages named elsewhere exist."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import HfArgumentParser
+
+import run_aan_retrieval
+import run_docsplit_pretraining
+import run_probe_classification
+from docsplit.embedding import EncoderArguments
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ARGUMENTS = {
+    "run_docsplit_pretraining.py": [
+        run_docsplit_pretraining.ModelArguments,
+        run_docsplit_pretraining.DataArguments,
+        run_docsplit_pretraining.PretrainingArguments,
+    ],
+    "run_probe_classification.py": [
+        EncoderArguments, run_probe_classification.DataArguments, run_probe_classification.ProbeArguments,
+    ],
+    "run_aan_retrieval.py": [
+        EncoderArguments, run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments,
+    ],
+}  # fmt: skip
+
+
+def commands(page):
+    """(command, the marker before it) of each indented block, lines that end in a backslash joined."""
+    found = []
+    for block in re.findall(r"((?:^<!--.*-->\n)?(?:^    .*\n?)+)", page.read_text(), flags=re.MULTILINE):
+        marker, _, text = block.partition("-->\n") if block.startswith("<!--") else ("", "", block)
+        for line in re.sub(r"\\\n\s*", "", text).splitlines():
+            if line.strip().startswith(("python ", "accelerate launch ")):
+                found.append((line.strip(), marker))
+    return found
+
+
+ALL = [(page.name, command) for page in PAGES for command, _ in commands(page)]
+
+
+def test_commands_are_found():
+    assert len(ALL) > 25
+    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md"}
+
+
+@pytest.mark.parametrize(("page", "command"), ALL)
+def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
+    words = [word for word in shlex.split(command) if word != "..."]
+    scripts = [word for word in words if word.endswith(".py")]
+    if not scripts:
+        assert words[:2] == ["python", "-m"], command
+        module = words[2]
+        assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
+        source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
+        for word in words[3:]:
+            assert not word.startswith("--") or f'"{word}"' in source, word
+        return
+    (script,) = scripts
+    assert (ROOT / script).exists()
+    after = words[words.index(script) + 1 :]
+    for word in after:
+        assert not word.startswith("recipes/") or (ROOT / word).exists(), word
+    if script in ARGUMENTS:
+        known = set(HfArgumentParser(ARGUMENTS[script])._option_string_actions)
+    else:
+        known = set(re.findall(r'"(--[a-z_]+)"', (ROOT / script).read_text()))
+    for word in after:
+        assert not word.startswith("--") or word.partition("=")[0] in known, word
+
+
+def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
+    for path in [*ROOT.glob("*.py"), ROOT / "recipes", ROOT / "docsplit", ROOT / "model_cards"]:
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "documents.jsonl").symlink_to(corpus_file)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    run = []
+    for command, marker in commands(ROOT / "docs" / "tutorial.md"):
+        if "needs" in marker:
+            continue
+        result = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, command + result.stdout + result.stderr
+        run.append(command)
+    assert len(run) == 5
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), flags=re.DOTALL)
+    result = subprocess.run(
+        [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert result.stdout.splitlines()[-1] == "(2, 64)", result.stderr
+    card = ModelCard.load(tmp_path / "outputs" / "tutorial" / "README.md")
+    assert any("linear" in entry.metric_name for entry in card.data.eval_results)
+    assert "60" in card.text
+    assert (tmp_path / "outputs" / "tutorial.html").stat().st_size > 10_000
+    assert (tmp_path / "outputs" / "tutorial_onnx" / "model.onnx").exists()
+
+
+def test_messages_that_are_explained_are_those_of_the_code():
+    strings = []
+    for path in [*ROOT.glob("*.py"), *(ROOT / "docsplit").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.append(node.value)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) > 10
+    for row in rows:
+        for message in re.findall(r"`([^`]+)`", row.split(" | ")[0]):
+            assert any(message in string for string in strings), message
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
