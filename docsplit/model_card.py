@@ -118,8 +118,8 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
             are on the Hub only are made in its folder `cards`.
     """
     rows = read_json(output_dir / "results.json")["rows"]
-    shown = _without_folders({row["encoder"] for row in rows} | set(encoders))
-    dataset = "/".join(Path(dataset).parts[-2:]) if Path(dataset).exists() else dataset
+    shown = _distinct_names({row["encoder"] for row in rows} | set(encoders))
+    dataset = without_folders(dataset)
     for encoder in encoders:
         directory, address = Path(encoder), None
         if not directory.exists():
@@ -145,7 +145,16 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
             push_at_the_end(directory, address, f"Results: {' '.join(title.split())}")
 
 
-def _without_folders(names: Iterable[str]) -> dict[str, str]:
+def without_folders(name: str) -> str:
+    """Of a local file or folder its name and that of the folder it is in, unless that is somebody's home."""
+    path = Path(name).expanduser()
+    if path.name == name or not (path.is_absolute() or path.exists()):  # no path, though a folder may be called so
+        return name
+    path = path.resolve()
+    return path.name if path.parent in (Path.home(), Path(path.anchor)) else f"{path.parent.name}/{path.name}"
+
+
+def _distinct_names(names: Iterable[str]) -> dict[str, str]:
     """Of encoders in local folders, the last part of the path, or the last two where it is not the only one."""
     local = {name: Path(name).resolve().parts for name in names if Path(name).exists()}
     last = [parts[-1] for parts in local.values()]
@@ -210,17 +219,19 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
 
 def _made_by(config: dict[str, Any], run: dict[str, Any]) -> str:
     settings = config["docsplit"]
-    start = _option(run, "model_name_or_path", "random weights")
+    start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
-        learnt = (
-            f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
-            f"{code(settings['objective'])}, {settings['similarity']} similarity, temperature "
-            f"{settings['contrastive_temperature']:g}, masked language modelling with weight "
-            f"{settings['mlm_weight']:g}"
-        )
+        learnt = f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
+        learnt += code(settings["objective"])
+        if settings["objective"] == "info_nce":
+            learnt += f", {settings['similarity']} similarity, temperature {settings['contrastive_temperature']:g}"
+        if settings["momentum_queue_size"]:
+            learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
+        if settings["mlm_weight"]:
+            learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
     model = f"{code(config['model_type'])} of {config['num_hidden_layers']} layers"
-    return f"This {model} started from {code(start)} and learnt {learnt}."
+    return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
 def _option(run: dict[str, Any], name: str, default: str) -> str:

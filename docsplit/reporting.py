@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from docsplit.arguments import given_options
 from docsplit.comparison import versions
 from docsplit.launching import hardware
-from docsplit.model_card import RESULTS_FILE, RUN_FILE, probe_table, write_card
+from docsplit.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
 
 ROOT = Path(__file__).parent.parent
 NOT_RECORDED = re.compile(
@@ -39,15 +39,15 @@ def write_results(
 def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> dict[str, Any]:
     """What the card says of a run beside its results: options given, hardware, versions, commit.
 
-    Secrets and places on this machine stay here: of a local file or folder the last part of its name is kept.
+    Secrets and places on this machine stay here, as far as names of files and of their folders do not tell them.
 
     Args:
         device: "cpu" or "cuda".
     """
     recipe, options = given_options()
-    kept = {name: _without_folders(value) for name, value in options.items() if not NOT_RECORDED.fullmatch(name)}
+    kept = {name: without_folders(value) for name, value in options.items() if not NOT_RECORDED.fullmatch(name)}
     return {
-        "recipe": _without_folders(recipe) if recipe else None,
+        "recipe": without_folders(recipe) if recipe else None,
         "options": kept,
         "hardware": hardware(device),
         "processes": num_processes,
@@ -55,11 +55,6 @@ def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> d
         "commit": _commit(),
         "hub_model_id": hub_model_id,
     }
-
-
-def _without_folders(value: str) -> str:
-    path = Path(value).expanduser()
-    return path.name if path.is_absolute() or value.startswith(("~", ".")) or path.exists() else value
 
 
 def _commit() -> str | None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from docsplit.model_card import add_results, write_card
+from docsplit.model_card import add_results, without_folders, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 
@@ -136,6 +136,20 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     second = (folder / "README.md").read_text()
     assert "33.3" in second
     assert "11.1" not in second
+
+
+def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "somebody"))
+    (tmp_path / "docsplit").mkdir()  # as in the project, where it is a view too
+    assert without_folders("docsplit") == "docsplit"
+    assert without_folders("wikimedia/wikipedia:20231101.en") == "wikimedia/wikipedia:20231101.en"
+    assert without_folders("hidden_size=64,num_hidden_layers=2") == "hidden_size=64,num_hidden_layers=2"
+    assert without_folders("1e-3") == "1e-3"
+    assert without_folders("/secret/place/news/train.jsonl") == "news/train.jsonl"
+    assert without_folders("~/train.jsonl") == "train.jsonl"
+    assert without_folders("~/news/train.jsonl") == "news/train.jsonl"
+    assert without_folders("docsplit/..") == Path(tmp_path.parent.name, tmp_path.name).as_posix()
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
