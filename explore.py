@@ -11,6 +11,7 @@ texts included: share it as you may share the corpus.
 import argparse
 import base64
 import gzip
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -125,16 +126,19 @@ def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
     tables: list[dict[str, Any]] = []
     titles: list[str] = []
+    in_table = False
     for line in evaluation_text(read_json(directory / RESULTS_FILE), read_evaluations(directory)).splitlines():
         if line.startswith("#"):
             level = len(line) - len(line.lstrip("#"))
             titles = [*titles[: max(level - 3, 0)], line.lstrip("# ")]
         elif line.startswith("|"):
-            if not tables or tables[-1]["title"] != " · ".join(titles):
+            if not in_table:
                 tables.append({"title": " · ".join(titles), "rows": []})
             cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
             if not set("".join(cells)) <= set("-: |"):
-                tables[-1]["rows"].append([cell.replace("**", "").replace("\\", "") for cell in cells])
+                shown = [html.unescape(cell.replace("**", "").replace("\\", "")) for cell in cells]
+                tables[-1]["rows"].append(shown)
+        in_table = line.startswith("|")
     return tables
 
 
@@ -167,6 +171,7 @@ def main() -> None:
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
 
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     titles, texts, labels = read_documents(
         options.corpus, options.text_column, options.label_column, options.max_documents
     )
@@ -204,9 +209,7 @@ def main() -> None:
         "scores": scores.round(4).tolist(),
         "matches": best_sentences(of_sentences, list(map(telling, shown)), starts, neighbours),
         "tables": tables_of(directory),
-        "curves": f"data:image/png;base64,{base64.b64encode(curves.read_bytes()).decode()}"
-        if curves.exists()
-        else None,
+        "curves": _inside(curves) if curves.exists() else None,
     }
     options.output.write_text(page(payload), encoding="utf-8")
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.1f} MB; open it in a browser.")

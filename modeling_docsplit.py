@@ -20,6 +20,7 @@ import contextlib
 import copy
 import inspect
 import json
+import os
 import shutil
 import sys
 import types
@@ -405,12 +406,13 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         poolers = [
             name for name, part in base_model.named_modules() if "pooler" in name and isinstance(part, nn.Linear)
         ]
+        name = self.config._name_or_path
         self.lora_config = LoraConfig(
             r=rank,
             lora_alpha=LORA_SCALE * rank,
             target_modules="all-linear",
             exclude_modules=poolers or None,
-            base_model_name_or_path=self.config._name_or_path,
+            base_model_name_or_path=None if os.path.exists(name) else name,  # a folder here is nothing elsewhere
         )
         self.encoder.requires_grad_(False)
         inject_adapter_in_model(self.lora_config, base_model)

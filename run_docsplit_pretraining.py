@@ -21,7 +21,6 @@ Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransf
 
 import json
 import logging
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +44,7 @@ from docsplit.callbacks import (
 )
 from docsplit.collators import DocSplitCollator, truncated_shares
 from docsplit.embedding import default_dtype
-from docsplit.hub import create_repository, push_at_the_end
+from docsplit.hub import create_repository, push_at_the_end, remove_what_was_on_its_way
 from docsplit.labelled import LabelledSplit, probe_counts, split_labelled, without_test_documents
 from docsplit.launching import explain_out_of_memory, refuse_sharded_parameters, use_all_cores
 from docsplit.reporting import describe_run, write_results
@@ -232,9 +231,11 @@ class PretrainingArguments(TrainingArguments):
         refuse_sharded_parameters()
         if self.fsdp or self.deepspeed:
             raise ValueError("--fsdp and --deepspeed shard parameters: leave them out, DDP is what is needed here.")
-        # A token in the arguments would go into logs and files, and Trainer's push would overwrite the card.
         if self.hub_token is not None:
-            os.environ["HF_TOKEN"], self.hub_token = self.hub_token, None
+            raise ValueError("--hub_token would show in logs and process lists: `hf auth login`, or set HF_TOKEN.")
+        if self.hub_revision is not None:
+            raise ValueError("--hub_revision is not supported: a release goes to the branch main.")
+        # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         device = (None if self.use_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
@@ -282,6 +283,7 @@ def main() -> None:
     output_dir = Path(args.output_dir)
     checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if args.push_release and args.process_index == 0:
+        remove_what_was_on_its_way(output_dir)
         args.hub_model_id = create_repository(args.hub_model_id or output_dir.resolve().name, args.hub_private_repo)
     set_seed(args.seed)
 
@@ -307,8 +309,9 @@ def main() -> None:
         trainer.add_callback(StreamCallback(trainer, stream, checkpoint))
     for callback in (EpochCallback(collator), CheckpointCallback(args), interrupt):
         trainer.add_callback(callback)
-    if args.push_release:
-        trainer.add_callback(PushCallback(str(args.hub_model_id)))
+    pushes = PushCallback(str(args.hub_model_id)) if args.push_release else None
+    if pushes is not None:
+        trainer.add_callback(pushes)
     if probe_split is not None:
         probe = ProbeCallback(trainer, model, tokenizer, probe_split)
         trainer.add_callback(probe)
@@ -317,8 +320,10 @@ def main() -> None:
     if args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
 
-    if checkpoint is None and trainer.is_world_process_zero():
-        checkpoints.remove_earlier_run(output_dir, OF_TRAINING_ONLY)
+    if trainer.is_world_process_zero():
+        checkpoints.remove_results(output_dir)
+        if checkpoint is None:
+            checkpoints.remove_earlier_run(output_dir, OF_TRAINING_ONLY)
     with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
@@ -330,8 +335,7 @@ def main() -> None:
     if model.training_state_lost and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
-    results |= {"train_runtime": output.metrics["train_runtime"], **metrics.totals()}
-    results |= {"train_loss": output.training_loss, "global_step": trainer.state.global_step}
+    results |= metrics.totals(trainer.state.log_history) | {"global_step": trainer.state.global_step}
     if stream is not None:
         results |= {"documents_used": output.global_step * args.train_batch_size * args.world_size}
         results["documents_used"] *= args.gradient_accumulation_steps
@@ -339,10 +343,11 @@ def main() -> None:
     if probe is not None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
-        run = describe_run(args.device.type, args.world_size, args.hub_model_id)
+        run = describe_run(args.device.type, args.world_size, args.hub_model_id if args.push_release else None)
         write_results(output_dir, results, trainer.state.log_history, run)
-        if args.push_release:
-            push_at_the_end(output_dir, str(args.hub_model_id))
+        if pushes is not None:
+            pushes.wait()
+            push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])
 
 
 def prepare_for_stream(data_args: DataArguments, args: PretrainingArguments) -> None:

@@ -136,7 +136,7 @@ class Study:
                 "--vocab_size", VOCABULARY, "--pooling", "mean", "--max_seq_length", longest,
                 "--max_steps", self.options.steps, "--learning_rate", self.options.learning_rate,
                 "--per_device_train_batch_size", self.documents[view, longest], "--num_train_epochs", "100",
-                "--logging_steps", "10", "--save_strategy", "no", "--disable_tqdm", *options,
+                "--logging_steps", "10", "--save_strategy", "no", "--overwrite_output_dir", "--disable_tqdm", *options,
             )  # fmt: skip
         return folder
 
@@ -260,6 +260,15 @@ def main() -> None:
     if len(options.seeds) < 2:
         parser.error("--seeds needs two or more, for a spread.")
 
+    settings = {
+        name: value for name, value in vars(options).items() if name not in ("work_dir", "output", "jobs", "seeds")
+    }
+    record = options.work_dir / "settings.json"
+    if record.exists() and json.loads(record.read_text(encoding="utf-8")) != settings:
+        parser.error(f"{options.work_dir} has results of other settings: give another --work_dir.")
+    options.work_dir.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(settings), encoding="utf-8")
+
     study = Study(options, documents_a_step(options.corpus, options.tokens_a_step))
     cores = sorted(os.sched_getaffinity(0))
     free: queue.Queue[set[int]] = queue.Queue()
@@ -281,7 +290,7 @@ def main() -> None:
     results = {
         "hardware": hardware("cuda" if torch.cuda.is_available() else "cpu"),
         "versions": versions(),
-        **{name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+        **{name: getattr(options, name) for name in ("steps", "tokens_a_step", "learning_rate", "seeds")},
         **study.tables(),
         "references": study.references(),
     }

@@ -39,6 +39,7 @@ def parse_arguments(
         description=description,
         usage="%(prog)s [recipe.yaml] [--option value ...]",
         formatter_class=_HelpFormatter,
+        allow_abbrev=False,  # `given_options` records what was written
     )
     for action in parser._actions:
         # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.

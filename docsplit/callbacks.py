@@ -159,11 +159,14 @@ class MetricsCallback(TrainerCallback):
         totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
         return {name: round(value, 6) for name, value in (means | totals).items()}
 
-    def totals(self) -> dict[str, float]:
-        """Real tokens and their number per second, over all sessions of a resumed run, for all_results.json."""
+    def totals(self, log_history: list[dict[str, float]]) -> dict[str, float]:
+        """Seconds, mean loss, real tokens, over all sessions of a resumed run, for all_results.json."""
         if self.calls:
             self.flush()
+        losses = [entry["loss"] for entry in log_history if "loss" in entry]
         return {
+            "train_runtime": self.total_seconds,
+            "train_loss": sum(losses) / max(len(losses), 1),
             "train_tokens": int(self.total_tokens),
             "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
         }
@@ -333,7 +336,8 @@ class PushCallback(TrainerCallback):
         checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         self.running.append(push_in_background(checkpoint, self.repo_id, strategy.value))
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+    def wait(self) -> None:
+        """For what is on its way; after the last collective, for other processes would wait for the upload too."""
         wait(self.running)
         self._report()
 

@@ -260,10 +260,10 @@ def text_statistics(name: str, parts: dict[str, list[str]], num_classes: int) ->
 # Tables
 
 
-def short_names(names: Iterable[str]) -> dict[str, str]:
+def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
     """Names for tables and pictures: long ones by their last path component, or by as many as keep them distinct."""
     unique = list(dict.fromkeys(names))
-    if all(len(name) <= LONGEST_NAME for name in unique):
+    if all(len(name) <= longest for name in unique):
         return {name: name for name in unique}
 
     def tail(name: str, depth: int) -> str:

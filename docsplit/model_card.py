@@ -12,13 +12,15 @@ import html
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import AutoConfig
 
-from docsplit.comparison import markdown_table, result_tables
+from docsplit.comparison import markdown_table, result_tables, short_names
 from docsplit.hub import download_card_files, push_at_the_end
 
 logger = logging.getLogger("docsplit")
@@ -44,13 +46,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_evaluations(directory: Path) -> list[dict[str, Any]]:
-    """What `add_results` put there."""
-    return [read_json(path) for path in sorted((directory / EVALUATIONS).glob("*/results.json"))]
+    """What `add_results` put there, with the address of the curve, if there is one."""
+    evaluations = []
+    for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
+        plot = path.with_name("few_shot.png")
+        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
+        evaluations.append(read_json(path) | {"plot": address})
+    return evaluations
 
 
 def plain(text: object) -> str:
     """One line that Markdown and HTML show as it is."""
-    return re.sub(r"([\\`*\[\]|#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
 
 
 def code(text: object) -> str:
@@ -68,22 +75,22 @@ def write_card(directory: str | Path, address: str | None = None) -> str:
         ValueError: if this is no checkpoint of this project.
     """
     directory = Path(directory)
-    config = read_json(directory / "config.json")
-    if "docsplit" not in config:
+    if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
-    settings = config["docsplit"]
+    config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
+    settings = config.docsplit
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
-    is_longformer = config["model_type"] == "longformer"
-    has_pooler = config["model_type"] in ("bert", "roberta", "longformer", "big_bird")
+    is_longformer = config.model_type == "longformer"
+    has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
         _metadata(address, run, results, evaluations),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
-        hidden_size=config["hidden_size"],
+        hidden_size=config.hidden_size,
         max_seq_length=f"{settings['max_seq_length']:,}",
         similarity=settings["similarity"],
         trust=", trust_remote_code=True" if is_longformer else "",
@@ -113,53 +120,63 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Args:
         encoders: names or folders, as the rows have them.
         title: of the section in the card.
-        dataset: a name or file; its folders stay here, but for the last.
+        dataset: a name or file.
         output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
             are on the Hub only are made in its folder `cards`.
+
+    Raises:
+        SystemExit: if a card did not reach the Hub, after all others are done.
     """
     rows = read_json(output_dir / "results.json")["rows"]
-    shown = _distinct_names({row["encoder"] for row in rows} | set(encoders))
-    dataset = without_folders(dataset)
+    local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
+    shown = short_names(local, longest=0)
+    evaluation = {
+        "title": title,
+        "dataset": without_folders(dataset),
+        "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
+    }
+    pushes, problems = {}, []
     for encoder in encoders:
         directory, address = Path(encoder), None
         if not directory.exists():
             if not _is_hub_name(encoder):
                 continue
             directory, address = output_dir / "cards" / encoder.replace("/", "_"), encoder
-            download_card_files(encoder, directory)
+            try:
+                download_card_files(encoder, directory)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
         if "docsplit" not in read_json(directory / "config.json"):
             logger.info(f"{encoder} is no checkpoint of this project: its results stand in the cards of the others.")
             continue
         folder = directory / EVALUATIONS / output_dir.resolve().name
         folder.mkdir(parents=True, exist_ok=True)
-        evaluation = {
-            "title": title,
-            "dataset": dataset,
-            "encoder": shown[encoder],
-            "rows": [row | {"encoder": shown[row["encoder"]]} for row in rows],
-        }
-        (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+        own = json.dumps(evaluation | {"encoder": shown.get(encoder, encoder)}, indent=2)
+        (folder / "results.json").write_text(own + "\n", encoding="utf-8")
+        if (output_dir / "few_shot.png").exists():
+            shutil.copy(output_dir / "few_shot.png", folder)
         write_card(directory, address)
-        address = address or read_json(directory / RUN_FILE).get("hub_model_id")
-        if address is not None:
+        if address := address or read_json(directory / RUN_FILE).get("hub_model_id"):
+            pushes[address] = directory
+    for address, directory in pushes.items():
+        try:
             push_at_the_end(directory, address, f"Results: {' '.join(title.split())}")
+        except SystemExit as error:
+            problems.append(str(error))
+    if problems:
+        raise SystemExit("\n".join(problems))
 
 
 def without_folders(name: str) -> str:
-    """Of a local file or folder its name and that of the folder it is in, unless that is somebody's home."""
-    path = Path(name).expanduser()
-    if path.name == name or not (path.is_absolute() or path.exists()):  # no path, though a folder may be called so
+    """Of a local file or folder its name, and that of the folder it is in if it was given from here."""
+    try:
+        path = Path(name).expanduser()
+        if path.is_absolute() or ".." in path.parts:
+            return path.name
+        return "/".join(path.parts[-2:]) if path.exists() else name
+    except (OSError, RuntimeError):  # too long to be a path, or of somebody who does not exist
         return name
-    path = path.resolve()
-    return path.name if path.parent in (Path.home(), Path(path.anchor)) else f"{path.parent.name}/{path.name}"
-
-
-def _distinct_names(names: Iterable[str]) -> dict[str, str]:
-    """Of encoders in local folders, the last part of the path, or the last two where it is not the only one."""
-    local = {name: Path(name).resolve().parts for name in names if Path(name).exists()}
-    last = [parts[-1] for parts in local.values()]
-    return {name: "/".join(local[name][-1 - (last.count(local[name][-1]) > 1) :]) if name in local else name
-            for name in names}  # fmt: skip
 
 
 def _metadata(
@@ -180,17 +197,19 @@ def _metadata(
                 labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
                 for measure in ("accuracy", "macro_f1", "roc_auc"):
                     if f"{measure}_mean" in row:
-                        title = f"{measure} ({row['head']}{labels})"
+                        features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
+                        title = f"{measure} ({row['head']}{features}{labels})"
                         task = "text-ranking" if is_links else "text-classification"
                         entries.append(_entry(task, evaluation["dataset"], title, row[f"{measure}_mean"]))
-    base, corpus = run.get("options", {}).get("model_name_or_path"), run.get("options", {}).get("corpus")
+    base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
+    local = run.get("local", [])
     return ModelCardData(
         model_name=" ".join(name.split()),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
-        base_model=base if _is_hub_name(base) else None,
-        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) else None,
+        base_model=base if _is_hub_name(base) and "model_name_or_path" not in local else None,
+        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) and "corpus" not in local else None,
         eval_results=entries or None,
     )
 
@@ -217,8 +236,8 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
     )
 
 
-def _made_by(config: dict[str, Any], run: dict[str, Any]) -> str:
-    settings = config["docsplit"]
+def _made_by(config: Any, run: dict[str, Any]) -> str:
+    settings = config.docsplit
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
@@ -230,7 +249,7 @@ def _made_by(config: dict[str, Any], run: dict[str, Any]) -> str:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
-    model = f"{code(config['model_type'])} of {config['num_hidden_layers']} layers"
+    model = f"{code(config.model_type)} of {config.num_hidden_layers} layers"
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
@@ -297,7 +316,10 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
             f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
         )
-        parts.append(f"### {plain(evaluation['title'])}\n\n{tables}\n\n{note}")
+        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
+        parts.append(f"### {title}\n\n{tables}\n\n{note}")
+        if evaluation["plot"]:
+            parts.append(f"![Over the number of labels]({evaluation['plot']})")
     return "\n\n".join(parts) or "Nothing was measured."
 
 

@@ -49,6 +49,7 @@ def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> d
     return {
         "recipe": without_folders(recipe) if recipe else None,
         "options": kept,
+        "local": [name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
         "hardware": hardware(device),
         "processes": num_processes,
         "versions": versions(),

@@ -78,6 +78,7 @@ class Handler(BaseHTTPRequestHandler):
     def handle_call(self):
         path, content = unquote(urlparse(self.path).path), self.body()
         writes = self.command in ("POST", "PUT") and not path.startswith("/objects/") and "validate-yaml" not in path
+        writes = writes or path.endswith("/auth-check/write")
         if writes and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self.refuse(401, "", "Invalid username or password.")
         for method, pattern, call in CALLS:
@@ -90,6 +91,8 @@ class Handler(BaseHTTPRequestHandler):
     def create(self, content):
         wish = json.loads(content)
         repo = f"{wish.get('organization') or USER}/{wish['name']}"
+        if not repo.startswith(f"{USER}/"):
+            return self.refuse(403, "", "You may not create this.")
         if repo in self.server.files:
             return self.reply(
                 {"error": "You already created this model repo", "url": f"{self.server.url}/{repo}"}, 409
@@ -136,6 +139,9 @@ class Handler(BaseHTTPRequestHandler):
             if entry["key"] == "header":
                 message = value["summary"]
                 continue
+            if entry["key"] == "deletedFile":
+                del self.server.files[repo][value["path"]]
+                continue
             paths.append(value["path"])
             is_lfs = entry["key"] == "lfsFile"
             data = self.server.objects[value["oid"]] if is_lfs else base64.b64decode(value["content"])
@@ -155,6 +161,11 @@ class Handler(BaseHTTPRequestHandler):
             {"id": repo, "modelId": repo, "sha": self.server.sha(repo), "siblings": siblings, "private": False,
              "tags": [], "downloads": 0, "likes": 0}
         )  # fmt: skip
+
+    def may_write(self, content, repo):
+        if not repo.startswith(f"{USER}/"):
+            return self.refuse(403, "", "You may not write here.")
+        return self.reply({})
 
     def tree(self, content, repo):
         files = self.server.files.get(repo, {})
@@ -183,6 +194,7 @@ CALLS = [
     ("POST", f"/{REPO}.git/info/lfs/objects/batch", Handler.lfs_batch),
     ("PUT", "/objects/([0-9a-f]+)", Handler.put_object),
     ("POST", f"/api/models/{REPO}/commit/main", Handler.commit),
+    ("GET", f"/api/models/{REPO}/auth-check/write", Handler.may_write),
     ("GET", rf"/api/models/{REPO}(?:/revision/[\w-]+)?", Handler.info),
     ("GET", rf"/api/models/{REPO}/tree/[\w-]+(?:/.*)?", Handler.tree),
     ("HEAD", rf"/{REPO}/resolve/[\w-]+/(.*)", Handler.resolve),

@@ -11,6 +11,7 @@ import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
 
+from run_docsplit_pretraining import PretrainingArguments
 from tests.hub_server import TOKEN, HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -57,17 +58,7 @@ def run_python(hub, tmp_path, code):
 
 
 def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
-    result = pretrain(
-        hub,
-        tmp_path,
-        corpus_file,
-        "--hub_token",
-        TOKEN,
-        "--hub_private_repo",
-        "--report_to",
-        "tensorboard",
-        token=None,
-    )
+    result = pretrain(hub, tmp_path, corpus_file, "--hub_private_repo", "--report_to", "tensorboard")
     files = hub.files["tester/docsplit-tiny"]
     assert hub.private["tester/docsplit-tiny"]
     assert {"model.safetensors", "README.md", "modules.json", "1_Pooling/config.json", "tokenizer.json", "run.json",
@@ -109,12 +100,14 @@ print(json.dumps({
 
 
 def test_a_broken_upload_is_tried_again(hub, tmp_path, corpus_file):
-    hub.files["tester/docsplit-tiny"] = {"notes.txt": b"was here before"}  # an existing repository is used
+    older = {"notes.txt": b"was here before", "evaluations/topics/results.json": b"of other weights"}
+    hub.files["tester/docsplit-tiny"] = older  # an existing repository is used
     hub.failures = ["drop", "error"]
     result = pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
     assert "again in" in result.stderr
     assert [message for _, message, _ in hub.commits] == ["End of training"]
     assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
+    assert "evaluations/topics/results.json" not in hub.files["tester/docsplit-tiny"]
 
 
 def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_file):
@@ -127,18 +120,33 @@ def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_f
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     assert not list((tmp_path / "out").glob(".push-*"))
+    stale = tmp_path / "out" / "evaluations" / "topics" / "results.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{}")
     options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
     pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end", *options)
     assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6
+    assert not stale.exists()
 
 
-def test_a_rejected_token_is_found_before_training(hub, tmp_path, corpus_file):
-    result = pretrain(hub, tmp_path, corpus_file, token="hf_wrong", check=False)
+@pytest.mark.parametrize(
+    ("repository", "token"), [("tester/docsplit-tiny", "hf_wrong"), ("somebody/else", TOKEN), ("somebody/else", None)]
+)
+def test_who_may_not_write_is_told_before_training(repository, token, hub, tmp_path):
+    hub.files["somebody/else"] = {}  # there, and everybody may read it
+    code = f"from docsplit.hub import create_repository; create_repository({repository!r})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
+    )
     assert result.returncode != 0
-    assert "cannot write to 'tester/docsplit-tiny'" in result.stderr
+    assert f"cannot write to {repository!r}" in result.stderr
     assert "hf auth login" in result.stderr
-    assert "hf_wrong" not in result.stdout + result.stderr
-    assert not (tmp_path / "out" / "checkpoint-2").exists()
+    assert (token or TOKEN) not in result.stderr
+
+
+def test_a_token_on_the_command_line_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="process lists"):
+        PretrainingArguments(output_dir=str(tmp_path), hub_token="hf_x")
 
 
 def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
@@ -175,7 +183,9 @@ def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, cor
     local.mkdir()
     (local / "config.json").write_text("{}")
     (local / ".env").write_text("KEY=secret")
-    monkeypatch.setattr(ours, "push", lambda *_: (_ for _ in ()).throw(ConnectionError("gone")))
+    (local / "model_old").mkdir()
+    (local / "model_old" / "private.safetensors").write_text("mine")
+    monkeypatch.setattr(ours, "push", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
     with pytest.raises(SystemExit, match=r"python -m docsplit.hub .*out tester/finish"):
         ours.push_at_the_end(local, "tester/finish")
     assert (local / "config.json").exists()

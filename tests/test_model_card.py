@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from transformers import DistilBertConfig
 
 from docsplit.model_card import add_results, without_folders, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -122,7 +124,7 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     folder = directory(all_results=RESULTS, run=RUN)
     output_dir = tmp_path / "probe"
     write_rows(output_dir, [row(str(folder), value=0.111), row("tfidf", value=0.222)])
-    data = tmp_path / "secret_folder" / "news" / "train.parquet"
+    data = tmp_path / "secret_folder" / "train.parquet"
     data.parent.mkdir(parents=True)
     data.touch()
     add_results([str(folder), "tfidf"], "Classification", str(data), output_dir)
@@ -130,7 +132,8 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     assert "11.1" in first
     assert "22.2" in first
     assert "secret_folder" not in first
-    assert ModelCard(first).data.eval_results[0].dataset_name == "news/train.parquet"
+    assert ModelCard(first).data.eval_results[0].dataset_name == "train.parquet"
+    assert "### Classification: train.parquet" in first
     (output_dir / "results.json").write_text(json.dumps({"rows": [row(str(folder), value=0.333)]}))
     add_results([str(folder)], "Classification", str(data), output_dir)
     second = (folder / "README.md").read_text()
@@ -146,10 +149,42 @@ def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
     assert without_folders("wikimedia/wikipedia:20231101.en") == "wikimedia/wikipedia:20231101.en"
     assert without_folders("hidden_size=64,num_hidden_layers=2") == "hidden_size=64,num_hidden_layers=2"
     assert without_folders("1e-3") == "1e-3"
-    assert without_folders("/secret/place/news/train.jsonl") == "news/train.jsonl"
-    assert without_folders("~/train.jsonl") == "train.jsonl"
-    assert without_folders("~/news/train.jsonl") == "news/train.jsonl"
-    assert without_folders("docsplit/..") == Path(tmp_path.parent.name, tmp_path.name).as_posix()
+    assert without_folders("/secret/place/news/train.jsonl") == "train.jsonl"
+    assert without_folders("~/news/train.jsonl") == "train.jsonl"
+    assert without_folders("../somebody/train.jsonl") == "train.jsonl"
+    assert without_folders("x/" + "y" * 5000) == "x/" + "y" * 5000
+    (tmp_path / "data" / "news").mkdir(parents=True)
+    (tmp_path / "data" / "news" / "train.jsonl").touch()
+    assert without_folders("data/news/train.jsonl") == "news/train.jsonl"
+
+
+def test_encoders_of_one_name_keep_their_own_numbers(directory, tmp_path):
+    first = directory(all_results=RESULTS, run=RUN)
+    second = tmp_path / "other" / first.name
+    shutil.copytree(first, second)
+    rows = [row(str(first), value=0.111), row(str(second), value=0.222), row("tfidf", value=0.333)]
+    add_results([str(second), str(first)], "Classification", "news", write_rows(tmp_path / "probe", rows))
+    for folder, value in ((first, 0.111), (second, 0.222)):
+        card = ModelCard.load(folder / "README.md")
+        assert [entry.metric_value for entry in card.data.eval_results] == [value, value]
+        for shown in ("11.1", "22.2", "33.3"):
+            assert shown in card.text
+
+
+def test_what_is_local_is_no_link_to_the_hub(directory):
+    run = RUN | {"options": {"corpus": "data/train.jsonl", "model_name_or_path": "outputs/simcse"}}
+    run["local"] = ["corpus", "model_name_or_path"]
+    data = ModelCard(write_card(directory(all_results=RESULTS, run=run))).data
+    assert data.base_model is None
+    assert data.datasets is None
+
+
+def test_any_architecture_gets_a_card(tmp_path, wordpiece):
+    config = DistilBertConfig(vocab_size=len(wordpiece), dim=48, n_layers=3, n_heads=2, hidden_dim=64)
+    DocSplitForContrastivePretraining(config, pooling="mean").save_pretrained(tmp_path / "encoder")
+    text = write_card(tmp_path / "encoder")
+    assert "48 numbers" in text
+    assert "`distilbert` of 3 layers" in text
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
