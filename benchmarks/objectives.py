@@ -204,9 +204,7 @@ class Study:
         links = [title for title, (file, *_) in MEASURES.items() if file == "retrieval"]
         for name in LENGTHS:
             parts = [{"retrieval": self.folder(name, seed)} for seed in seeds]
-            seconds = [rows_of(part["retrieval"])[0]["embedding_seconds"] for part in parts]
-            measured = dict(summary(links, parts))
-            lengths.append({"row": name, "embedding_seconds": statistics.mean(seconds), "measures": measured})
+            lengths.append({"row": name, "measures": dict(summary(links, parts))})
         return {"objectives": objectives, "lengths": lengths}
 
     def references(self) -> list[dict[str, Any]]:
@@ -225,15 +223,12 @@ def markdown(results: dict[str, Any]) -> str:
         f"{results['hardware']}; {results['steps']} steps, peak learning rate {results['learning_rate']:g}; ± is the "
         f"standard deviation over {len(results['seeds'])} pretraining seeds; percent",
     ]
-    for table, column in {"objectives": "tokens", "lengths": "embedding_seconds"}.items():
+    for table, extra in {"objectives": ["documents a step", "million tokens"], "lengths": []}.items():
         titles = list(results[table][0]["measures"])
-        extra = ["documents a step", "million tokens"] if table == "objectives" else ["seconds to embed"]
         lines += ["", f"**{table}**", "", f"| | {' | '.join([*extra, *titles])} |"]
         lines += ["|---|" + "---|" * (len(extra) + len(titles))]
         for row in results[table]:
-            cells = [f"{row[column]:,.0f}"]
-            if table == "objectives":
-                cells = [str(row["documents_a_step"]), f"{row['tokens'] / 1e6:.2f}"]
+            cells = [str(row["documents_a_step"]), f"{row['tokens'] / 1e6:.2f}"] if extra else []
             cells += [percent(row["measures"][title]) for title in titles]
             lines.append(f"| {row['row']} | {' | '.join(cells)} |")
     lines += ["", "**without an encoder**", "", "| | head | labels | accuracy |", "|---|---|---|---|"]
