@@ -12,14 +12,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
-RESULTS = ("all_results.json", "run.json", "training.png", "README.md", "evaluations")  # beside the final weights
+RESULTS = ("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png")
 WRITTEN_BY_TRAINER = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$"  # into config.json
 
 
@@ -151,20 +151,17 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
 
 def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:
     """Delete the checkpoints of an earlier run, and these parts: a new one is about to train."""
-    _remove([*checkpoints(output_dir), *(output_dir / name for name in parts)])
-
-
-def remove_results(output_dir: Path) -> None:
-    """Delete what was measured and said of weights that are about to change."""
-    _remove([output_dir / name for name in RESULTS])
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
+    for path in [*checkpoints(output_dir), *(output_dir / name for name in parts)]:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def remove_results(output_dir: Path) -> None:
+    """Delete what was measured and said of weights that are about to change."""
+    for path in [path for pattern in RESULTS for path in output_dir.glob(pattern)]:
+        path.unlink()
 
 
 def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
