@@ -71,6 +71,16 @@ def test_a_new_run_does_not_mix_with_an_earlier_one(output_dir):
     assert checkpoints.checkpoints(output_dir) == []
 
 
+def test_results_of_weights_that_change_go_and_nothing_else(tmp_path):
+    ours = ["all_results.json", "run.json", "evaluations/news/results.json", "evaluations/news/few_shot.png"]
+    theirs = ["README.md", "notes.txt", "evaluations/mine.txt", "evaluations/news/comments.md"]
+    for name in ours + theirs:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    checkpoints.remove_results(tmp_path)
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")) == sorted(theirs)
+
+
 def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
     """A run resumed from checkpoint-5, since the later ones went wrong, writes checkpoint-7."""
     (output_dir / "checkpoint-7").mkdir()
