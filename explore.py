@@ -31,7 +31,7 @@ TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
 WORDS_OF_A_MATCH = 6
 LONGEST_SENTENCE, LONGEST_TITLE = 400, 90  # letters
-LARGEST_TSNE = 5000  # documents, in a minute or two
+LARGEST_TSNE = 5000  # documents
 
 
 def read_documents(
@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--map",
         choices=["tsne", "pca"],
-        help=f"default: tsne for up to {LARGEST_TSNE:,} documents (minutes), else pca",
+        help=f"default: tsne for up to {LARGEST_TSNE:,} documents, else pca",
     )
     parser.add_argument("--output", type=Path, default=Path("explore.html"), help="default: explore.html")
     options = parser.parse_args()

@@ -335,7 +335,8 @@ def main() -> None:
     if model.training_state_lost and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
-    results |= metrics.totals(trainer.state.log_history) | {"global_step": trainer.state.global_step}
+    results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}
+    results |= {"global_step": trainer.state.global_step}
     if stream is not None:
         results |= {"documents_used": output.global_step * args.train_batch_size * args.world_size}
         results["documents_used"] *= args.gradient_accumulation_steps

@@ -160,13 +160,13 @@ class MetricsCallback(TrainerCallback):
         return {name: round(value, 6) for name, value in (means | totals).items()}
 
     def totals(self, log_history: list[dict[str, float]]) -> dict[str, float]:
-        """Seconds, mean loss, real tokens, over all sessions of a resumed run, for all_results.json."""
+        """Seconds, real tokens, and the mean of the losses logged, if any was: over all sessions of a resumed run."""
         if self.calls:
             self.flush()
         losses = [entry["loss"] for entry in log_history if "loss" in entry]
-        return {
+        mean_loss = {"train_loss": sum(losses) / len(losses)} if losses else {}
+        return mean_loss | {
             "train_runtime": self.total_seconds,
-            "train_loss": sum(losses) / max(len(losses), 1),
             "train_tokens": int(self.total_tokens),
             "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
         }
@@ -342,7 +342,7 @@ class PushCallback(TrainerCallback):
         self._report()
 
     def _report(self) -> None:
-        """Of the pushes that have ended: one that failed does not end a training, and is no secret either."""
+        """Say which of the pushes that have ended failed: that is no reason to end a training."""
         for push in [push for push in self.running if push.done()]:
             self.running.remove(push)
             if error := push.exception():

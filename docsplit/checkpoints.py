@@ -37,7 +37,7 @@ def seal(directory: Path) -> None:
 
 
 def without_pickled_arguments(directory: Path) -> None:
-    """Remove Trainer's training_args.bin: it holds --hub_token in clear, and only pickle reads it. Nothing does."""
+    """Remove Trainer's training_args.bin, which only pickle reads, and nothing does."""
     (directory / "training_args.bin").unlink(missing_ok=True)
 
 

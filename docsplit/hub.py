@@ -158,7 +158,9 @@ def _link_or_copy(source: str, target: str) -> None:
 
 def _again_if_it_breaks(call: Callable[[], T]) -> T:
     """Call again where the connection broke or the server failed, and not where it refused."""
-    for attempt in range(1, ATTEMPTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             return call()
         except (HTTPError, ConnectionError, TimeoutError) as error:
@@ -171,7 +173,6 @@ def _again_if_it_breaks(call: Callable[[], T]) -> T:
             pause = FIRST_PAUSE * 2 ** (attempt - 1)
             logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {_one_line(error)}")
             time.sleep(pause)
-    raise AssertionError("unreachable")
 
 
 def _one_line(error: BaseException) -> str:

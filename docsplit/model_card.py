@@ -283,17 +283,14 @@ def _training_table(results: dict[str, Any], run: dict[str, Any]) -> str:
             ("tokens of the views", f"{results['train_tokens']:,}"),
             ("seconds", f"{results['train_runtime']:,.0f}"),
             ("tokens a second", f"{results['train_tokens_per_second']:,.0f}"),
-            ("loss, mean over the run", f"{results['train_loss']:.4f}"),
+            ("loss, mean", f"{results['train_loss']:.4f}"),
         ]
     if run:
-        versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items() if version)
-        rows += [
-            ("hardware", plain(run["hardware"])),
-            ("processes", str(run["processes"])),
-            ("versions", plain(versions)),
-        ]
+        rows += [("hardware", plain(run["hardware"])), ("processes", str(run["processes"]))]
         rows += [("commit of the code", code(run["commit"] or "unknown"))]
-    return markdown_table(["Training", ""], rows) if rows else ""
+    table = markdown_table(["Training", ""], rows) if rows else ""
+    versions = ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items() if version)
+    return f"{table}\n\nVersions: {plain(versions)}." if versions else table
 
 
 def _options(options: dict[str, Any], recipe: str | None) -> str:

@@ -77,7 +77,8 @@ def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], 
         if points:
             losses.plot(*zip(*points), label=label)
     losses.set(xlabel="step", ylabel="loss", title="Training loss", ylim=(0, None))
-    losses.legend()
+    if losses.lines:  # none where the run was shorter than --logging_steps
+        losses.legend()
     if probed:
         axis = axes[0, 1]
         for name, label, color in (("5shot_accuracy", "5 labels a class", "C2"), ("accuracy", "all labels", "C3")):

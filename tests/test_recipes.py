@@ -97,6 +97,11 @@ def test_a_recipe_trains(name, architecture, run):
     assert results["global_step"] == 2
 
 
+def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):
+    _, output_dir, _ = run("docsplit_bert", logging_steps=50)
+    assert json.loads((output_dir / "all_results.json").read_text())["train_loss"] > 1
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [("docsplit_bert_lora", f"{ADAPTER_FOLDER}/adapter_model.safetensors"), ("contriever_moco", TRAINING_STATE_FILE)],
