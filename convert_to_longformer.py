@@ -92,7 +92,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 @torch.no_grad()
 def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
-    window = length_multiple(model.config)
+    window = length_multiple(model.base_model)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([longest, max(longest // 2, 1), 1])[:, None]

@@ -146,11 +146,11 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
         start = end
 
 
-def length_multiple(config: PreTrainedConfig) -> int:
-    """The encoder pads its input to a multiple of this many tokens: a Longformer to its window."""
-    if config.model_type != "longformer":
+def length_multiple(base_model: Any) -> int:
+    """The encoder pads its input to a multiple of this many tokens: a Longformer of transformers to its window."""
+    if base_model.config.model_type != "longformer" or not getattr(base_model, "pads_to_window", True):
         return 1
-    windows = config.attention_window
+    windows = base_model.config.attention_window
     return windows if isinstance(windows, int) else max(windows)
 
 
@@ -550,7 +550,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """
         device = tensors[0].device  # type: ignore[union-attr]
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
-        multiple = length_multiple(self.config)
+        multiple = length_multiple(self.encoder.base_model)
         for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens, multiple)):
             if number % MICRO_BATCHES_OF_A_CAST == 0:
                 torch.clear_autocast_cache()

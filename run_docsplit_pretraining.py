@@ -47,6 +47,7 @@ from docsplit.embedding import default_dtype
 from docsplit.hub import create_repository, push_at_the_end, remove_what_was_on_its_way
 from docsplit.labelled import LabelledSplit, probe_counts, split_labelled, without_test_documents
 from docsplit.launching import explain_out_of_memory, refuse_sharded_parameters, use_all_cores
+from docsplit.longformer_attention import use_blocked_attention
 from docsplit.reporting import describe_run, write_results
 from docsplit.segmentation import DEFAULT_SPLITTER
 from docsplit.streaming import DocumentStream, take
@@ -90,7 +91,12 @@ class ModelArguments:
         default=None,
         metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
     )
-    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa, eager, flash_attention_2 ..."})
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={
+            "help": "sdpa, flash_attention_2, eager ... A Longformer's is blocked; eager: as transformers has it."
+        },
+    )
     lora_r: int = field(
         default=0, metadata={"help": "LoRA: train updates of this rank instead of the encoder's weights; 0: no."}
     )
@@ -479,6 +485,8 @@ def load_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
+    if model.config.model_type == "longformer" and model_args.attn_implementation != "eager":
+        use_blocked_attention(model)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
     if model.config.model_type == "big_bird" and model.config.attention_type == "block_sparse":

@@ -41,6 +41,11 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import modeling_docsplit
 from docsplit.caching import build_once, cache_directory
+from docsplit.longformer_attention import (
+    BlockedLongformerModel,
+    use_blocked_attention,
+    use_transformers_attention,
+)
 from docsplit.tokenization import cut_into_chunks
 from modeling_docsplit import (
     DEFAULT_SETTINGS,
@@ -112,7 +117,7 @@ def encode(
 
     def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
         batches = _padded_batches(
-            tokenizer, chunk, settings["max_seq_length"], budget, "right", length_multiple(encoder.config)
+            tokenizer, chunk, settings["max_seq_length"], budget, "right", length_multiple(encoder)
         )
         return partial(_embed_chunk, forward, encoder.device, batches)
 
@@ -123,6 +128,9 @@ def encode(
     own_forward = vars(encoder).get("forward")  # already so, or compiled
     if own_forward is None:
         attend_as_documents_need(encoder)
+    was_blocked = isinstance(encoder, BlockedLongformerModel)
+    if encoder.config.model_type == "longformer":
+        use_blocked_attention(encoder)
     try:
         return _collect(_in_chunks(texts, prepare, show_progress), shape, output_file)[0]
     finally:
@@ -130,6 +138,8 @@ def encode(
             vars(encoder).pop("forward", None)
             if encoder.config.model_type == "big_bird":
                 cast(Any, encoder).set_attention_type(encoder.config.attention_type)
+        if not was_blocked:
+            use_transformers_attention(encoder)
         encoder.train(was_training)
 
 
@@ -191,6 +201,8 @@ def load_encoder(
     model.float().eval()
     if isinstance(model[0], Transformer) and (is_assembled or model[0].config.model_type != "longformer"):
         attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
+    if isinstance(model[0], Transformer) and model[0].config.model_type == "longformer":
+        use_blocked_attention(model[0].model)
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
@@ -325,7 +337,7 @@ def _prepare_micro_batches(
     """
     modules: list[Any] = list(model)
     tokenizer, device, limit = modules[0].processor, model.device, model.max_seq_length
-    multiple = length_multiple(modules[0].config)
+    multiple = length_multiple(modules[0].model)
     prompt_ids = tokenizer(prompt)["input_ids"]
     room = (limit or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
     if long_documents == "chunk_mean" and not (limit and tokenizer.is_fast):

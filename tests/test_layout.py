@@ -17,6 +17,7 @@ LEVELS = {
     "docsplit.hub": 0,
     "docsplit.caching": 0,
     "docsplit.launching": 0,
+    "docsplit.longformer_attention": 0,
     "docsplit.longformer_transformer": 0,
     "docsplit.metrics": 0,
     "docsplit.comparison": 1,

@@ -1,0 +1,280 @@
+"""A Longformer's attention (Beltagy et al. 2020, section 3.1), computed in tiles: the same numbers, sooner, from less.
+
+`use_blocked_attention(model)` gives it to every Longformer in a model, in place. Weights, config and checkpoint stay
+what they are, and `use_transformers_attention(model)` takes it away again.
+
+transformers multiplies overlapping chunks, copies their diagonals into a (T, 2w + 1) matrix a head, and keeps several
+of those for the backward pass. Here a tile of consecutive queries meets its keys in one matrix product: the global
+tokens, then those from w before its first query to w behind its last one. Only queries, keys and values are kept; the
+backward pass computes the scores of one tile after another again (FlashAttention, Dao et al. 2022), so that memory
+grows with T and not with T x w. Dropout is drawn again from the same seed. Texts need not be padded to the window.
+
+A global token attends with projections of its own to all tokens. transformers projects all tokens for it; with few
+global tokens their queries are taken through the transposed projection instead: q . (W h + b) = (W' q) . h + q . b,
+and sum p (W h + b) = W sum p h + b sum p.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LongformerModel
+from transformers.models.longformer.modeling_longformer import (
+    LongformerBaseModelOutputWithPooling,
+    LongformerSelfAttention,
+)
+
+# Queries of a tile. With more, more of its products fall outside of the window; with fewer, there are more of them.
+TILE = {"cpu": 128, "cuda": 256}
+
+
+def use_blocked_attention(model: nn.Module) -> None:
+    """Let every Longformer within `model` compute its attention in tiles.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    classes: dict[type, type] = {LongformerModel: BlockedLongformerModel, LongformerSelfAttention: BlockedAttention}
+    if not _exchange_classes(model, classes):
+        raise ValueError(f"{type(model).__name__} has no Longformer in it, whose attention could be replaced.")
+
+
+def use_transformers_attention(model: nn.Module) -> None:
+    """Undo `use_blocked_attention`."""
+    _exchange_classes(model, {BlockedLongformerModel: LongformerModel, BlockedAttention: LongformerSelfAttention})
+
+
+def _exchange_classes(model: nn.Module, classes: dict[type, type]) -> int:
+    """They differ in methods alone. Returns the number of modules that have another class now or had it before."""
+    modules = [module for module in model.modules() if type(module) in {*classes, *classes.values()}]
+    for module in modules:
+        module.__class__ = classes.get(type(module), type(module))
+    return len(modules)
+
+
+class BlockedLongformerModel(LongformerModel):
+    """A `LongformerModel` that pads nothing, and makes no (T, T) mask on the way to a (T,) one."""
+
+    pads_to_window = False
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give either input_ids or inputs_embeds.")
+        embedded = self.embeddings(
+            input_ids=input_ids,
+            position_ids=position_ids,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+        )
+        if attention_mask is None:
+            attention_mask = torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device)
+        if global_attention_mask is not None:
+            attention_mask = self._merge_to_attention_mask(attention_mask, global_attention_mask)
+        return_dict = self.config.return_dict if return_dict is None else return_dict
+        outputs = self.encoder(
+            embedded,
+            attention_mask=attention_mask.long() - 1,  # -1: padding, 0: local, 1: global
+            output_attentions=self.config.output_attentions if output_attentions is None else output_attentions,
+            output_hidden_states=(
+                self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+            ),
+            return_dict=return_dict,
+        )
+        pooled = self.pooler(outputs[0]) if self.pooler is not None else None
+        if not return_dict:
+            return outputs[0], pooled, *outputs[1:]
+        return LongformerBaseModelOutputWithPooling(pooler_output=pooled, **outputs)
+
+
+class BlockedAttention(LongformerSelfAttention):
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor,
+        is_index_masked: Tensor,
+        is_index_global_attn: Tensor,
+        is_global_attn: bool,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor]:
+        """Hidden states (B, T, H), masks (B, T) -> attention output (B, T, H), 0 for padding.
+
+        Raises:
+            ValueError: if the attention weights are wanted, which are never all there.
+        """
+        if output_attentions:
+            raise ValueError(
+                "The blocked attention of a Longformer keeps no attention weights (output_attentions=True): call "
+                "docsplit.longformer_attention.use_transformers_attention(model) before."
+            )
+        query, key, value = (_split_heads(self, layer(hidden_states)) for layer in (self.query, self.key, self.value))
+        counts = is_index_global_attn.sum(dim=1)
+        num_global = int(counts.max()) if is_global_attn else 0  # of the text that has most, G
+        places = is_index_global_attn.long().argsort(dim=1, descending=True, stable=True)[:, :num_global]  # (B, G)
+        is_place = torch.arange(num_global, device=counts.device) < counts[:, None]  # (B, G)
+        attended = _WindowAttention.apply(
+            query,
+            key,
+            value,
+            _take(key, places),
+            _take(value, places),
+            is_index_masked | is_index_global_attn,
+            ~is_place,
+            self.one_sided_attn_window_size,
+            self.dropout if self.training else 0.0,
+        )
+        output = attended.flatten(2)  # (B, T, H)
+        if num_global:  # their rows are 0 so far, and to add needs no copy of the gradient
+            from_global = _attend_from_global_tokens(self, hidden_states, places, is_index_masked)[is_place]
+            index = is_index_global_attn.nonzero(as_tuple=True)
+            output.index_put_(index, from_global.to(output.dtype), accumulate=True)
+        return (output,)
+
+
+def _split_heads(self: Any, states: Tensor) -> Tensor:
+    """(B, T, H) -> (B, heads, T, d), such that a tile of it is a view for a batched product."""
+    states = states.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
+    return states if len(states) == 1 else states.contiguous()
+
+
+def _take(states: Tensor, places: Tensor) -> Tensor:
+    """Of states (B, heads, T, d) those at the places (B, G): (B, heads, G, d)."""
+    index = places[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
+    return states.gather(2, index)
+
+
+def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor, is_masked: Tensor) -> Tensor:
+    """What the tokens at `places` (B, G) get from all tokens, (B, G, H)."""
+    source = hidden_states.gather(1, places[:, :, None].expand(-1, -1, hidden_states.shape[2]))
+    query = _split_heads(self, self.query_global(source)) / math.sqrt(self.head_dim)  # (B, heads, G, d)
+    through_queries = places.shape[1] < self.head_dim and all(
+        type(layer) is nn.Linear and layer.weight.device == hidden_states.device  # no LoRA, nothing offloaded
+        for layer in (self.key_global, self.value_global)
+    )
+    if through_queries:
+        heads = (self.num_heads, self.head_dim)
+        weight, bias = self.key_global.weight.unflatten(0, heads), self.key_global.bias.view(*heads, 1)
+        scores = (query @ weight).flatten(1, 2) @ hidden_states.mT  # (B, heads x G, T)
+        scores = scores.unflatten(1, (self.num_heads, -1)) + query @ bias
+    else:
+        scores = query @ _split_heads(self, self.key_global(hidden_states)).mT  # (B, heads, G, T)
+    scores = scores.masked_fill(is_masked[:, None, None], torch.finfo(scores.dtype).min)
+    weights = _softmax(scores).to(scores.dtype)
+    weights = F.dropout(weights, self.dropout, self.training)
+    if through_queries:
+        weight, bias = self.value_global.weight.unflatten(0, heads), self.value_global.bias.view(heads[0], 1, heads[1])
+        mixed = (weights.flatten(1, 2) @ hidden_states).unflatten(1, (self.num_heads, -1))  # (B, heads, G, H)
+        output = mixed @ weight.mT + weights.sum(dim=-1, keepdim=True) * bias
+    else:
+        output = weights @ _split_heads(self, self.value_global(hidden_states))
+    return output.transpose(1, 2).flatten(2)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """In fp32 or wider."""
+    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+
+class _WindowAttention(torch.autograd.Function):
+    """Attention of queries (B, heads, T, d) to keys at most `window` away and to global ones (B, heads, G, d).
+
+    `is_removed` (B, T) says which tokens are no keys of a window (padding and global ones), `is_no_global` (B, G)
+    which of the global keys are none. Returns (B, T, heads, d), 0 for the removed tokens.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        global_key: Tensor,
+        global_value: Tensor,
+        is_removed: Tensor,
+        is_no_global: Tensor,
+        window: int,
+        dropout: float,
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value, global_key, global_value, is_removed, is_no_global)
+        seed = int(torch.randint(2**62, ())) if dropout else 0  # from the generator that checkpointing restores
+        ctx.options = (window, dropout, seed)
+        batch, heads, length, head_dim = query.shape
+        output = query.new_empty(batch, length, heads, head_dim)
+        for rows, keys, weights, kept in _tiles(query, key, global_key, is_removed, is_no_global, *ctx.options):
+            weights = weights if kept is None else weights * kept
+            values = torch.cat([global_value, value[:, :, keys]], dim=2)
+            output[:, rows] = (weights.to(values.dtype) @ values).transpose(1, 2)
+        output.masked_fill_(is_removed[:, :, None, None], 0.0)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, global_key, global_value, *masks = ctx.saved_tensors
+        dtype = torch.promote_types(query.dtype, torch.float32)  # in which the parts from several tiles are summed
+        grad_query = torch.empty_like(query)
+        grad_key, grad_value = torch.zeros_like(key, dtype=dtype), torch.zeros_like(value, dtype=dtype)
+        grad_global_key = torch.zeros_like(global_key, dtype=dtype)
+        grad_global_value = torch.zeros_like(global_value, dtype=dtype)
+        num_global, scale = global_key.shape[2], query.shape[3] ** -0.5
+        for rows, keys, weights, kept in _tiles(query, key, global_key, *masks, *ctx.options):
+            grad = grad_outputs[0][:, rows].masked_fill(masks[0][:, rows, None, None], 0.0).transpose(1, 2)
+            used = weights if kept is None else weights * kept
+            grad_values = used.to(grad.dtype).mT @ grad
+            grad_weights = (grad @ torch.cat([global_value, value[:, :, keys]], dim=2).mT).to(weights.dtype)
+            if kept is not None:
+                grad_weights *= kept
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).to(grad.dtype)
+            tile = query[:, :, rows] * scale
+            grad_query[:, :, rows] = (grad_scores @ torch.cat([global_key, key[:, :, keys]], dim=2)) * scale
+            grad_keys = grad_scores.mT @ tile
+            grad_key[:, :, keys] += grad_keys[:, :, num_global:]
+            grad_value[:, :, keys] += grad_values[:, :, num_global:]
+            grad_global_key += grad_keys[:, :, :num_global]
+            grad_global_value += grad_values[:, :, :num_global]
+        gradients = (grad_key, grad_value, grad_global_key, grad_global_value)
+        return grad_query, *(gradient.to(query.dtype) for gradient in gradients), None, None, None, None
+
+
+def _tiles(
+    query: Tensor,
+    key: Tensor,
+    global_key: Tensor,
+    is_removed: Tensor,
+    is_no_global: Tensor,
+    window: int,
+    dropout: float,
+    seed: int,
+) -> Iterator[tuple[slice, slice, Tensor, Tensor | None]]:
+    """Yields of each tile its rows, its keys, its weights (B, heads, rows, G + keys) and what dropout makes of them.
+
+    In both passes the same, dropout included.
+    """
+    generator = torch.Generator(query.device).manual_seed(seed) if dropout else None
+    length, size = query.shape[2], TILE.get(query.device.type, TILE["cuda"])
+    positions = torch.arange(length, device=query.device)
+    for start in range(0, length, size):
+        rows = slice(start, min(start + size, length))
+        keys = slice(max(start - window, 0), min(rows.stop + window, length))
+        is_far = (positions[rows, None] - positions[keys]).abs() > window  # (rows, keys)
+        no_global = is_no_global[:, None].expand(-1, len(is_far), -1)
+        is_out = torch.cat([no_global, is_far | is_removed[:, None, keys]], dim=2)  # (B, rows, G + keys)
+        scores = (query[:, :, rows] * query.shape[3] ** -0.5) @ torch.cat([global_key, key[:, :, keys]], dim=2).mT
+        scores += (is_out.to(scores.dtype) * (torch.finfo(scores.dtype).min / 2))[:, None]  # twice as fast as a fill
+        weights, kept = _softmax(scores), None
+        if generator is not None:
+            kept = torch.empty_like(weights).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
+        yield rows, keys, weights, kept
