@@ -107,6 +107,7 @@ def download_card_files(repo_id: str, directory: Path) -> None:
         ValueError: if there is no such repository.
     """
     wanted = [name for name in RELEASE if name.endswith((".json", ".png")) and "tokenizer" not in name]
+    wanted.append("README.md")  # where a licence may be stated
     try:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
     except (HTTPError, OSError, ValueError) as error:

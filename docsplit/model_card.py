@@ -1,10 +1,11 @@
 """The README.md of a checkpoint, made from the files of its folder and nothing else: a number that is in none of them
 cannot get into the card.
 
-    python -m docsplit.model_card outputs/docsplit
+    python -m docsplit.model_card outputs/docsplit [--license apache-2.0]
 
-Read are config.json, `all_results.json` and `run.json` of the pretraining, and `evaluations/*/results.json`, which
-`run_probe_classification.py` and `run_aan_retrieval.py` put there with --push_results.
+Read are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
+`run_probe_classification.py` and `run_aan_retrieval.py` put there with --push_results, and of an earlier card the
+licence.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig
+from yaml import YAMLError
 
 from docsplit.comparison import markdown_table, result_tables, short_names
 from docsplit.hub import download_card_files, push_at_the_end
@@ -65,15 +67,18 @@ def code(text: object) -> str:
     return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
-def write_card(directory: str | Path, address: str | None = None) -> str:
+def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
     """Write README.md of a checkpoint, and return its text.
 
     Args:
         address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
+        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any.
 
     Raises:
-        ValueError: if this is no checkpoint of this project.
+        ValueError: if this is no checkpoint of this project, or the licence is no identifier.
     """
+    if licence is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", licence):
+        raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0, other ...")
     directory = Path(directory)
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
@@ -81,12 +86,13 @@ def write_card(directory: str | Path, address: str | None = None) -> str:
     settings = config.docsplit
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
+    licence = licence or _stated_licence(directory / "README.md")
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     is_longformer = config.model_type == "longformer"
     has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
-        _metadata(address, run, results, evaluations),
+        _metadata(address, run, results, evaluations, licence),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
@@ -103,7 +109,7 @@ def write_card(directory: str | Path, address: str | None = None) -> str:
         options=_options(options, run.get("recipe")),
         evaluation=evaluation_text(results, evaluations),
         limits=_limits(settings, run),
-        licence="None was stated for these weights. The code that made them is under Apache-2.0.",
+        licence=f"These weights: {licence}." if licence else "None was stated for these weights.",
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
     )
     text = str(card)
@@ -180,7 +186,11 @@ def without_folders(name: str) -> str:
 
 
 def _metadata(
-    name: str, run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]
+    name: str,
+    run: dict[str, Any],
+    results: dict[str, Any],
+    evaluations: list[dict[str, Any]],
+    licence: str | None,
 ) -> ModelCardData:
     """The YAML at the top, with one entry of the model index for each measured number."""
     entries = []
@@ -205,6 +215,7 @@ def _metadata(
     local = run.get("local", [])
     return ModelCardData(
         model_name=" ".join(name.split()),
+        license=licence,
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
@@ -212,6 +223,14 @@ def _metadata(
         datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) and "corpus" not in local else None,
         eval_results=entries or None,
     )
+
+
+def _stated_licence(card: Path) -> str | None:
+    """What an earlier card says: somebody stated it, with --license or on the Hub."""
+    try:
+        return ModelCard.load(card).data.license
+    except (OSError, ValueError, YAMLError):  # there is none, or it was written by hand
+        return None
 
 
 def _is_built_in(run: dict[str, Any]) -> bool:
@@ -361,8 +380,10 @@ def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
-    directory = parser.parse_args().directory
-    write_card(directory)
+    parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
+    options = parser.parse_args()
+    directory = options.directory
+    write_card(directory, licence=options.license)
     print(f"Written: {directory / 'README.md'}")
 
 

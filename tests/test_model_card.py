@@ -191,3 +191,17 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="has no config"):
         write_card(tmp_path)
+
+
+def test_a_licence_is_stated_once_and_kept(directory):
+    folder = directory(all_results=RESULTS, run=RUN)
+    assert "None was stated for these weights." in write_card(folder)
+    command = [sys.executable, "-m", "docsplit.model_card", str(folder), "--license"]
+    subprocess.run([*command, "cc-by-sa-4.0"], cwd=ROOT, check=True)
+    for text in ((folder / "README.md").read_text(), write_card(folder)):
+        assert ModelCard(text).data.license == "cc-by-sa-4.0"
+        assert "These weights: cc-by-sa-4.0." in text
+    with pytest.raises(ValueError, match="no licence as the Hub names them"):
+        write_card(folder, licence="mine\ntags: [x]")
+    (folder / "README.md").write_text("---\nlicense: [\n---\n")
+    assert ModelCard(write_card(folder)).data.license is None
