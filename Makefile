@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-loading bench-segmentation bench-probing clean
+.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-loading bench-long bench-segmentation bench-probing clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ bench-scaling: install-dev  ## how the cost of a step grows with batch, length a
 
 bench-loading: install-dev  ## drawing views, preprocessing, resuming
 	$(BIN)/python -m benchmarks.loading
+
+bench-long: install-dev  ## attention to long documents, five encoders at 512 to 32,768 tokens
+	$(BIN)/python -m benchmarks.long_attention
 
 bench-segmentation: install-dev  ## sentence splitters
 	$(BIN)/python -m benchmarks.segmentation

@@ -33,7 +33,7 @@ from transformers import AutoConfig, AutoModel
 
 from benchmarks.scaling import peak_memory
 from benchmarks.training import native_precision, versions
-from docsplit.launching import hardware
+from docsplit.launching import hardware, use_all_cores
 from docsplit.longformer_attention import use_blocked_attention
 
 MODELS = {
@@ -96,7 +96,7 @@ def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
 def measure(name: str, job: dict[str, Any], results: Any) -> None:
     """Seconds of the fastest step, of forward and backward pass, and peak memory in MB; in a process of its own."""
     if job["device"] == "cpu":
-        torch.set_num_threads(psutil.Process().cpu_affinity().__len__())
+        use_all_cores(torch.device("cpu"), world_size=1)
     model, inputs = make(name, job), inputs_of(name, job)
 
     def step() -> tuple[float, float]:
@@ -299,6 +299,10 @@ def main() -> None:
         raise ValueError(f"The hidden states of the two Longformers differ by {difference:.1e}.")
     rows, left_out = measure_all(job, options)
     at_ratio = {row["contender"]: row for row in rows if row["length"] == LENGTH_OF_RATIO}
+    if not {"blocked", "longformer"} <= set(at_ratio):
+        raise ValueError(
+            f"There is no ratio: at {LENGTH_OF_RATIO} tokens a Longformer was left out. Raise --longest_step."
+        )
     ratio = at_ratio["longformer"]["seconds"] / at_ratio["blocked"]["seconds"]
     needed = needed_flops(job | {"length": LENGTH_OF_RATIO})
     results = {
