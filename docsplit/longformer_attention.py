@@ -75,6 +75,8 @@ class BlockedLongformerModel(LongformerModel):
     ) -> Any:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
+        if input_ids is not None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         embedded = self.embeddings(
             input_ids=input_ids,
             position_ids=position_ids,
@@ -99,6 +101,9 @@ class BlockedLongformerModel(LongformerModel):
         if not return_dict:
             return outputs[0], pooled, *outputs[1:]
         return LongformerBaseModelOutputWithPooling(pooler_output=pooled, **outputs)
+
+
+BlockedLongformerModel.__name__ = "LongformerModel"  # which a checkpoint says of itself
 
 
 class BlockedAttention(LongformerSelfAttention):
