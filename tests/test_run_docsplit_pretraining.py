@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from docsplit import checkpoints
+from docsplit.longformer_attention import BlockedAttention, BlockedLongformerModel
 from run_docsplit_pretraining import ModelArguments, PretrainingArguments, load_model
 from tests.conftest import free_port
 
@@ -304,6 +305,18 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
     model.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("attention", "expected"), [(None, True), ("eager", False)])
+def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expected, wordpiece, tmp_path):
+    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,attention_window=16"
+    model_args = ModelArguments(
+        model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
+    )
+    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    model = load_model(model_args, args, copy.deepcopy(wordpiece))
+    assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
+    assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
 
 
 def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_file):
