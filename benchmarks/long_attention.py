@@ -177,6 +177,7 @@ def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     stopped: set[str] = set()
+    last: dict[str, dict[str, float]] = {}
     progress = tqdm(total=len(options.lengths) * len(options.contenders), unit="row")
     for length in options.lengths:
         names = [name for name in options.contenders if name not in stopped]
@@ -197,8 +198,12 @@ def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[
                 {"contender": name, "length": length, **best, "memory_mb": memory}
                 | {"tokens_per_second": tokens / best["seconds"]}
             )
-            # Attention of quadratic cost takes four times as much at twice the length.
-            if 4 * best["seconds"] > options.longest_step or 4 * memory > 0.8 * memory_free(options.device):
+            # It goes on growing as it grew last; before that is known, as attention of quadratic cost does.
+            before = last.get(name, {"seconds": best["seconds"] / 4, "memory_mb": memory / 4})
+            last[name] = {"seconds": best["seconds"], "memory_mb": memory}
+            seconds_next = best["seconds"] ** 2 / before["seconds"]
+            memory_next = memory**2 / before["memory_mb"]
+            if seconds_next > options.longest_step or memory_next > 0.8 * memory_free(options.device):
                 stopped.add(name)
     progress.close()
     return rows, left_out
