@@ -37,15 +37,11 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, LongformerModel, PreTrainedModel, PreTrainedTokenizerBase
 
 import modeling_docsplit
 from docsplit.caching import build_once, cache_directory
-from docsplit.longformer_attention import (
-    BlockedLongformerModel,
-    use_blocked_attention,
-    use_transformers_attention,
-)
+from docsplit.longformer_attention import use_blocked_attention, use_transformers_attention
 from docsplit.tokenization import cut_into_chunks
 from modeling_docsplit import (
     DEFAULT_SETTINGS,
@@ -124,21 +120,21 @@ def encode(
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
-    encoder.eval()
     own_forward = vars(encoder).get("forward")  # already so, or compiled
-    if own_forward is None:
-        attend_as_documents_need(encoder)
-    was_blocked = isinstance(encoder, BlockedLongformerModel)
-    if encoder.config.model_type == "longformer":
-        use_blocked_attention(encoder)
+    is_to_be_blocked = type(encoder) is LongformerModel
     try:
+        encoder.eval()
+        if own_forward is None:
+            attend_as_documents_need(encoder)
+        if is_to_be_blocked:
+            use_blocked_attention(encoder)
         return _collect(_in_chunks(texts, prepare, show_progress), shape, output_file)[0]
     finally:
         if own_forward is None:
             vars(encoder).pop("forward", None)
             if encoder.config.model_type == "big_bird":
                 cast(Any, encoder).set_attention_type(encoder.config.attention_type)
-        if not was_blocked:
+        if is_to_be_blocked:
             use_transformers_attention(encoder)
         encoder.train(was_training)
 
@@ -201,7 +197,7 @@ def load_encoder(
     model.float().eval()
     if isinstance(model[0], Transformer) and (is_assembled or model[0].config.model_type != "longformer"):
         attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
-    if isinstance(model[0], Transformer) and model[0].config.model_type == "longformer":
+    if isinstance(model[0], Transformer) and type(model[0].model) is LongformerModel:
         use_blocked_attention(model[0].model)
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:

@@ -78,7 +78,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         ValueError: if this is no checkpoint of this project, or the licence is no identifier.
     """
     if licence is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", licence):
-        raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0, other ...")
+        raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0 ...")
     directory = Path(directory)
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
@@ -228,8 +228,9 @@ def _metadata(
 def _stated_licence(card: Path) -> str | None:
     """What an earlier card says: somebody stated it, with --license or on the Hub."""
     try:
-        return ModelCard.load(card).data.license
-    except (OSError, ValueError, YAMLError):  # there is none, or it was written by hand
+        return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.exists() else None
+    except (ValueError, YAMLError) as error:
+        logger.warning(f"{card} cannot be read, and is written anew without a licence: {error}")
         return None
 
 

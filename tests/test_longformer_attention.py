@@ -58,7 +58,7 @@ def states_and_gradients(model, inputs):
     model.zero_grad()
     states = model(**inputs)[0]
     weight = torch.randn(states.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    (states * weight.to(states.dtype) * inputs["attention_mask"].unsqueeze(-1)).sum().backward()
+    (states * weight.to(states) * inputs["attention_mask"].unsqueeze(-1)).sum().backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     return states.detach(), {name: gradient.clone() for name, gradient in gradients.items() if gradient is not None}
 
@@ -185,21 +185,24 @@ def test_all_that_the_model_can_be_called_with():
 # --- Dropout, precision, memory ------------------------------------------------------------------------------------
 
 
-def test_dropout_is_the_same_in_both_passes(monkeypatch):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_dropout_is_the_same_in_both_passes(device, monkeypatch):
     """Finite differences of what a seed gives: were another mask drawn in the backward pass, they would not fit."""
-    monkeypatch.setitem(longformer_attention.TILE, "cpu", 4)
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    monkeypatch.setitem(longformer_attention.TILE, device, 4)
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 2, 9, 3, dtype=torch.float64, generator=generator) for _ in range(3))
     global_key, global_value = (torch.randn(2, 2, 1, 3, dtype=torch.float64, generator=generator) for _ in range(2))
     is_removed = torch.zeros(2, 9, dtype=torch.bool)
     is_removed[0, 7:] = is_removed[:, 0] = True
-    masks = (is_removed, torch.zeros(2, 1, dtype=torch.bool))
+    masks = (is_removed.to(device), torch.zeros(2, 1, dtype=torch.bool, device=device))
 
     def attend(*tensors):
         torch.manual_seed(3)
         return longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
 
-    tensors = [tensor.requires_grad_() for tensor in (query, key, value, global_key, global_value)]
+    tensors = [tensor.to(device).requires_grad_() for tensor in (query, key, value, global_key, global_value)]
     assert torch.autograd.gradcheck(attend, tensors)
     torch.manual_seed(4)
     other = longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
@@ -240,17 +243,18 @@ def test_autocast_stays_close():
 
 
 def test_memory_grows_with_length_and_is_less_than_transformers():
-    def megabytes(length, blocked):
+    def megabytes(length, blocked, texts=1):
         model = make_longformer((64, 64), 4096, torch.float32, hidden_size=64)
         if blocked:
             use_blocked_attention(model)
-        inputs = make_inputs((length,), 1)
+        inputs = make_inputs((length,) * texts, 1)
         states_and_gradients(model, inputs)
         return peak_memory(lambda: states_and_gradients(model, inputs), torch.device("cpu")) / 2**20
 
     short, long, theirs = megabytes(1024, True), megabytes(4096, True), megabytes(4096, False)
     assert 3.2 < long / short < 4.4
     assert theirs > 2 * long
+    assert megabytes(16, True, texts=64) < 1.1 * short  # as many tokens; no copy of a weight for each text
 
 
 # --- In a model, in training and embedding -------------------------------------------------------------------------
@@ -306,6 +310,19 @@ def test_dropout_is_replayed_when_gradients_are_cached():
     assert results[0][0].loss == results[1][0].loss
     for name, gradient in results[0][1].items():
         torch.testing.assert_close(results[1][1][name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_compiled_it_is_the_same():
+    for dropout in (0.0, 0.1):
+        model = make_longformer((16, 8), 60, torch.float32, dropout)
+        use_blocked_attention(model)
+        compiled = torch.compile(model, backend="eager", dynamic=True)
+        for lengths in ((40, 33), (25,)):
+            inputs, states = make_inputs(lengths, 1), []
+            for called in (model, compiled):
+                torch.manual_seed(5)
+                states.append(called(**inputs)[0])
+            torch.testing.assert_close(*states)
 
 
 def test_lora_on_the_global_projections_counts():
@@ -394,11 +411,8 @@ def test_what_it_cannot_do_is_an_error():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_on_a_gpu(wide_softmax, dtype):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.float64, 1e-9)], ids=str)
+def test_equal_on_a_gpu(wide_softmax, dtype, tolerance):
     model = make_longformer((512, 256), 1300, dtype).cuda()
     inputs = {name: value.cuda() for name, value in make_inputs((1200, 1111, 7), 2).items()}
-    with torch.no_grad():
-        expected = model(**inputs)[0]
-        use_blocked_attention(model)
-        torch.testing.assert_close(model(**inputs)[0], expected, rtol=0, atol=1e-9 if dtype == torch.float64 else 1e-3)
+    assert_equal(model, inputs, tolerance)

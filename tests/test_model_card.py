@@ -193,7 +193,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         write_card(tmp_path)
 
 
-def test_a_licence_is_stated_once_and_kept(directory):
+def test_a_licence_is_stated_once_and_kept(directory, caplog):
     folder = directory(all_results=RESULTS, run=RUN)
     assert "None was stated for these weights." in write_card(folder)
     command = [sys.executable, "-m", "docsplit.model_card", str(folder), "--license"]
@@ -203,5 +203,8 @@ def test_a_licence_is_stated_once_and_kept(directory):
         assert "These weights: cc-by-sa-4.0." in text
     with pytest.raises(ValueError, match="no licence as the Hub names them"):
         write_card(folder, licence="mine\ntags: [x]")
+    (folder / "README.md").write_text("---\nlicense: mit\nmodel-index: by hand\n---\n")
+    assert ModelCard(write_card(folder)).data.license == "mit"
     (folder / "README.md").write_text("---\nlicense: [\n---\n")
     assert ModelCard(write_card(folder)).data.license is None
+    assert "cannot be read, and is written anew without a licence" in caplog.text
