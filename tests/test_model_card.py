@@ -208,3 +208,13 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
     (folder / "README.md").write_text("---\nlicense: [\n---\n")
     assert ModelCard(write_card(folder)).data.license is None
     assert "cannot be read, and is written anew without a licence" in caplog.text
+
+
+@pytest.mark.parametrize("card", sorted((ROOT / "model_cards").glob("*/README.md")), ids=lambda card: card.parent.name)
+def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
+    content = ModelCard.load(card)
+    assert content.data.eval_results
+    assert content.data.model_name == card.parent.name
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", content.text)
+    assert "training.png" in pictures
+    assert all((card.parent / picture).exists() for picture in pictures)
