@@ -1,5 +1,6 @@
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
@@ -24,8 +25,8 @@ $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
 quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
 	$(BIN)/accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
 
-test: install-dev  ## the default tests
-	$(BIN)/python -m pytest
+test: install-dev  ## the default tests, WORKERS at a time
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import ModelCard, ModelCardData
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
 
+from docsplit.hub import create_repository, push_at_the_end
+from docsplit.model_card import code, plain, write_card
 from modeling_docsplit import (
     DocSplitForContrastivePretraining,
     attend_as_documents_need,
@@ -107,6 +110,21 @@ def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any
     return max(differences)
 
 
+def write_card_of_conversion(out: Path, source: str, positions: int, window: int, difference: float) -> None:
+    """README.md of a Longformer that no script of this project has trained yet."""
+    is_on_the_hub = "/" in source and not Path(source).exists()
+    data = ModelCardData(
+        base_model=source if is_on_the_hub else None, library_name="transformers", pipeline_tag="fill-mask"
+    )
+    name = plain(out.resolve().name)
+    made_of = code(source if is_on_the_hub or not Path(source).exists() else Path(source).resolve().name)
+    text = f"""A Longformer of {positions:,} positions and a window of {window:,} tokens, made of {made_of} by
+`convert_to_longformer.py` and not trained since. On texts of up to {window // 2 + 1:,} tokens its hidden states and
+logits differ from those of its source by {difference:.1e} of the largest; nothing else was measured. Its licence is
+that of its source."""
+    ModelCard(f"---\n{data}\n---\n\n# {name}\n\n{text}\n").save(out / "README.md")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
@@ -118,7 +136,13 @@ def main() -> None:
         default=512,
         help="tokens that each token attends to, half of them to either side; default: 512",
     )
+    parser.add_argument("--push_to_hub", action="store_true", help="upload it to the Hub")
+    parser.add_argument("--hub_model_id", help="user/name on the Hub; default: the name of the folder")
+    parser.add_argument("--hub_private_repo", action="store_true", default=None, help="if the repository is new")
     options = parser.parse_args()
+    if options.push_to_hub:  # a token that may not write is found before the work
+        name = options.hub_model_id or options.out.resolve().name
+        options.hub_model_id = create_repository(name, options.hub_private_repo)
 
     source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(options.source)
@@ -133,15 +157,20 @@ def main() -> None:
     settings = getattr(source.config, "docsplit", None)
     if settings is None:
         model.save_pretrained(options.out)
+        window = options.attention_window
+        write_card_of_conversion(options.out, options.source, options.max_positions, window, difference)
     else:  # of a checkpoint of this project, with its pooling
         one_encoder = {"objective": "info_nce", "momentum_queue_size": 0, "max_seq_length": options.max_positions}
         wrapped = DocSplitForContrastivePretraining(model.config, model, **(settings | one_encoder))
         wrapped.save_pretrained(options.out)
+        write_card(options.out)
     tokenizer.save_pretrained(options.out)
     print(
         f"{options.out}: {options.max_positions} positions, window {options.attention_window}; on texts of up to "
         f"{options.attention_window // 2 + 1} tokens it differs from {options.source} by {difference:.1e}."
     )
+    if options.push_to_hub:
+        push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
 
 
 if __name__ == "__main__":

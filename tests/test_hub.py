@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
+from transformers import BertForMaskedLM
 
 from run_docsplit_pretraining import PretrainingArguments
+from tests.conftest import tiny_config
 from tests.hub_server import TOKEN, HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -87,6 +90,7 @@ def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
 import json
 from transformers import AutoModel
 from sentence_transformers import SentenceTransformer
+from transformers import BertForMaskedLM
 name = "tester/docsplit-tiny"
 print(json.dumps({
     "hidden": AutoModel.from_pretrained(name).config.hidden_size,
@@ -194,3 +198,37 @@ def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, cor
     result = subprocess.run(command, cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert hub.files["tester/finish"] == {"config.json": b"{}"}  # and nothing else that lay there
+
+
+def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_path, wordpiece):
+    config = tiny_config(wordpiece)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "source")
+    wordpiece.save_pretrained(tmp_path / "source")
+    command = [
+        sys.executable, "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 96,
+        "--attention_window", 16, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert hub.private["tester/longer"]
+    card = ModelCard(hub.files["tester/longer"]["README.md"].decode())
+    assert card.data.base_model is None  # a folder is no model of the Hub
+    assert "A Longformer of 96 positions" in card.text
+    assert str(tmp_path) not in card.text
+    assert re.search(r"by (\S+) of the largest", card.text)[1] in result.stdout
+    found = run_python(
+        hub,
+        tmp_path,
+        """
+import json
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+name = "tester/longer"
+print(json.dumps({
+    "type": type(AutoModelForMaskedLM.from_pretrained(name)).__name__,
+    "length": AutoTokenizer.from_pretrained(name).model_max_length,
+}))
+""",
+    )
+    assert found == {"type": "LongformerForMaskedLM", "length": 96}
