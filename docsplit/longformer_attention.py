@@ -1,4 +1,4 @@
-"""A Longformer's attention (Beltagy et al. 2020, section 3.1), computed in tiles: the same numbers, in less time and memory.
+"""A Longformer's attention (Beltagy et al. 2020, section 3.1), in tiles: the same numbers, in less time and memory.
 
 `use_blocked_attention(model)` gives it to every Longformer in a model, in place. Weights, config and checkpoint stay
 what they are, and `use_transformers_attention(model)` takes it away again.
