@@ -237,13 +237,13 @@ def plot(results: dict[str, Any], path: Path) -> None:
     for name in dict.fromkeys(row["contender"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["contender"] == name]
         lengths = [row["length"] for row in rows]
-        style = {"linewidth": 2.5, "color": "tab:red"} if name == "blocked" else {"linewidth": 1.3}
+        style = {"linewidth": 2.5, "color": "black"} if name == "blocked" else {"linewidth": 1.3}
         for axis, key, factor in ((axes[0], "seconds", 1e6), (axes[1], "memory_mb", 1024)):
             values = [row[key] * factor / (row["length"] * results["batch_size"]) for row in rows]
             axis.plot(lengths, values, "o-", label=name, **style)
     lengths = sorted({row["length"] for row in results["rows"]})
     for axis, label in zip(axes, ("microseconds a token, forward and backward", "KB a token")):
-        axis.set(xscale="log", yscale="log", xlabel="tokens of a document", ylabel=label)
+        axis.set(xscale="log", xlabel="tokens of a document", ylabel=label, ylim=(0, None))
         axis.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=30)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
