@@ -205,8 +205,8 @@ def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_pa
     BertForMaskedLM(config).save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
     command = [
-        sys.executable, "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 96,
-        "--attention_window", 16, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
+        sys.executable, "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 256,
+        "--attention_window", 128, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
     ]  # fmt: skip
     result = subprocess.run(
         [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
@@ -215,7 +215,7 @@ def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_pa
     assert hub.private["tester/longer"]
     card = ModelCard(hub.files["tester/longer"]["README.md"].decode())
     assert card.data.base_model is None  # a folder is no model of the Hub
-    assert "A Longformer of 96 positions" in card.text
+    assert "A Longformer of 256 positions" in card.text
     assert str(tmp_path) not in card.text
     assert re.search(r"by (\S+) of the largest", card.text)[1] in result.stdout
     found = run_python(
@@ -231,4 +231,4 @@ print(json.dumps({
 }))
 """,
     )
-    assert found == {"type": "LongformerForMaskedLM", "length": 96}
+    assert found == {"type": "LongformerForMaskedLM", "length": 256}
