@@ -91,7 +91,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
         result = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, command + result.stdout + result.stderr
         run.append(command)
-    assert len(run) == 5
+    assert len(run) == 6
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), flags=re.DOTALL)
     result = subprocess.run(
         [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -100,6 +100,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
     card = ModelCard.load(tmp_path / "outputs" / "tutorial" / "README.md")
     assert any("linear" in entry.metric_name for entry in card.data.eval_results)
     assert "60" in card.text
+    assert card.data.license == "apache-2.0"
     assert (tmp_path / "outputs" / "tutorial.html").stat().st_size > 10_000
     assert (tmp_path / "outputs" / "tutorial_onnx" / "model.onnx").exists()
 
