@@ -112,12 +112,11 @@ def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any
 
 def write_card_of_conversion(out: Path, source: str, positions: int, window: int, difference: float) -> None:
     """README.md of a Longformer that no script of this project has trained yet."""
-    is_on_the_hub = "/" in source and not Path(source).exists()
-    data = ModelCardData(
-        base_model=source if is_on_the_hub else None, library_name="transformers", pipeline_tag="fill-mask"
-    )
+    is_local = Path(source).exists()
+    base_model = None if is_local else source
+    data = ModelCardData(base_model=base_model, library_name="transformers", pipeline_tag="fill-mask")
     name = plain(out.resolve().name)
-    made_of = code(source if is_on_the_hub or not Path(source).exists() else Path(source).resolve().name)
+    made_of = code(Path(source).resolve().name if is_local else source)
     text = f"""A Longformer of {positions:,} positions and a window of {window:,} tokens, made of {made_of} by
 `convert_to_longformer.py` and not trained since. On texts of up to {window // 2 + 1:,} tokens its hidden states and
 logits differ from those of its source by {difference:.1e} of the largest; nothing else was measured. Its licence is
