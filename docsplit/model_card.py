@@ -86,13 +86,14 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     settings = config.docsplit
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
-    licence = licence or _stated_licence(directory / "README.md")
+    stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
+    licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     is_longformer = config.model_type == "longformer"
     has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
-        _metadata(address, run, results, evaluations, licence),
+        _metadata(address, run, results, evaluations, stated),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
@@ -190,7 +191,7 @@ def _metadata(
     run: dict[str, Any],
     results: dict[str, Any],
     evaluations: list[dict[str, Any]],
-    licence: str | None,
+    licence: dict[str, Any],
 ) -> ModelCardData:
     """The YAML at the top, with one entry of the model index for each measured number."""
     entries = []
@@ -215,7 +216,7 @@ def _metadata(
     local = run.get("local", [])
     return ModelCardData(
         model_name=" ".join(name.split()),
-        license=licence,
+        **licence,
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
@@ -225,13 +226,14 @@ def _metadata(
     )
 
 
-def _stated_licence(card: Path) -> str | None:
+def _stated_licence(card: Path) -> dict[str, Any]:
     """What an earlier card says: somebody stated it, with --license or on the Hub."""
     try:
-        return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.exists() else None
+        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
     except (ValueError, YAMLError) as error:
         logger.warning(f"{card} cannot be read, and is written anew without a licence: {error}")
-        return None
+        return {}
+    return {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
 
 
 def _is_built_in(run: dict[str, Any]) -> bool:

@@ -205,6 +205,13 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
         write_card(folder, licence="mine\ntags: [x]")
     (folder / "README.md").write_text("---\nlicense: mit\nmodel-index: by hand\n---\n")
     assert ModelCard(write_card(folder)).data.license == "mit"
+    by_hand = {"license": "other", "license_name": "ours", "license_link": "LICENSE"}
+    (folder / "README.md").write_text(
+        "".join(["---\n", *(f"{key}: {value}\n" for key, value in by_hand.items()), "---\n"])
+    )
+    card = ModelCard(write_card(folder))
+    assert by_hand.items() <= card.data.to_dict().items()
+    assert "These weights: ours." in card.text
     (folder / "README.md").write_text("---\nlicense: [\n---\n")
     assert ModelCard(write_card(folder)).data.license is None
     assert "cannot be read, and is written anew without a licence" in caplog.text
