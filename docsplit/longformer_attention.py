@@ -29,6 +29,8 @@ from transformers.models.longformer.modeling_longformer import (
 
 # Queries of a tile. With more, more of its products fall outside of the window; with fewer, there are more of them.
 TILE = {"cpu": 160, "cuda": 256}
+# Global keys get room for so many at a time: a product with 688 columns is faster than with 673. Not in short texts.
+ALIGNMENT = 16
 
 
 def use_blocked_attention(model: nn.Module) -> None:
@@ -129,9 +131,11 @@ class BlockedAttention(LongformerSelfAttention):
             )
         query, key, value = (_split_heads(self, layer(hidden_states)) for layer in (self.query, self.key, self.value))
         counts = is_index_global_attn.sum(dim=1)
-        num_global = int(counts.max()) if is_global_attn else 0  # of the text that has most, G
-        places = is_index_global_attn.long().argsort(dim=1, descending=True, stable=True)[:, :num_global]  # (B, G)
-        is_place = torch.arange(num_global, device=counts.device) < counts[:, None]  # (B, G)
+        num_global = int(counts.max()) if is_global_attn else 0  # of the text that has most
+        alignment = ALIGNMENT if hidden_states.shape[1] > 16 * ALIGNMENT else 1
+        num_places = -(-num_global // alignment) * alignment  # G; the rest are other tokens, and masked
+        places = is_index_global_attn.long().argsort(dim=1, descending=True, stable=True)[:, :num_places]  # (B, G)
+        is_place = torch.arange(places.shape[1], device=counts.device) < counts[:, None]  # (B, G)
         attended = _WindowAttention.apply(
             query,
             key,
@@ -144,6 +148,7 @@ class BlockedAttention(LongformerSelfAttention):
             self.dropout if self.training else 0.0,
         )
         if num_global:  # their rows are 0 so far, and adding needs no copy of the gradient
+            places, is_place = places[:, :num_global], is_place[:, :num_global]
             from_global = _attend_from_global_tokens(self, hidden_states, places, is_index_masked)[is_place]
             index = is_index_global_attn.nonzero(as_tuple=True)
             attended.index_put_(index, from_global.to(attended.dtype), accumulate=True)
@@ -280,24 +285,27 @@ def _tiles(
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yields of each tile its rows, its keys beside the global ones, the bias of its scores (B, 1, rows, G + keys).
 
-    The bias is 0 or a number so low, though finite, that nothing is left of the weight.
+    The bias is 0 or so low, though finite, that nothing is left of the weight.
     """
     length, size = query.shape[2], TILE.get(query.device.type, TILE["cuda"])
-    positions = torch.arange(length, device=query.device)
+    low = torch.finfo(query.dtype).min / 4  # of which two can be added
+    offsets = torch.arange(size + 2 * window, device=query.device) - window
+    is_far = (torch.arange(size, device=query.device)[:, None] - offsets).abs() > window
+    far = is_far.to(query.dtype) * low  # (rows, keys) of a tile
+    removed, no_global = is_removed[:, None].to(query.dtype) * low, is_no_global[:, None].to(query.dtype) * low
     for start in range(0, length, size):
         rows = slice(start, min(start + size, length))
         keys = slice(max(start - window, 0), min(rows.stop + window, length))
-        is_far = (positions[rows, None] - positions[keys]).abs() > window  # (rows, keys)
-        no_global = is_no_global[:, None].expand(-1, len(is_far), -1)
-        is_out = torch.cat([no_global, is_far | is_removed[:, None, keys]], dim=2)
-        yield rows, keys, (is_out.to(query.dtype) * (torch.finfo(query.dtype).min / 2))[:, None]
+        first = keys.start - start + window
+        local = far[: rows.stop - start, first : first + keys.stop - keys.start] + removed[:, :, keys]
+        yield rows, keys, torch.cat([no_global.expand(-1, local.shape[1], -1), local], dim=2)[:, None]
 
 
 def _attention_weights(query: Tensor, key: Tensor, bias: Tensor) -> Tensor:
     """(B, heads, rows, keys), in fp32 or wider."""
-    scores = (query * query.shape[3] ** -0.5) @ key.mT
-    scores += bias
-    return _softmax(scores)
+    biases = bias.expand(-1, query.shape[1], -1, -1).flatten(0, 1)
+    scores = torch.baddbmm(biases, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.shape[3] ** -0.5)
+    return _softmax(scores.unflatten(0, query.shape[:2]))
 
 
 def _seeded(device: torch.device, seed: int) -> torch.Generator:
