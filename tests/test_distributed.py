@@ -5,13 +5,26 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
+from transformers import LongformerConfig
 
+from docsplit.longformer_attention import use_blocked_attention
 from tests.conftest import free_port
+from tests.test_long_documents import LONGFORMER, make_model
 from tests.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
 
 def model_for_test(settings):
-    model = double_model(**settings)
+    settings = dict(settings)
+    lora_r, is_longformer = settings.pop("lora_r", 0), settings.pop("is_longformer", False)
+    if is_longformer:
+        torch.manual_seed(0)
+        model = make_model(LongformerConfig(**LONGFORMER), **settings).eval()
+        use_blocked_attention(model)
+    else:
+        model = double_model(**settings)
+    if lora_r:
+        model.add_lora(lora_r)
+        model.double()
     model.training = True  # which fills a queue; what is inside stays without dropout
     model.micro_batch_tokens, model.cache_gradients = 60, True  # ranks with different numbers of micro-batches
     return model
@@ -60,8 +73,10 @@ def worker(rank, rows, port, settings, folder):
         ((2, 6, 1), {}),
         ((5, 4), {"momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0}),
         ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),  # of eight documents all are drawn
+        ((5, 4), {"is_longformer": True}),  # in whose attention [CLS] has projections of its own
+        ((5, 4), {"lora_r": 2}),
     ],
-    ids=["symmetric", "three processes", "queue", "contrastive tension"],
+    ids=["symmetric", "three processes", "queue", "contrastive tension", "longformer", "lora"],
 )
 def test_processes_equal_one_process_with_the_whole_batch(rows, settings, tmp_path):
     model = model_for_test(settings)

@@ -26,6 +26,7 @@ from transformers import (
 
 from convert_to_longformer import convert
 from docsplit.embedding import encode, load_encoder
+from docsplit.longformer_attention import use_blocked_attention
 from modeling_docsplit import DocSplitForContrastivePretraining, length_multiple, micro_batches
 from tests.conftest import tiny_config
 from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
@@ -165,6 +166,36 @@ def test_activation_checkpointing_within_micro_batches(config):
         torch.testing.assert_close(loss, expected_loss, rtol=1e-10, atol=0)
         for name, gradient in gradients.items():
             torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        (LongformerConfig(**LONGFORMER | {"max_position_embeddings": 16386, "attention_window": [512, 512]}), 16384),
+        (BigBirdConfig(**SMALL | NO_DROPOUT | {"max_position_embeddings": 4096}), 4096),
+        (ModernBertConfig(**SMALL, max_position_embeddings=4096), 4096),
+    ],
+    ids=["longformer at 16,384", "bigbird at 4,096", "modernbert at 4,096"],
+)
+def test_thousands_of_tokens_train(config, length):
+    model = make_model(config, max_seq_length=length).float()
+    if config.model_type == "longformer":
+        use_blocked_attention(model)
+    model.activation_checkpointing_enable()
+    model.micro_batch_tokens, model.cache_gradients = length, True
+    batch = random_batch(documents=2, longest=length)
+    batch["input_ids"].random_(5, 120)
+    batch["attention_mask"].fill_(1)
+    optimizer, before = torch.optim.SGD(model.parameters(), lr=0.1), copy.deepcopy(model.state_dict())
+    output = model(**batch)
+    output.loss.backward()
+    optimizer.step()
+    assert output.num_computed_tokens >= 4 * length
+    if config.model_type == "big_bird":
+        assert model.encoder.base_model.attention_type == "block_sparse"
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all()
+        assert (parameter != before[name]).any() or not parameter.requires_grad or "key" in name, name
 
 
 # --- BigBird -------------------------------------------------------------------------------------------------------

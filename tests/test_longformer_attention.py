@@ -22,7 +22,7 @@ from docsplit.longformer_attention import (
     use_blocked_attention,
     use_transformers_attention,
 )
-from modeling_docsplit import DocSplitForContrastivePretraining, length_multiple
+from modeling_docsplit import length_multiple
 from tests.test_long_documents import LONGFORMER, make_model
 from tests.test_modeling_docsplit import loss_and_gradients, random_batch
 
@@ -342,17 +342,6 @@ def test_lora_on_the_global_projections_counts():
         for parameter in (p for name, p in adapted.named_parameters() if "lora_B" in name):
             parameter.zero_()
         assert (adapted(**inputs)[0] - expected).abs().max() > 1e-3
-
-
-def test_sixteen_thousand_tokens_train():
-    config = LongformerConfig(**LONGFORMER | {"max_position_embeddings": 16386, "attention_window": [512, 512]})
-    model = DocSplitForContrastivePretraining(config, max_seq_length=16384)
-    use_blocked_attention(model)
-    model.micro_batch_tokens, model.cache_gradients = 16384, True
-    batch = random_batch(documents=2, longest=16384)
-    assert batch["input_ids"].shape[-1] > 8192
-    model(**batch).loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
 
 
 def test_checkpoints_are_transformers_own(tmp_path):

@@ -84,8 +84,10 @@ def test_each_recipe_is_here():
 
 
 @pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES.items(), ids=ARCHITECTURES)
-def test_a_recipe_trains(name, architecture, run):
+def test_a_recipe_trains(name, architecture, run, caplog):
+    caplog.set_level("INFO")
     start, output_dir, options = run(name)
+    assert ("full attention, longer ones block-sparse" in caplog.text) == (name == "docsplit_bigbird")
     config = json.loads((output_dir / "config.json").read_text())
     assert config["model_type"] == architecture
     for setting, value in config["docsplit"].items():
