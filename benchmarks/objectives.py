@@ -238,6 +238,27 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Each seed a dot, their mean a line."""
+    import matplotlib.pyplot as plt
+
+    titles = {"5 labels": "5 labels a class", "all labels": "all labels", "links, MLP": "links between papers"}
+    rows = results["objectives"][::-1]
+    figure, axes = plt.subplots(1, len(titles), figsize=(11, 4.8), sharey=True)
+    for axis, (title, label) in zip(axes, titles.items()):
+        for height, row in enumerate(rows):
+            measured = row["measures"][title]
+            axis.plot(
+                [100 * value for value in measured["values"]], [height] * len(measured["values"]), "o", alpha=0.5
+            )
+            axis.plot([100 * measured["mean"]] * 2, [height - 0.3, height + 0.3], color="black")
+        axis.set(xlabel=f"{label}, accuracy in percent", xlim=(0, None) if title != "links, MLP" else None)
+        axis.grid(alpha=0.3)
+    axes[0].set_yticks(range(len(rows)), [row["row"] for row in rows])
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="python_docs", help="as run_docsplit_pretraining.py has it")
@@ -249,7 +270,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, help="trainings at a time (default: one a core)")
     parser.add_argument("--work_dir", type=Path, default=Path("outputs/objectives"), help="encoders and logs")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/objectives.json"), help="and a table")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/objectives.json"), help="and a table and a plot"
+    )
     options = parser.parse_args()
     options.work_dir = options.work_dir.resolve()
     if len(options.seeds) < 2:
@@ -293,6 +316,7 @@ def main() -> None:
     options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     text = markdown(results)
     options.output.with_suffix(".md").write_text(text, encoding="utf-8")
+    plot(results, options.output.with_suffix(".png"))
     print(f"\n{text}\nWritten: {options.output}")
 
 

@@ -239,6 +239,8 @@ def test_tables_of_the_objectives_have_mean_and_spread_over_seeds(tmp_path):
     assert "| the first 512 | 35.0 ± 7.1 |" in text
     assert "| tfidf | linear | 5 | 90.0 |" in text
     assert "| e | bm25 | all | 30.0 |" in text
+    objectives.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
 # --- Long attention ------------------------------------------------------------------------------------------------
