@@ -475,8 +475,10 @@ def load_model(
             model_args.model_name_or_path, dtype=torch.float32, **settings, **attention
         )
     else:
-        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
+        known, names = AutoConfig.for_model(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
+        ids = {name: value for name, value in ids.items() if hasattr(known, name)}
         config = AutoConfig.for_model(model_args.model_type, vocab_size=len(tokenizer), **ids, **overrides)
         config._attn_implementation = model_args.attn_implementation
         model = DocSplitForContrastivePretraining(config, **settings)

@@ -242,15 +242,14 @@ def plot(results: dict[str, Any], path: Path) -> None:
     """Each seed a dot, their mean a line."""
     import matplotlib.pyplot as plt
 
-    titles = {"5 labels": "5 labels a class", "all labels": "all labels", "links, MLP": "links between papers"}
+    titles = {"5 labels": "5 labels a class", "all labels": "all labels", "links, MLP": "links"}
     rows = results["objectives"][::-1]
     figure, axes = plt.subplots(1, len(titles), figsize=(11, 4.8), sharey=True)
     for axis, (title, label) in zip(axes, titles.items()):
         for height, row in enumerate(rows):
             measured = row["measures"][title]
-            axis.plot(
-                [100 * value for value in measured["values"]], [height] * len(measured["values"]), "o", alpha=0.5
-            )
+            values = [100 * value for value in measured["values"]]
+            axis.plot(values, [height] * len(values), "o", color="tab:blue", alpha=0.5)
             axis.plot([100 * measured["mean"]] * 2, [height - 0.3, height + 0.3], color="black")
         axis.set(xlabel=f"{label}, accuracy in percent", xlim=(0, None) if title != "links, MLP" else None)
         axis.grid(alpha=0.3)

@@ -296,7 +296,7 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     assert (tmp_path / "two" / "checkpoint-6" / "rng_state_1.pth").exists()  # so it did run on two
 
 
-@pytest.mark.parametrize("model_type", ["bert", "modernbert", "roberta"])
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "roberta", "big_bird"])
 def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, tmp_path):
     overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
     model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
@@ -304,6 +304,8 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     model = load_model(model_args, args, copy.deepcopy(wordpiece))
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
+    for name, value in model.config.to_dict().items():
+        assert not name.endswith("_token_id") or value == getattr(wordpiece, name), name
     model.save_pretrained(tmp_path)
 
 
