@@ -62,8 +62,11 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         module = words[2]
         assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
+        passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
+        parsers = [HfArgumentParser(arguments) for arguments in ARGUMENTS.values()]
+        assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}
         for word in words[3:]:
-            assert not word.startswith("--") or f'"{word}"' in source, word
+            assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
         return
     (script,) = scripts
     assert (ROOT / script).exists()
