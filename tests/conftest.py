@@ -9,11 +9,14 @@ os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tes
 
 import json
 import socket
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
 from transformers import BertConfig, RobertaTokenizer
@@ -55,6 +58,25 @@ def free_port() -> int:
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def failure_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Runs a script's `main` with options that are wrong, in this process, and returns the message it ends with."""
+
+    def run(main: Callable[[], None], *words: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["script.py", *map(str, words)])
+        with pytest.raises((ValueError, OSError)) as failure:
+            main()
+        return str(failure.value)
+
+    environment, threads = dict(os.environ), torch.get_num_threads()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield run
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ.clear()
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

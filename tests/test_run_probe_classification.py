@@ -15,7 +15,7 @@ from docsplit import probing
 from docsplit.arguments import parse_arguments
 from docsplit.embedding import EncoderArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_probe_classification import DataArguments, ProbeArguments
+from run_probe_classification import DataArguments, ProbeArguments, main
 from tests.conftest import free_port, make_corpus, tiny_config
 
 ROOT = Path(__file__).parent.parent
@@ -55,14 +55,14 @@ def options(files, output_dir, *others):
     return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
 
 
-def run(*words, processes=1, check=True):
+def run(*words, processes=1):
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
         launcher += ["--master_port", str(free_port())]
     command = [*launcher, "run_probe_classification.py", *map(str, words)]
     result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=500)
-    assert result.returncode == 0 or not check, result.stdout + result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     return result
 
 
@@ -188,17 +188,17 @@ def nan_encoder(encoders, folder):
         (["--max_seq_length", "2"], "needs room beside the special ones"),
     ],
 )
-def test_bad_input_ends_with_a_message_before_any_long_work(encoders, files, tmp_path, words, message):
+def test_bad_input_ends_with_a_message_before_any_long_work(
+    failure_of, encoders, files, tmp_path, words, message, capsys
+):
     (tmp_path / "unknown.jsonl").write_text(json.dumps({"text": "A tale of the moon.", "label": "moon"}) + "\n")
     special = {"UNKNOWN": tmp_path / "unknown.jsonl", "BROKEN": tmp_path / "broken"}
     if "BROKEN" in words:
         nan_encoder(encoders, tmp_path)
     words = [str(special.get(word, word)) for word in words]
     base = options(files, tmp_path / "out", "--model_name_or_path", encoders[0])
-    result = run(*base, *words, check=False)
-    assert result.returncode != 0
-    assert message in result.stderr.splitlines()[-1]
-    assert "Embedding" not in result.stderr
+    assert message in failure_of(main, *base, *words).splitlines()[-1]
+    assert "Embedding" not in capsys.readouterr().err
     assert not (tmp_path / "out" / "results.json").exists()
 
 
