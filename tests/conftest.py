@@ -8,6 +8,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tests-"))
 
 import json
+import multiprocessing
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.multiprocessing as mp
 from accelerate.state import AcceleratorState
 from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
@@ -49,6 +51,12 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
     return [{"text": make_document(rng, topic, rng.integers(2, 13)), "label": topic} for topic in topics]
 
 
+def spawn(target: Callable[..., None], args: tuple[object, ...], nprocs: int = 1) -> None:
+    """`mp.spawn`, from a server that has imported what all of them need, which takes most of the time of a test."""
+    multiprocessing.set_forkserver_preload(["modeling_docsplit", "docsplit.embedding"])
+    mp.start_processes(target, args=args, nprocs=nprocs, start_method="forkserver")
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -61,14 +69,12 @@ def _few_threads() -> None:
 
 
 @pytest.fixture
-def failure_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Runs a script's `main` with options that are wrong, in this process, and returns the message it ends with."""
+def run_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Runs a script's `main` with these options in this process, without the seconds that a new one takes to start."""
 
-    def run(main: Callable[[], None], *words: object) -> str:
+    def run(main: Callable[[], None], *words: object) -> None:
         monkeypatch.setattr(sys, "argv", ["script.py", *map(str, words)])
-        with pytest.raises((ValueError, OSError)) as failure:
-            main()
-        return str(failure.value)
+        main()
 
     environment, threads = dict(os.environ), torch.get_num_threads()
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -77,6 +83,29 @@ def failure_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def failure_of(run_here: Callable[..., None]) -> Callable[..., str]:
+    """The message that a script ends with, given options that are wrong."""
+
+    def run(main: Callable[[], None], *words: object) -> str:
+        with pytest.raises((ValueError, OSError)) as failure:
+            run_here(main, *words)
+        return str(failure.value)
+
+    return run
+
+
+@pytest.fixture
+def help_of(run_here: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def run(main: Callable[[], None]) -> str:
+        with pytest.raises(SystemExit) as end:
+            run_here(main, "--help")
+        assert end.value.code == 0
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture(scope="session")

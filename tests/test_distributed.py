@@ -3,12 +3,11 @@
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LongformerConfig
 
 from docsplit.longformer_attention import use_blocked_attention
-from tests.conftest import free_port
+from tests.conftest import free_port, spawn
 from tests.test_long_documents import LONGFORMER, make_model
 from tests.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
@@ -81,7 +80,7 @@ def worker(rank, rows, port, settings, folder):
 def test_processes_equal_one_process_with_the_whole_batch(rows, settings, tmp_path):
     model = model_for_test(settings)
     expected, gradients = two_steps(None, model, rows)
-    mp.spawn(worker, args=(rows, free_port(), settings, str(tmp_path)), nprocs=len(rows))
+    spawn(worker, (rows, free_port(), settings, str(tmp_path)), nprocs=len(rows))
     results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(len(rows))]
     assert expected.num_masked_negatives >= 2
     assert sum(int(result["masked"]) for result in results) == expected.num_masked_negatives

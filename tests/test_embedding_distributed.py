@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from docsplit import embedding
 from docsplit.embedding import embed_documents, encode, load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import free_port, make_corpus, tiny_config
+from tests.conftest import free_port, make_corpus, spawn, tiny_config
 from tests.test_embedding import OnDisk
 
 CHUNK = 7
@@ -77,7 +77,7 @@ def worker(rank, world_size, port, checkpoint, folder):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_path, monkeypatch):
-    mp.spawn(worker, args=(world_size, free_port(), checkpoint, tmp_path), nprocs=world_size)
+    spawn(worker, (world_size, free_port(), checkpoint, tmp_path), nprocs=world_size)
     monkeypatch.setattr(embedding, "CHUNK_TEXTS", CHUNK)
     (tmp_path / "alone").mkdir()
     alone = embed_all(checkpoint, tmp_path / "alone")
@@ -120,7 +120,7 @@ def killed(rank, checkpoint, path):
 def test_a_killed_process_leaves_no_file(checkpoint, tmp_path, monkeypatch):
     path = tmp_path / "embeddings.npy"
     with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
-        mp.spawn(killed, args=(checkpoint, path))
+        spawn(killed, (checkpoint, path))
     assert [file.name for file in tmp_path.iterdir()] == ["embeddings.npy.partial"]
     monkeypatch.setattr(embedding, "CHUNK_TEXTS", CHUNK)
     model = load_encoder(str(checkpoint), device="cpu")

@@ -512,7 +512,7 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("pooling", [pytest.param("cls", marks=pytest.mark.slow), "mean", "max"])
 def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling):
     torch.manual_seed(0)
     config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})

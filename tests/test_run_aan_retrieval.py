@@ -106,13 +106,14 @@ def test_heads_and_baselines_stand_side_by_side(finished, encoder):
     assert "ROC-AUC" in (finished[0] / "results.md").read_text()
 
 
-def test_long_range_arena_files_give_the_same_rows(finished, encoder, data, tmp_path):
+def test_long_range_arena_files_give_the_same_rows(run_here, encoder, data, tmp_path):
     papers = [json.loads(line) for line in (data / "papers.jsonl").read_text().splitlines()]
     bare = [{"id": paper["id"], "text": paper["text"]} for paper in papers]  # those files have no titles
     (tmp_path / "bare.jsonl").write_text("\n".join(map(json.dumps, bare)) + "\n")
-    words = ["--model_name_or_path", encoder, "--heads", "cosine", "bm25"]
-    run(*words, *pair_options(data)[2:], "--papers_file", tmp_path / "bare.jsonl", "--output_dir", tmp_path / "pairs")
-    run(*words, "--lra_dir", data / "lra", "--output_dir", tmp_path / "arena")
+    words = ["--model_name_or_path", encoder, "--heads", "cosine", "bm25", "--dtype", "float32"]
+    files = [*pair_options(data)[2:], "--papers_file", tmp_path / "bare.jsonl"]
+    run_here(main, *words, *files, "--output_dir", tmp_path / "pairs")
+    run_here(main, *words, "--lra_dir", data / "lra", "--output_dir", tmp_path / "arena")
     ours, arena = rows_of(tmp_path / "pairs"), rows_of(tmp_path / "arena")
     assert ours.keys() == arena.keys()
     for key, row in ours.items():
@@ -128,10 +129,10 @@ def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, 
             assert row[measure] == pytest.approx(rows_of(finished[0])[key][measure], abs=1e-6)
 
 
-def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(encoder, data, tmp_path):
+def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, encoder, data, tmp_path):
     files = ["--papers_file", data / "papers.jsonl", "--citations_file", data / "citations.tsv"]
     words = ["--model_name_or_path", encoder, "--heads", "cosine", "popularity", "--output_dir", tmp_path]
-    run(*words, *files, "--long_documents", "chunk_mean", "--max_seq_length", "24")
+    run_here(main, *words, *files, "--long_documents", "chunk_mean", "--max_seq_length", "24")
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["settings"]["splits_made_here"]
     assert results["settings"]["counts"]["test_papers_seen_in_training"] == 0
@@ -168,7 +169,7 @@ def test_the_recipe_is_options_of_the_script():
     assert (data_args.lra_dir, args.num_seeds) == ("data/aan", 3)
 
 
-def test_help_teaches():
-    text = run("--help").stdout
+def test_help_teaches(help_of):
+    text = help_of(main)
     assert "popularity" in text
     assert "--lra_dir" in text

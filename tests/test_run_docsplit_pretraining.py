@@ -389,9 +389,7 @@ def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):
     assert (tmp_path / "training.png").exists()
 
 
-def test_help_teaches():
-    result = subprocess.run(
-        [sys.executable, "run_docsplit_pretraining.py", "--help"], cwd=ROOT, text=True, capture_output=True, check=True
-    )
-    assert "recipes/quickstart.yaml" in result.stdout
-    assert "--mlm_weight" in result.stdout
+def test_help_teaches(help_of):
+    text = help_of(main)
+    assert "recipes/quickstart.yaml" in text
+    assert "--mlm_weight" in text

@@ -117,9 +117,9 @@ def test_the_report_is_complete(finished, encoders):
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
 
 
-def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(finished, encoders, files, tmp_path):
+def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, finished, encoders, files, tmp_path):
     words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
-    run(*options(files, tmp_path, *words))
+    run_here(main, *options(files, tmp_path, *words))
     together = {
         (row["head"], row["shots"]): row
         for row in results_of(finished[0])["rows"]
@@ -151,10 +151,10 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     assert compared == 4
 
 
-def test_several_labels_a_document(encoders, files, tmp_path):
+def test_several_labels_a_document(run_here, encoders, files, tmp_path):
     words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
     words += ["--label_column", "labels", "--shots", "5", "--num_draws", "2", "--output_dir", tmp_path]
-    run(*words)
+    run_here(main, *words)
     rows = results_of(tmp_path)["rows"]
     assert len(rows) == 10
     assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
@@ -211,8 +211,8 @@ def test_recipes_are_options_of_the_script(recipe):
     assert args.output_dir == f"outputs/{recipe.stem}"
 
 
-def test_help_teaches():
-    text = run("--help").stdout
+def test_help_teaches(help_of):
+    text = help_of(main)
     assert "tfidf" in text
     assert "--long_documents" in text
 
