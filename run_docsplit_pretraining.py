@@ -223,7 +223,7 @@ class PretrainingArguments(TrainingArguments):
         metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 4096)."},
     )
     cache_gradients: bool = field(
-        default=False, metadata={"help": "Keep the activations of one micro-batch only, for a third more time."}
+        default=False, metadata={"help": "Keep the activations of one micro-batch only, for 1.4 times the time."}
     )
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Stop after N evaluations without a better --metric_for_best_model."}
