@@ -26,6 +26,9 @@ from transformers.models.longformer.modeling_longformer import (
     LongformerBaseModelOutputWithPooling,
     LongformerSelfAttention,
 )
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 # Queries of a tile. With more, more of its products fall outside of the window; with fewer, there are more of them.
 TILE = {"cpu": 160, "cuda": 256}
@@ -58,7 +61,10 @@ def _exchange_classes(model: nn.Module, classes: dict[type, type]) -> int:
 
 
 class BlockedLongformerModel(LongformerModel):
-    """A `LongformerModel` that pads nothing, and makes no (T, T) mask on the way to a (T,) one."""
+    """A `LongformerModel` that pads nothing, and makes no (T, T) mask on the way to a (T,) one.
+
+    `config.output_attentions` does not count, with a warning; asking for the weights in a call is an error.
+    """
 
     pads_to_window = False
 
@@ -89,11 +95,18 @@ class BlockedLongformerModel(LongformerModel):
             attention_mask = torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device)
         if global_attention_mask is not None:
             attention_mask = self._merge_to_attention_mask(attention_mask, global_attention_mask)
+        padding = -embedded.shape[1] % (self.config.chunk_size_feed_forward or 1)  # such chunks must be full
+        if output_attentions is None and self.config.output_attentions:
+            logger.warning_once(
+                "config.output_attentions is set, but a Longformer with blocked attention returns none. "
+                "docsplit.longformer_attention.use_transformers_attention(model) brings them back."
+            )
         return_dict = self.config.return_dict if return_dict is None else return_dict
         outputs = self.encoder(
-            embedded,
-            attention_mask=attention_mask.long() - 1,  # -1: padding, 0: local, 1: global
-            output_attentions=self.config.output_attentions if output_attentions is None else output_attentions,
+            F.pad(embedded, (0, 0, 0, padding)),
+            attention_mask=F.pad(attention_mask, (0, padding)).long() - 1,  # -1: padding, 0: local, 1: global
+            padding_len=padding,
+            output_attentions=bool(output_attentions),
             output_hidden_states=(
                 self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
             ),
@@ -155,6 +168,9 @@ class BlockedAttention(LongformerSelfAttention):
         return (attended,)
 
 
+BlockedAttention.__name__ = "LongformerSelfAttention"  # by which FSDP and device maps find the layers
+
+
 def _split_heads(self: Any, states: Tensor) -> Tensor:
     """(B, T, H) -> (B, heads, T, d), such that a tile of it is a view for a batched product."""
     states = states.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
@@ -172,7 +188,7 @@ def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor,
     source = hidden_states.gather(1, places[:, :, None].expand(-1, -1, hidden_states.shape[2]))
     query = _split_heads(self, self.query_global(source)) / math.sqrt(self.head_dim)  # (B, heads, G, d)
     through_queries = places.shape[1] < self.head_dim and all(
-        type(layer) is nn.Linear and layer.weight.device == hidden_states.device  # no LoRA, nothing offloaded
+        _is_plain(layer) and layer.weight.device == hidden_states.device  # nothing offloaded
         for layer in (self.key_global, self.value_global)
     )
     if through_queries:
@@ -193,6 +209,12 @@ def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor,
     else:
         output = weights @ _split_heads(self, self.value_global(hidden_states))
     return output.transpose(1, 2).flatten(2)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether its weight and bias are all that it does: no LoRA, no quantised or pruned weight, no hook."""
+    is_hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return type(layer) is nn.Linear and type(layer.weight) in (nn.Parameter, Tensor) and not is_hooked
 
 
 def _softmax(scores: Tensor) -> Tensor:

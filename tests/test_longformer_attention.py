@@ -103,7 +103,9 @@ def test_equal_with_more_global_tokens_than_a_head_is_wide(wide_softmax, monkeyp
     """Then all tokens are projected for them; with few, none is."""
     projected = []
     model = make_longformer((16, 16), 310)
-    model.encoder.layer[0].attention.self.key_global.register_forward_hook(lambda *_: projected.append(1))
+    key_global = model.encoder.layer[0].attention.self.key_global
+    forward = key_global.forward
+    monkeypatch.setattr(key_global, "forward", lambda states: projected.append(1) or forward(states))
     for num_global, expected in ((3, 1), (20, 2)):  # transformers' own projects in either case
         projected.clear()
         assert_equal(model, make_inputs((300, 100), num_global), 1e-9)
@@ -154,6 +156,25 @@ def test_one_layer_is_attention_under_a_dense_mask(length, shorter, window, num_
     )
     expected = torch.where(is_global[:, None, :, None], everywhere, local).transpose(1, 2).flatten(2)
     torch.testing.assert_close(output, expected * mask[:, :, None], rtol=0, atol=1e-10)
+
+
+def test_a_hook_on_a_global_projection_counts(wide_softmax):
+    model, inputs = make_longformer((16, 16), 310), make_inputs((40, 33), 2)
+    before = states_and_gradients(model, inputs)[0]
+    model.encoder.layer[0].attention.self.value_global.register_forward_hook(lambda layer, args, output: output * 2)
+    assert_equal(model, inputs, 1e-9)
+    assert (states_and_gradients(model, inputs)[0] - before).abs().max() > 1e-3
+
+
+def test_feed_forward_in_chunks_takes_any_length(wide_softmax):
+    model = make_longformer((16, 16), 310)
+    model.config.chunk_size_feed_forward = 8
+    for layer in model.encoder.layer:
+        layer.chunk_size_feed_forward = 8
+    for length in (37, 40):
+        assert_equal(model, make_inputs((length, 5), 1), 1e-9)
+    states = model(**make_inputs((37,), 1), output_hidden_states=True).hidden_states
+    assert {tuple(layer.shape) for layer in states} == {(1, 37, 16)}
 
 
 def test_all_that_the_model_can_be_called_with():
@@ -348,6 +369,8 @@ def test_checkpoints_are_transformers_own(tmp_path):
     config = LongformerConfig(**LONGFORMER)
     model = LongformerForMaskedLM(config).eval()
     use_blocked_attention(model)
+    layers = [module for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    assert len(layers) == config.num_hidden_layers  # FSDP finds them
     model.save_pretrained(tmp_path / "mlm")
     model.base_model.save_pretrained(tmp_path / "base")
     for name, architecture in (("mlm", "LongformerForMaskedLM"), ("base", "LongformerModel")):
@@ -394,6 +417,10 @@ def test_what_it_cannot_do_is_an_error():
         model(**make_inputs((20,), 1), output_attentions=True)
     use_transformers_attention(model)
     assert model(**make_inputs((20,), 1), output_attentions=True).attentions
+    model.config.output_attentions = True
+    assert model(**make_inputs((20,), 1)).attentions
+    use_blocked_attention(model)
+    assert model(**make_inputs((20,), 1)).attentions is None  # such a checkpoint can be embedded
     with pytest.raises(ValueError, match="no Longformer"):
         use_blocked_attention(AutoModel.from_config(BertConfig(**{**LONGFORMER, "attention_window": 2})))
 
