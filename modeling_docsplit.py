@@ -321,6 +321,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         elif state_dict is not None:
             state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
             state_dict = {key: value for key, value in state_dict.items() if not key.startswith("second_encoder.")}
+        # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
+        kwargs["save_original_format"] = False
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
             _write_sentence_transformers_files(Path(save_directory), self.config)
@@ -421,16 +423,18 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def is_contrastive_tension(self) -> bool:
         return self.config.docsplit["objective"] == "contrastive_tension"
 
-    def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+    def _set_gradient_checkpointing(self, enable: bool = True, *args: Any, **kwargs: Any) -> None:
         """Recompute layer by layer in the backward pass, for views that are too long for the memory.
+
+        What transformers' public methods call, whose name depends on its version.
 
         Raises:
             ValueError: with Contrastive Tension: transformers does so in training mode only, which has dropout.
         """
-        if self.is_contrastive_tension:
+        if enable and self.is_contrastive_tension:
             raise ValueError("--gradient_checkpointing does not go with contrastive_tension: use --cache_gradients.")
-        super().activation_checkpointing_enable(*args, **kwargs)
-        self.recomputes_layers = True
+        super()._set_gradient_checkpointing(enable, *args, **kwargs)
+        self.recomputes_layers = enable
 
     def train(self, mode: bool = True) -> Any:
         super().train(mode)

@@ -149,7 +149,7 @@ def test_activation_checkpointing_within_micro_batches(config):
         model, kept = make_model(config, max_seq_length=90), set()
         model.micro_batch_tokens, model.cache_gradients = 200, cache_gradients
         if checkpointing:
-            model.activation_checkpointing_enable()
+            model.gradient_checkpointing_enable()
 
         def keep(tensor, kept=kept):
             kept.add((tensor.data_ptr(), tensor.numel()))
@@ -181,7 +181,7 @@ def test_thousands_of_tokens_train(config, length):
     model = make_model(config, max_seq_length=length).float()
     if config.model_type == "longformer":
         use_blocked_attention(model)
-    model.activation_checkpointing_enable()
+    model.gradient_checkpointing_enable()
     model.micro_batch_tokens, model.cache_gradients = length, True
     batch = random_batch(documents=2, longest=length)
     batch["input_ids"].random_(5, 120)
@@ -235,7 +235,7 @@ def test_bigbird_learns_from_short_and_long_rows():
         assert gradient.isfinite().all(), name
         torch.testing.assert_close(gradient, expected[name], rtol=1e-9, atol=1e-12)
     assert list(dict(model.named_parameters())) == names
-    model.activation_checkpointing_enable()
+    model.gradient_checkpointing_enable()
     _, gradients = loss_and_gradients(model, batch)
     assert all(gradient.isfinite().all() for gradient in gradients.values())
     model.cache_gradients = False

@@ -308,7 +308,7 @@ def test_training_is_the_same(wide_softmax, settings):
             assert LongformerModel not in classes
             assert classes.count(BlockedAttention) == 2 * encoders
         if recompute:
-            model.activation_checkpointing_enable()
+            model.gradient_checkpointing_enable()
         model.micro_batch_tokens, model.cache_gradients = (200, bool(cache_gradients)) if blocked else (None, False)
         torch.manual_seed(7)
         results.append(loss_and_gradients(model, batch))

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
     AutoModel,
@@ -330,6 +330,37 @@ def test_stock_resume_really_loads_native_weights(tmp_path):
     other.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)  # as Trainer does
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def with_names_of_the_hub(folder):
+    """As bert-base-uncased is on the Hub, whose normalisations are called gamma and beta."""
+    weights = load_file(folder / "model.safetensors")
+    new = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for name in [name for name in weights if name.endswith(tuple(new))]:
+        weights[".".join([*name.split(".")[:-2], new[".".join(name.split(".")[-2:])]])] = weights.pop(name)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
+    double_model().float().save_pretrained(tmp_path / "start")
+    with_names_of_the_hub(tmp_path / "start")
+    models = [DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start") for _ in range(2)]
+    for model in models:
+        if rank:
+            model.add_lora(rank)
+    with torch.no_grad():
+        for name, parameter in models[0].named_parameters():
+            if "LayerNorm" not in name and "base_layer" not in name:
+                parameter.add_(0.1)
+    models[0].save_pretrained(tmp_path / "checkpoint")
+    saved = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    assert not any("gamma" in name for name in saved)
+    models[1].load_training_state(tmp_path / "checkpoint")
+    models[1].load_state_dict(saved, strict=False)  # as Trainer does
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(ours, theirs)
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint")
 
 
 def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):

@@ -122,7 +122,7 @@ def test_micro_batches_change_neither_loss_nor_gradients(settings, cache_gradien
 
 def test_contrastive_tension_refuses_what_needs_training_mode():
     with pytest.raises(ValueError, match="--cache_gradients"):
-        make_model(**CT).activation_checkpointing_enable()
+        make_model(**CT).gradient_checkpointing_enable()
 
 
 def test_contrastive_tension_needs_eight_documents():
