@@ -552,10 +552,11 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], path: str | Path) -> bool:
     One column of panels for each head, one line for each encoder, a band of one standard deviation over the draws;
     the full training set as a separate point on the right.
 
-    Returns: False, and nothing is drawn, if no row has few labels.
+    Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
     """
     few = [row for row in rows if row["shots"] is not None]
     if not few:
+        Path(path).unlink(missing_ok=True)
         return False
     heads, shots = _unique(_head(row) for row in few), sorted({row["shots"] for row in few})
     shown = [row for row in rows if _head(row) in heads]

@@ -121,15 +121,16 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
 def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: Path) -> None:
     """Put the results of a probe or retrieval script into the cards of the encoders that this project made.
 
-    In the folder of each, and on the Hub if it came from there or was pushed there. All rows go along, so that
-    baselines of the same run stand beside it; other people's encoders get no card.
+    In the folder of each, and on the Hub if it came from there or was pushed there: what else is in that card stays,
+    and so do the weights. All rows go along, so that baselines of the same run stand beside it; other people's
+    encoders get no card.
 
     Args:
         encoders: names or folders, as the rows have them.
         title: of the section in the card.
         dataset: a name or file.
         output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
-            are on the Hub only are made in its folder `cards`.
+            are on the Hub are made in its folder `cards`.
 
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
@@ -142,37 +143,51 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
         "dataset": without_folders(dataset),
         "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
     }
-    pushes, problems = {}, []
+    on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
     for encoder in encoders:
-        directory, address = Path(encoder), None
-        if not directory.exists():
-            if not _is_hub_name(encoder):
-                continue
-            directory, address = output_dir / "cards" / encoder.replace("/", "_"), encoder
-            try:
-                download_card_files(encoder, directory)
-            except ValueError as error:
-                problems.append(str(error))
-                continue
-        if "docsplit" not in read_json(directory / "config.json"):
-            logger.info(f"{encoder} is no checkpoint of this project: its results stand in the cards of the others.")
-            continue
-        folder = directory / EVALUATIONS / output_dir.resolve().name
-        folder.mkdir(parents=True, exist_ok=True)
-        own = json.dumps(evaluation | {"encoder": shown.get(encoder, encoder)}, indent=2)
-        (folder / "results.json").write_text(own + "\n", encoding="utf-8")
-        if (output_dir / "few_shot.png").exists():
-            shutil.copy(output_dir / "few_shot.png", folder)
-        write_card(directory, address)
-        if address := address or read_json(directory / RUN_FILE).get("hub_model_id"):
-            pushes[address] = directory
-    for address, directory in pushes.items():
+        address: str | None = encoder
+        if Path(encoder).exists():
+            _add_to_card(Path(encoder), None, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir)
+            address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
+        if _is_hub_name(address):
+            on_hub.setdefault(str(address), []).append(encoder)
+    problems = []
+    for address, its_encoders in on_hub.items():
+        directory = output_dir / "cards" / address.replace("/", "_")
         try:
-            push_at_the_end(directory, address, f"Results: {' '.join(title.split())}")
-        except SystemExit as error:
+            if len(its_encoders) > 1:
+                raise ValueError(f"{' and '.join(its_encoders)} are all {address} on the Hub: name one of them.")
+            download_card_files(address, directory)
+            encoder = its_encoders[0]
+            if _add_to_card(directory, address, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir):
+                outdated = [f"{EVALUATIONS}/{output_dir.resolve().name}/*"]  # a curve, say, that is no longer there
+                push_at_the_end(directory, address, f"Results: {' '.join(title.split())}", outdated)
+        except (ValueError, SystemExit) as error:
             problems.append(str(error))
     if problems:
         raise SystemExit("\n".join(problems))
+
+
+def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any], output_dir: Path) -> bool:
+    """Whether there is a card to add it to."""
+    if "docsplit" not in read_json(directory / "config.json"):
+        name = address or directory
+        logger.info(f"{name} is no checkpoint of this project: its results stand in the cards of the others.")
+        return False
+    folder = directory / EVALUATIONS / output_dir.resolve().name
+    earlier = read_json(folder / "results.json")
+    if earlier and earlier["dataset"] != evaluation["dataset"]:
+        logger.warning(
+            f"The card of {address or directory} had results on {earlier['dataset']} from an --output_dir of the same "
+            f"name, {folder.name}: these take their place. To keep both, give each a name of its own."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+    (folder / "few_shot.png").unlink(missing_ok=True)
+    if (output_dir / "few_shot.png").exists():
+        shutil.copy(output_dir / "few_shot.png", folder)
+    write_card(directory, address)
+    return True
 
 
 def without_folders(name: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,37 @@ def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
     assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
     assert str(tmp_path) not in card.content
     assert all(str(tmp_path).encode() not in content for content in files.values())
+
+    # Then from the folder, older by now than what is on the Hub: that keeps its weights and what is said there.
+    files["README.md"] = files["README.md"].replace(b"---\n", b"---\nlicense: apache-2.0\n", 1)
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    code = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, ROOT)
+from docsplit.model_card import add_results
+rows = json.loads(Path("topics/results.json").read_text())["rows"]
+for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
+    Path(folder).mkdir()
+    named = [row | {"encoder": "out"} if "tester" in row["encoder"] else row for row in rows]
+    Path(folder, "results.json").write_text(json.dumps({"rows": named}))
+    try:
+        add_results(encoders, "Classification", "news", Path(folder))
+        message = ""
+    except SystemExit as error:
+        message = str(error)
+print(json.dumps(message))
+""".replace("ROOT", repr(str(ROOT)))
+    assert "out and copy are all tester/docsplit-tiny" in run_python(hub, tmp_path, code)
+    assert files["model.safetensors"] is weights
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.license == "apache-2.0"
+    for heading in (f"### Classification: {corpus_file.name}", "### Classification: news"):
+        assert heading in card.text
+    assert "evaluations/topics/few_shot.png" in files
+    for folder in ("out", "copy"):
+        assert "### Classification: news" in (tmp_path / folder / "README.md").read_text()
 
 
 def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, corpus_file, monkeypatch):

@@ -24,6 +24,7 @@ from transformers import (
     RobertaConfig,
 )
 
+import convert_to_longformer
 from convert_to_longformer import convert
 from docsplit.embedding import encode, load_encoder
 from docsplit.longformer_attention import use_blocked_attention
@@ -316,13 +317,18 @@ def test_the_longformer_is_its_source_on_short_texts(source, corpus, tmp_path):
     model(**random_batch(longest=150)).loss.backward()
 
 
-def test_a_checkpoint_of_ours_keeps_its_pooling(wordpiece, tmp_path):
+def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
     model.save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
-    result = run_conversion(tmp_path / "source", tmp_path / "long", "--max_positions", 256, "--attention_window", 128)
-    assert result.returncode == 0, result.stderr
+    pushed = []
+    monkeypatch.setattr(convert_to_longformer, "create_repository", lambda name, private: name)
+    monkeypatch.setattr(convert_to_longformer, "push_at_the_end", lambda *args: pushed.append(args))
+    words = ["--max_positions", 256, "--attention_window", 128, "--push_to_hub", "--hub_model_id", "you/longer"]
+    run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
+    assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
+    assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
     assert not list(tmp_path.rglob("training_state*"))
     settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
     assert settings == model.config.docsplit | {"max_seq_length": 256}
