@@ -263,6 +263,10 @@ class PretrainingArguments(TrainingArguments):
                 "A batch of one document has no negatives, and accumulation adds none: raise "
                 "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
             )
+        if self.eval_strategy != "no" and self.eval_batch_size * self.world_size < 2:
+            raise ValueError("--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it.")
+        if self.label_smoothing_factor:
+            raise ValueError("--label_smoothing_factor smooths no loss of this model: leave it out.")
         if self.auto_find_batch_size:
             raise ValueError("--auto_find_batch_size would take negatives away: use --cache_gradients instead.")
         if self.dataloader_persistent_workers:
@@ -288,6 +292,8 @@ def main() -> None:
         prepare_for_stream(data_args, args)
     output_dir = Path(args.output_dir)
     checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
+    if checkpoint is None:
+        checkpoints.refuse_to_remove(output_dir, (model_args.model_name_or_path, model_args.tokenizer_name))
     if args.push_release and args.process_index == 0:
         remove_what_was_on_its_way(output_dir)
         args.hub_model_id = create_repository(args.hub_model_id or output_dir.resolve().name, args.hub_private_repo)
@@ -363,6 +369,10 @@ def prepare_for_stream(data_args: DataArguments, args: PretrainingArguments) -> 
         raise ValueError(
             "--streaming needs --max_steps, since the number of documents is not known: one pass takes documents / "
             "(--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
+        )
+    if data_args.shuffle_buffer_size < 1:
+        raise ValueError(
+            f"--shuffle_buffer_size is {data_args.shuffle_buffer_size}: expected 1 (no shuffling) or more."
         )
     if data_args.max_train_samples is not None:
         raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")

@@ -111,6 +111,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
         ValueError: for a directory that is no complete checkpoint or cannot be resumed from, or if a new run would
             mix with an earlier one's.
     """
+    choice = "newest" if choice in ("True", "true") else choice  # in a recipe, where an option has a value
     checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
     if checkpoint is not None:
         if choice != "newest" and (reason := what_is_wrong(checkpoint)):
@@ -131,6 +132,21 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
             "--resume_from_checkpoint, remove it with --overwrite_output_dir, or choose another folder."
         )
     return None
+
+
+def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
+    """Stop if one of these is a checkpoint that a new run in `output_dir` would remove.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    for name in names:
+        for path in checkpoints(output_dir):
+            if name is not None and Path(name).resolve().is_relative_to(path.resolve()):
+                raise ValueError(
+                    f"A new run in --output_dir {output_dir} removes {path}, which it is to start from: choose "
+                    "another --output_dir, or move the checkpoint."
+                )
 
 
 def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:

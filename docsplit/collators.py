@@ -49,6 +49,11 @@ class DocSplitCollator:
         self.seed = seed
         self.epoch = multiprocessing.Value("q", 0)
         self.prefix, self.suffix = (np.array(ids, dtype=np.int64) for ids in special_affixes(tokenizer))
+        if max_seq_length <= len(self.prefix) + len(self.suffix):
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, and {len(self.prefix) + len(self.suffix)} of these are special "
+                "tokens: a view needs room beside them."
+            )
         if tokenizer.pad_token_id is None:
             raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no pad token: set tokenizer.pad_token.")
         if mlm and tokenizer.mask_token_id is None:

@@ -34,6 +34,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.caching import cache_directory
 from docsplit.corpora import document_id, join_sections, tokenize_batch
+from docsplit.segmentation import clean_text
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
             "buffer_size": buffer_size,
             "seed": seed,
         }
-        key = Hasher.hash([self.layout[name] for name in ("corpus", "text_column", "excluded")])
+        key = Hasher.hash(["usable 2", *(self.layout[name] for name in ("corpus", "text_column", "excluded"))])
         self.sizes = cache_directory() / f"shard-sizes-{key}"
 
     # --- Batches ---
@@ -214,11 +215,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
             ) from error
 
     def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
-        """One feature a text; one without units where the tokenizer finds nothing in it, which the collator drops."""
+        """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
         columns = tokenize_batch({self.text_column: texts}, self.tokenizer, self.text_column, self.sentence_splitter)
         del columns["drop_reason"]
         for values in zip(*columns.values()):
-            yield {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
+            feature = {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
+            self.num_dropped.value += len(feature["unit_lengths"]) == 0
+            yield feature
 
 
 def take(stream: datasets.IterableDataset, num_documents: int, text_column: str) -> Dataset:
@@ -251,4 +254,4 @@ def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
 
 def _is_usable(text: Any) -> bool:
     """Whether it has two words: what can be known of a text without tokenising it."""
-    return isinstance(text, str) and len(text.split(None, 2)) > 1
+    return isinstance(text, str) and len(clean_text(text).split(None, 2)) > 1

@@ -98,6 +98,12 @@ def test_a_checkpoint_without_optimizer_cannot_be_resumed(output_dir):
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
 
+def test_true_in_a_recipe_is_the_newest(output_dir):
+    newest = checkpoints.newest_complete(output_dir)
+    assert newest is not None
+    assert checkpoints.to_resume_from(output_dir, "True", overwrite=False) == newest
+
+
 def test_resuming_where_nothing_is_complete_starts_from_the_beginning(tmp_path, caplog):
     assert checkpoints.to_resume_from(tmp_path / "nowhere", "newest", overwrite=False) is None
     assert "starting from the beginning" in caplog.text

@@ -256,6 +256,14 @@ def test_a_second_run_in_the_same_folder_asks_what_to_do(failure_of, finished, c
     assert "--overwrite_output_dir" in failure_of(main, *command(finished[0], corpus_file)[2:])
 
 
+def test_the_checkpoint_to_start_from_is_not_removed(failure_of, finished, corpus_file):
+    checkpoint = checkpoints.newest_complete(finished[0])
+    words = command(finished[0], corpus_file, "--model_name_or_path", checkpoint, "--overwrite_output_dir")[2:]
+    position = words.index("--config_overrides")
+    assert "choose another --output_dir" in failure_of(main, *words[:position], *words[position + 2 :])
+    assert checkpoints.newest_complete(finished[0]) == checkpoint
+
+
 def test_resuming_with_another_model_is_refused(failure_of, finished, corpus_file):
     words = command(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[2:]
     assert "'pooling': 'mean'" in failure_of(main, *words)
@@ -366,7 +374,11 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--deepspeed", "zero2.json"], "DDP"),
         (["--text_column", "body"], "text_column"),
         (["--sentence_splitter", "xx_none"], "spacy download"),
+        (["--streaming", "--max_steps", "2", "--shuffle_buffer_size", "0"], "--shuffle_buffer_size is 0"),
         (["--max_seq_length", "500"], "64 tokens"),
+        (["--max_seq_length", "2"], "2 of these are special"),
+        (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
+        (["--eval_strategy", "steps", "--per_device_eval_batch_size", "1"], "without negatives"),
         (["--per_device_train_batch_size", "151"], "151"),
         (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
         (["--per_device_train_batch_size", "1"], "no negatives"),

@@ -163,11 +163,11 @@ def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer):
 
 
 def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_path, wordpiece):
-    rows = [{"text": text} for text in [*TEXTS[:10], "", "word", None, "\u200b \u200b", TEXTS[10]]]
+    rows = [{"text": text} for text in [*TEXTS[:10], "", "word", None, "word \x00", "\u200b \u200b", TEXTS[10]]]
     (tmp_path / "all.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     stream = make(tmp_path / "all.jsonl", excluded=frozenset({document_id(TEXTS[3])}))
     features = list(itertools.islice(stream.documents(0, 1), 11))
-    assert stream.num_dropped.value == 4
+    assert stream.num_dropped.value == 6
     empty = [feature for feature in features if len(feature["unit_lengths"]) == 0]
     assert len(empty) == 1  # nothing but zero-width spaces: only the tokenizer sees that
     assert {IDS.get(int(feature["document_id"])) for feature in features} == ({*range(11)} - {3}) | {None}
