@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from tqdm.auto import tqdm
@@ -52,6 +52,8 @@ def read_documents(
     texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in chosen[text_column]]
     titles = chosen["title"] if "title" in dataset.column_names else [None] * len(texts)
     labels = [str(label) for label in chosen[label_column]] if label_column else None
+    if labels and isinstance(feature := dataset.features[label_column], ClassLabel):
+        labels = [feature.names[int(label)] if label.isdecimal() else label for label in labels]
     kept = [row for row, text in enumerate(texts) if text]
     if len(kept) < 3:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")

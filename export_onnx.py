@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import AutoTokenizer
 
-from docsplit.embedding import load_encoder
+from docsplit.embedding import load_encoder, resolve_prompt
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
@@ -124,6 +124,8 @@ def main() -> None:
         rules.enable_truncation(encoder.max_seq_length)
     rules.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
     rules.save(str(options.out / "tokenizer.json"))
+    if prompt := resolve_prompt(encoder, None):
+        print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     length = "of unit length" if embedder.unit_length else "for dot products"
     print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, up to {encoder.max_seq_length} tokens; "

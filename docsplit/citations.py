@@ -37,7 +37,7 @@ from scipy.stats import binomtest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import normalize
 
-from docsplit.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.corpora import PYTHON_DOCS, add_text, load_corpus, warn_of_swallowed_rows
 from docsplit.python_docs import find_references
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,10 @@ def _read_table(file: str | Path) -> Dataset:
     if separator is None:
         return load_corpus(str(file))
     try:
-        return Dataset.from_pandas(pandas.read_csv(file, sep=separator, dtype=str, keep_default_na=False))
+        table = Dataset.from_pandas(pandas.read_csv(file, sep=separator, dtype=str, keep_default_na=False))
+        if separator == "\t":
+            warn_of_swallowed_rows(table, file)
+        return table
     except ValueError as error:
         raise ValueError(f"Cannot read {file} as a table with a header: {error}") from error
 

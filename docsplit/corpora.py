@@ -20,8 +20,10 @@ from typing import Any
 import datasets
 import fsspec
 import numpy as np
+import pyarrow
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
+from pyarrow import compute
 from sklearn.feature_extraction.text import HashingVectorizer
 from transformers import PreTrainedTokenizerBase
 
@@ -134,7 +136,10 @@ def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
 def _load_local(path: Path) -> Dataset:
     loader, names, options = _local_files(path)
     try:
-        return datasets.load_dataset(loader, data_files=names, split="train", **options)
+        dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
+        if "sep" in options:
+            warn_of_swallowed_rows(dataset, path)
+        return dataset
     except StopIteration:  # what `datasets` makes of an empty file
         return Dataset.from_list([])
     except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
@@ -148,6 +153,20 @@ def _load_local(path: Path) -> Dataset:
         return Dataset.from_generator(_read_json_lines, gen_kwargs={"versions": versions})
     except datasets.exceptions.DatasetGenerationError as error:
         raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
+
+
+def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:
+    """Some tsv files have no quoting: there, a field that begins with a quote takes the lines to the next quote."""
+    swallowing = 0
+    for column in table.data.columns:
+        if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+            both = compute.and_(compute.match_substring(column, "\t"), compute.match_substring(column, "\n"))
+            swallowing += compute.sum(both).as_py() or 0
+    if swallowing:
+        logger.warning(
+            f"{swallowing} fields of {file} have tabs and line breaks in them. If the file has no quoting, quotes "
+            "at the beginning of fields have made one row of many, and those documents are lost: write it as jsonl."
+        )
 
 
 def _suffix(file: Path) -> str:

@@ -263,6 +263,12 @@ def _read_labels(dataset: Dataset, column: str, source: str) -> list[Any]:
     names = dict(enumerate(feature.names)) if isinstance(feature, ClassLabel) else None
     values = dataset[column][:]
     several = any(isinstance(value, list) for value in values)
+    empty = next((row for row, value in enumerate(values) if value is None or value != value), None)
+    if empty is not None and not several:
+        raise ValueError(
+            f"{column!r} of row {empty} (from 0) of {source} is empty (in csv and tsv files also where it says None, "
+            "NA or null: name that class otherwise). Mend or drop that row."
+        )
     kinds: set[type] = set()
     labels: list[Any] = []
     for row, value in enumerate(values):
@@ -317,10 +323,16 @@ def _held_out(train: _Part, share: float, with_validation: bool, seed: int) -> d
             f"{_some(sorted(rare))}. Drop them, or name a --test_file or a --test_split."
         )
     held_out = stratified_sample(strata, size, seed)
+    if isinstance(train.labels[0], tuple):
+        left = set(np.setdiff1d(np.arange(len(train.labels)), held_out).tolist())
+        known = {label for row in left for label in train.labels[row]}
+        stays = np.array([not known.issuperset(train.labels[row]) for row in held_out])
+        logger.info(f"{stays.sum()} of them stay in the train part, which has no other with one of their labels.")
+        held_out = held_out[~stays]
     parts = {"train": train.select(np.setdiff1d(np.arange(len(train.labels)), held_out))}
     test = held_out
     if with_validation:
-        chosen = stratified_sample(strata[held_out], (size + 1) // 2, seed)
+        chosen = stratified_sample(strata[held_out], (len(held_out) + 1) // 2, seed)
         test, validation = held_out[chosen], np.delete(held_out, chosen)
         parts["validation"] = train.select(validation)
     parts["test"] = train.select(test)

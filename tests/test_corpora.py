@@ -45,6 +45,16 @@ def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
     assert load_corpus(str(path))["text"][:] == TEXTS
 
 
+def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog):
+    rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
+    assert len(load_corpus(str(write(tmp_path, "bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
+    assert "1 fields of" in caplog.text
+    assert "jsonl" in caplog.text
+    caplog.clear()
+    load_corpus(str(write(tmp_path, "quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
+    assert not caplog.text
+
+
 def test_a_folder_of_text_files_has_one_document_a_file(tmp_path):
     for number, text in enumerate(TEXTS):
         write(tmp_path, f"folder/{number}.txt", text.replace(". ", ".\n\n"))

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -125,6 +126,13 @@ def test_search_finds_words_and_documents_run_nothing(page):
     dom = in_browser(page, "document=30")
     assert "taken over</title>" not in dom
     assert "<img src" not in dom.replace('<img src="data:', "")
+
+
+def test_labels_have_the_names_of_the_data_set(tmp_path):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
+    rows = Dataset.from_dict({"text": ["a ship", "a tree", "an anchor"], "label": [0, 1, 0]}, features=features)
+    rows.to_parquet(tmp_path / "documents.parquet")
+    assert explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)[2] == ["sea", "land", "sea"]
 
 
 def test_bad_corpora_get_clear_errors(tmp_path):

@@ -1,5 +1,6 @@
 """model.onnx and tokenizer.json alone give the embeddings of the checkpoint, normalised where cosines are meant."""
 
+import json
 import sys
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, che
     lengths = np.linalg.norm(found, axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == unit_length
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
+
+
+def test_a_prompt_that_onnx_does_not_have_is_said(run_here, checkpoint, tmp_path, monkeypatch, capsys):
+    folder = checkpoint("bert", pooling="mean")
+    monkeypatch.setattr(export_onnx, "export", lambda encoder, path: path.touch() or export_onnx.Embedder(encoder))
+    monkeypatch.setattr(export_onnx, "largest_difference", lambda *_, **__: 0.0)
+    run_here(export_onnx.main, folder, tmp_path / "onnx")
+    assert "before each text" not in capsys.readouterr().out
+    path = folder / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text()) | {"prompts": {"d": "passage: "}, "default_prompt_name": "d"}
+    path.write_text(json.dumps(settings))
+    run_here(export_onnx.main, folder, tmp_path / "onnx")
+    assert "Put 'passage: ' before each text" in capsys.readouterr().out
 
 
 def test_an_encoder_that_onnx_cannot_follow_is_refused(checkpoint, tmp_path):

@@ -362,6 +362,17 @@ def test_several_labels_are_split_at_random_and_it_is_said(tmp_path, caplog):
     assert split.test_labels.tolist() == [expected[text] for text in split.test_texts]
 
 
+def test_a_label_that_one_document_has_stays_in_training(tmp_path):
+    rows = [{"text": f"text {row}", "label": ["x", f"rare {row}"] if row < 30 else ["x", "y"]} for row in range(100)]
+    for seed in range(3):
+        split = load_labelled(train_file=write(tmp_path / "train.jsonl", rows), seed=seed)
+        assert split.train_labels.any(axis=0).all()
+        sizes = [len(part) for part in (split.train_texts, split.validation_texts, split.test_texts)]
+        assert sum(sizes) == 100
+        assert sizes[0] > 80
+        assert abs(sizes[1] - sizes[2]) <= 1
+
+
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(tmp_path):
     train_file = write(tmp_path / "train.jsonl", make_corpus(200))
     prints = [fingerprint(load_labelled(train_file=train_file, seed=seed)) for seed in (0, 0, 1)]
@@ -545,7 +556,8 @@ def test_the_default_is_the_built_in_corpus(labelled, monkeypatch):
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        (None, r"'label' of row 4 \(from 0\) of the train file .* is None"),
+        (None, r"'label' of row 4 \(from 0\) of the train file .* is empty"),
+        (float("nan"), "row 4 .* is empty"),
         (3, r"row 4 .* is 3: labels should be all strings, all integers"),
         (2.5, "row 4 .* is 2.5"),
     ],
@@ -559,6 +571,14 @@ def test_labels_of_other_kinds_are_named_with_their_row(files, monkeypatch, labe
     monkeypatch.setattr(labelled_module, "load_corpus", lambda file: FakeDataset(dataset, values))
     with pytest.raises(ValueError, match=message):
         load_labelled(train_file=files["train_file"])
+
+
+@pytest.mark.parametrize("missing", ["", "NA"])
+def test_an_empty_label_of_a_table_is_named_with_its_own_row(tmp_path, missing):
+    path = tmp_path / "train.csv"  # where one empty field makes fractions of all integers
+    path.write_text("text,label\n" + "".join(f"a document,{missing if row == 7 else row % 2}\n" for row in range(9)))
+    with pytest.raises(ValueError, match=r"row 7 .* is empty \(in csv"):
+        load_labelled(train_file=str(path))
 
 
 class FakeDataset:
@@ -577,7 +597,7 @@ class FakeDataset:
     ("rows", "message"),
     [
         ([{"text": "a", "label": 0.5}, {"text": "b", "label": 1.5}], "row 0 .* is 0.5"),
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": None}], "row 1 .* is None"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": None}], "row 1 .* is empty"),
         (
             [{"text": "a", "label": ["x"]}, {"text": "b", "label": None}],
             "row 1 .* is None, while other rows have a list",
