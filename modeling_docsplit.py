@@ -808,9 +808,9 @@ def has_pooler(config: PreTrainedConfig) -> bool:
 
     BERT's is neither trained nor used here: its weights would be random in each process.
     """
-    model_class: Any = MODEL_MAPPING[type(config)]
+    model_class: Any = MODEL_MAPPING.get(type(config), None)  # none of an architecture that brings its own code
     model_class = model_class[0] if isinstance(model_class, tuple) else model_class
-    return "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
+    return model_class is not None and "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
 
 
 def _add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:

@@ -40,6 +40,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, LongformerModel, PreTrainedModel, PreTrainedTokenizerBase
 
 import modeling_docsplit
+from docsplit import longformer_attention, tokenization
 from docsplit.caching import build_once, cache_directory
 from docsplit.longformer_attention import use_blocked_attention, use_transformers_attention
 from docsplit.tokenization import cut_into_chunks
@@ -670,8 +671,8 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     own = [model.max_seq_length, model.truncate_dim, model.device.type]
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest.update(json.dumps([state, modules, own, settings, versions], default=str).encode())
-    for code in (__file__, str(modeling_docsplit.__file__)):
-        digest.update(Path(code).read_bytes())
+    for code in (__file__, modeling_docsplit.__file__, longformer_attention.__file__, tokenization.__file__):
+        digest.update(Path(str(code)).read_bytes())
     return digest.hexdigest()
 
 

@@ -8,9 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
+    BertForMaskedLM,
     DistilBertConfig,
     ModernBertConfig,
     RobertaConfig,
@@ -361,6 +363,22 @@ def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(ours, theirs)
     AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint")
+
+
+class ConfigOfItsOwn(BertConfig):
+    model_type = "of_its_own"
+
+
+class ModelOfItsOwn(BertForMaskedLM):
+    config_class = ConfigOfItsOwn
+
+
+def test_an_architecture_that_brings_its_own_code_can_be_saved(tmp_path):
+    AutoConfig.register("of_its_own", ConfigOfItsOwn, exist_ok=True)
+    AutoModelForMaskedLM.register(ConfigOfItsOwn, ModelOfItsOwn, exist_ok=True)  # and not with AutoModel
+    model = DocSplitForContrastivePretraining(ConfigOfItsOwn(**SMALL))
+    model.save_pretrained(tmp_path)
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path)) is ModelOfItsOwn
 
 
 def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
