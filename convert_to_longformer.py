@@ -162,7 +162,7 @@ def main() -> None:
         one_encoder = {"objective": "info_nce", "momentum_queue_size": 0, "max_seq_length": options.max_positions}
         wrapped = DocSplitForContrastivePretraining(model.config, model, **(settings | one_encoder))
         wrapped.save_pretrained(options.out)
-        write_card(options.out, options.hub_model_id if options.push_to_hub else None)
+        write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)
     print(
         f"{options.out}: {options.max_positions} positions, window {options.attention_window}; on texts of up to "

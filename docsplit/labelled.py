@@ -314,8 +314,8 @@ def _held_out(train: _Part, share: float, with_validation: bool, seed: int) -> d
             f"{len(train.labels)} documents in {train.source} are too few to hold out {share:.0%}: name a --test_file "
             "or a --test_split."
         )
-    strata = train.strata
-    if isinstance(train.labels[0], tuple):
+    strata, several = train.strata, isinstance(train.labels[0], tuple)
+    if several:
         logger.info(f"Test documents are drawn at random from {train.source}, each having several labels.")
     elif rare := [label for label, count in Counter(map(str, train.labels)).items() if count < 2]:
         raise ValueError(
@@ -323,12 +323,15 @@ def _held_out(train: _Part, share: float, with_validation: bool, seed: int) -> d
             f"{_some(sorted(rare))}. Drop them, or name a --test_file or a --test_split."
         )
     held_out = stratified_sample(strata, size, seed)
-    if isinstance(train.labels[0], tuple):
-        left = set(np.setdiff1d(np.arange(len(train.labels)), held_out).tolist())
+    if several:  # what alone has a label stays in training
+        left = np.setdiff1d(np.arange(len(train.labels)), held_out)
         known = {label for row in left for label in train.labels[row]}
-        stays = np.array([not known.issuperset(train.labels[row]) for row in held_out])
-        logger.info(f"{stays.sum()} of them stay in the train part, which has no other with one of their labels.")
-        held_out = held_out[~stays]
+        held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
+        if len(held_out) < 1 + with_validation:
+            raise ValueError(
+                f"Too many documents of {train.source} alone have one of their labels to hold out {share:.0%}: drop "
+                "rare labels, or name a --test_file or a --test_split."
+            )
     parts = {"train": train.select(np.setdiff1d(np.arange(len(train.labels)), held_out))}
     test = held_out
     if with_validation:

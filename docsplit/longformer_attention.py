@@ -95,7 +95,8 @@ class BlockedLongformerModel(LongformerModel):
             attention_mask = torch.ones(embedded.shape[:2], dtype=torch.long, device=embedded.device)
         if global_attention_mask is not None:
             attention_mask = self._merge_to_attention_mask(attention_mask, global_attention_mask)
-        padding = -embedded.shape[1] % (self.config.chunk_size_feed_forward or 1)  # such chunks must be full
+        if padding := -embedded.shape[1] % (self.config.chunk_size_feed_forward or 1):  # such chunks must be full
+            embedded, attention_mask = F.pad(embedded, (0, 0, 0, padding)), F.pad(attention_mask, (0, padding))
         if output_attentions is None and self.config.output_attentions:
             logger.warning_once(
                 "config.output_attentions is set, but a Longformer with blocked attention returns none. "
@@ -103,8 +104,8 @@ class BlockedLongformerModel(LongformerModel):
             )
         return_dict = self.config.return_dict if return_dict is None else return_dict
         outputs = self.encoder(
-            F.pad(embedded, (0, 0, 0, padding)),
-            attention_mask=F.pad(attention_mask, (0, padding)).long() - 1,  # -1: padding, 0: local, 1: global
+            embedded,
+            attention_mask=attention_mask.long() - 1,  # -1: padding, 0: local, 1: global
             padding_len=padding,
             output_attentions=bool(output_attentions),
             output_hidden_states=(

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and how many batches there were
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
+USABLE = "two words of clean text"  # what `_is_usable` counts: another rule has other numbers of texts in a shard
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal size would be seen unequally often
 
 
@@ -89,8 +90,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
             "buffer_size": buffer_size,
             "seed": seed,
         }
-        key = Hasher.hash(["usable 2", *(self.layout[name] for name in ("corpus", "text_column", "excluded"))])
-        self.sizes = cache_directory() / f"shard-sizes-{key}"
+        counted = [USABLE, *(self.layout[name] for name in ("corpus", "text_column", "excluded"))]
+        self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"
 
     # --- Batches ---
 

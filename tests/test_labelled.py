@@ -371,6 +371,9 @@ def test_a_label_that_one_document_has_stays_in_training(tmp_path):
         assert sum(sizes) == 100
         assert sizes[0] > 80
         assert abs(sizes[1] - sizes[2]) <= 1
+    alone = [row | {"label": [f"rare {number}"]} for number, row in enumerate(rows)]
+    with pytest.raises(ValueError, match=r"alone have one of their labels .* --test_file"):
+        load_labelled(train_file=write(tmp_path / "train.jsonl", alone))
 
 
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(tmp_path):
