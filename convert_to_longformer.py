@@ -18,14 +18,11 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
 
-from docsplit.hub import create_repository, push_at_the_end
-from docsplit.model_card import code, plain, write_card
-from modeling_docsplit import (
-    DocSplitForContrastivePretraining,
-    attend_as_documents_need,
-    length_multiple,
-    max_positions,
-)
+from docsplit.modeling.long_documents import attend_as_documents_need, length_multiple
+from docsplit.modeling.settings import max_positions
+from docsplit.release.hub import create_repository, push_at_the_end
+from docsplit.release.model_card import code, plain, write_card
+from modeling_docsplit import DocSplitForContrastivePretraining
 
 SOURCES = ("bert", "roberta", "xlm-roberta", "camembert")  # the same layers under the same names
 TOLERANCE = 1e-4  # of hidden states and logits

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from tqdm.auto import tqdm
 
-from docsplit import corpora
-from docsplit.embedding import embed_documents, load_encoder
-from docsplit.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
-from docsplit.segmentation import clean_text, load_sentence_splitter
+from docsplit.data import corpora
+from docsplit.data.segmentation import clean_text, load_sentence_splitter
+from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.loading import load_encoder
+from docsplit.evaluation.analysis import map_of, nearest
+from docsplit.release.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
 
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
@@ -61,24 +61,6 @@ def read_documents(
     return short, [texts[row] for row in kept], [labels[row] for row in kept] if labels else None
 
 
-def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and cosines of the `count` nearest other documents, (N, count) each, the nearest first.
-
-    Args:
-        embeddings: (N, H), of length one.
-    """
-    found, cosines = [], []
-    for start in range(0, len(embeddings), chunk):
-        similarities = embeddings[start : start + chunk] @ embeddings.T
-        own = np.arange(len(similarities))
-        similarities[own, start + own] = -np.inf
-        best = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
-        order = np.argsort(-similarities[own[:, None], best], axis=1, kind="stable")
-        found.append(np.take_along_axis(best, order, axis=1))
-        cosines.append(similarities[own[:, None], found[-1]])
-    return np.concatenate(found), np.concatenate(cosines)
-
-
 def best_sentences(
     sentence_embeddings: np.ndarray, candidates: list[np.ndarray], starts: np.ndarray, neighbours: np.ndarray
 ) -> list[list[tuple[int, int]]]:
@@ -105,23 +87,6 @@ def telling(sentences: list[str]) -> np.ndarray:
     """Numbers of the sentences with enough words to say something, of all where there is none: not `Lines: 28`."""
     long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= WORDS_OF_A_MATCH]
     return np.array(long or range(len(sentences)))
-
-
-def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:
-    """Points (N, 2) with whole numbers from 0 to 1000, and what the page says of them."""
-    start = PCA(min(50, *embeddings.shape), random_state=0).fit(embeddings)
-    points = start.transform(embeddings)
-    about = f"Two principal components, {start.explained_variance_ratio_[:2].sum():.0%} of the variance."
-    if method == "tsne":
-        perplexity = min(30, (len(points) - 1) / 3)
-        points = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=-1).fit_transform(points)
-        about = (
-            f"t-SNE, perplexity {perplexity:.0f}: who is near to whom means something, how far apart groups are not."
-        )
-    points = points[:, :2] if points.shape[1] > 1 else np.pad(points, ((0, 0), (0, 1)))
-    low, high = points.min(axis=0), points.max(axis=0)
-    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
-    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
 
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:

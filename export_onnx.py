@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import AutoTokenizer
 
-from docsplit.embedding import load_encoder, resolve_prompt
+from docsplit.embedding.loading import load_encoder, resolve_prompt
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data

@@ -13,21 +13,14 @@ second forward pass (about a third of a step).
 The file needs torch and transformers only, so that it can travel with a checkpoint. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
 (A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers; to save
-one takes docsplit/longformer_transformer.py too.)
+one takes docsplit/modeling/longformer_transformer.py too.)
 """
 
-import contextlib
 import copy
-import inspect
-import json
 import os
-import shutil
-import sys
-import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -36,45 +29,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import ModelOutput
 
-Pooling = Literal["cls", "mean", "max"]
-Objective = Literal["info_nce", "contrastive_tension"]
-Similarity = Literal["cosine", "dot"]
-
-TOKENS_A_MICRO_BATCH_COSTS = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
-
-# Autocast would cast the weights once for all micro-batches and sum the gradients of all in bfloat16, where small ones
-# are lost. A cast for each would keep as many copies of the weights.
-MICRO_BATCHES_OF_A_CAST = 4
-
-IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
-
-# What decides an embedding or the objective is kept in the checkpoint's config.json, under the key "docsplit".
-DEFAULT_SETTINGS: dict[str, Any] = {
-    "pooling": "cls",
-    "max_seq_length": 512,
-    "objective": "info_nce",
-    "similarity": "cosine",
-    "contrastive_temperature": 0.05,
-    "contrastive_weight": 1.0,
-    "mlm_weight": 0.1,
-    "symmetric": False,
-    "momentum_queue_size": 0,
-    "momentum": 0.9995,
-}
-
-# What only training needs is beside the weights in a checkpoint: a second encoder and a queue of keys, or an adapter.
-TRAINING_STATE_FILE = "training_state.safetensors"
-ADAPTER_FOLDER = "adapter"
-
-LORA_SCALE = 2  # alpha / rank in LoRA's section 4.1
-
-# With which SentenceTransformer loads a Longformer: docsplit/longformer_transformer.py, copied into the checkpoint.
-LONGFORMER_MODULE = "longformer_transformer.LongformerTransformer"
-
-CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
+from docsplit.modeling.distributed import GatherRows, gather_counts
+from docsplit.modeling.encoding import MICRO_BATCHES_PER_CAST, micro_batches, pool, select_hidden_states
+from docsplit.modeling.long_documents import attend_as_documents_need, length_multiple
+from docsplit.modeling.lora import ADAPTER_FOLDER, LORA_SCALE, merge_lora
+from docsplit.modeling.objectives import CT_NEGATIVES, contrastive_tension, info_nce
+from docsplit.modeling.saving import (
+    TRAINING_STATE_FILE,
+    add_encoder_prefix,
+    raise_on_missing_keys,
+    write_sentence_transformers_files,
+)
+from docsplit.modeling.settings import DEFAULT_SETTINGS, IGNORED, checked_settings, freeze_unused_parameters
 
 
 @dataclass
@@ -90,162 +58,6 @@ class DocSplitOutput(ModelOutput):
     embeddings: Tensor | None = None  # (B, 2, H), not normalised; None in a loss of masked LM alone
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
-
-
-def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-    """Turn token states (R, T, H) and their mask (R, T) into one vector a row (R, H), in fp32 or wider.
-
-    Raises:
-        ValueError: for an unknown pooling.
-    """
-    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
-    if pooling == "cls":
-        return hidden_states[:, 0].to(dtype, copy=True)  # a view would keep all token states in memory
-    mask = attention_mask.unsqueeze(-1)  # (R, T, 1)
-    if pooling == "mean":
-        total = (hidden_states * mask.to(hidden_states.dtype)).sum(dim=1, dtype=dtype)
-        return total / mask.sum(dim=1).clamp(min=1)
-    if pooling == "max":
-        return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
-    raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
-
-
-def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
-    """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
-
-    Of all cuts of the sorted rows, the one with the least padding, where each group counts as
-    `TOKENS_A_MICRO_BATCH_COSTS` more: many small groups would have none at all.
-
-    Args:
-        lengths: number of tokens of each row, (R,).
-        max_tokens: bound on rows x longest row of a group; a longer single row makes a group of its own. None: one
-            group.
-        multiple: what the encoder pads the longest row to, `length_multiple`; it counts for padding and bound.
-    """
-    lengths, order = lengths.sort(descending=True, stable=True)
-    unpadded = lengths.clamp(min=1).tolist()
-    longest = [-(-length // multiple) * multiple for length in unpadded]
-    num_rows = len(longest)
-    if not num_rows:
-        return
-    if max_tokens is None:
-        yield order, unpadded[0]
-        return
-    best, previous = [0] + [sys.maxsize] * num_rows, [0] * (num_rows + 1)  # of the first i rows
-    for start in range(num_rows):
-        cost = best[start] + TOKENS_A_MICRO_BATCH_COSTS
-        for end in range(start + 1, min(start + max(max_tokens // longest[start], 1), num_rows) + 1):
-            if cost + (end - start) * longest[start] < best[end]:
-                best[end], previous[end] = cost + (end - start) * longest[start], start
-    ends = [num_rows]
-    while previous[ends[-1]]:
-        ends.append(previous[ends[-1]])
-    start = 0
-    for end in reversed(ends):
-        yield order[start:end], unpadded[start]
-        start = end
-
-
-def length_multiple(base_model: Any) -> int:
-    """The encoder pads its input to a multiple of this many tokens: a Longformer of transformers to its window."""
-    if base_model.config.model_type != "longformer" or not getattr(base_model, "pads_to_window", True):
-        return 1
-    windows = base_model.config.attention_window
-    return windows if isinstance(windows, int) else max(windows)
-
-
-def attend_as_documents_need(base_model: Any) -> None:
-    """Make a Longformer or BigBird, called without more than ids and mask, attend as long documents need it.
-
-    A Longformer's first token attends to all and all to it (Longformer, section 3.1): transformers leaves that to the
-    caller. BigBird's block-sparse attention needs rows of more than so many tokens, and at the first short ones
-    transformers switches to full attention for good: with this it is full for those rows alone. Any other encoder
-    stays as it is.
-    """
-    if base_model.config.model_type in ("longformer", "big_bird"):
-        # No hook, which sentence-transformers would pass by; and a method, of which a deep copy has its own.
-        base_model.forward = types.MethodType(_forward_for_documents, base_model)
-
-
-def _forward_for_documents(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    config = self.config
-    if input_ids is not None and config.model_type == "longformer":
-        if len(args) < 2 and kwargs.get("global_attention_mask") is None:
-            kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
-            kwargs["global_attention_mask"][:, 0] = 1
-    elif input_ids is not None and config.attention_type == "block_sparse":
-        fits = input_ids.shape[1] > (5 + 2 * config.num_random_blocks) * config.block_size
-        with torch.random.fork_rng(devices=[]):  # new modules are made for it, whose weights are drawn and thrown away
-            self.set_attention_type("block_sparse" if fits else "original_full")
-    return type(self).forward(self, input_ids, *args, **kwargs)
-
-
-class _GatherRows(torch.autograd.Function):
-    """Concatenate rows of all processes; the gradient of a row is the sum of what all processes ask of it."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
-        ctx.counts = counts
-        padded = F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, max(counts) - rows.shape[0]))
-        buffers = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(buffers, padded.contiguous())
-        return torch.cat([buffer[:count] for buffer, count in zip(buffers, counts)])
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(gradient)
-        start = sum(ctx.counts[: dist.get_rank()])
-        return gradient[start : start + ctx.counts[dist.get_rank()]], None
-
-
-def info_nce(
-    anchors: Tensor,
-    candidates: Tensor,
-    temperature: float,
-    targets: Tensor,
-    excluded: Tensor | None = None,
-    similarity: Similarity = "cosine",
-) -> Tensor:
-    """Sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
-
-    Args:
-        anchors: (A, H).
-        candidates: (C, H), the positives and negatives of all anchors.
-        temperature: tau of the paper, 0.05 there.
-        targets: (A,), the index of each anchor's positive among the candidates.
-        excluded: (A, C), True where a candidate must not count as a negative. The positive itself never may be.
-
-    Computed in fp32 (float64 for float64 inputs), whatever autocast says.
-    """
-    with torch.autocast(anchors.device.type, enabled=False):
-        dtype = torch.promote_types(anchors.dtype, torch.float32)
-        anchors, candidates = anchors.to(dtype), candidates.to(dtype)
-        if similarity == "cosine":
-            anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
-        logits = anchors @ candidates.T / temperature  # (A, C)
-        if excluded is not None:
-            logits = logits.masked_fill(excluded, float("-inf"))
-        return F.cross_entropy(logits, targets, reduction="sum")
-
-
-def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, excluded: Tensor) -> Tensor:
-    """Sum over anchors of the binary cross-entropy of dot products with the positive and 7 drawn negatives.
-
-    Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
-    of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.
-
-    Args: as those of `info_nce`. Of an anchor with fewer than 7 candidates beside the excluded ones, all are used.
-    """
-    with torch.autocast(anchors.device.type, enabled=False):
-        dtype = torch.promote_types(anchors.dtype, torch.float32)
-        logits = anchors.to(dtype) @ candidates.to(dtype).T  # (A, C)
-        is_positive = torch.zeros_like(excluded).scatter_(1, targets[:, None], True)
-        order = torch.rand(logits.shape, device=logits.device).masked_fill_(excluded | is_positive, -1)
-        values, drawn = order.topk(CT_NEGATIVES, dim=1)
-        chosen = torch.zeros_like(excluded).scatter_(1, drawn, values >= 0) | is_positive
-        losses = F.binary_cross_entropy_with_logits(logits, is_positive.to(dtype), reduction="none")
-        return (losses * chosen).sum()
 
 
 class DocSplitForContrastivePretraining(PreTrainedModel):
@@ -283,7 +95,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             encoder = AutoModelForMaskedLM.from_config(copy.deepcopy(config))
         super().__init__(encoder.config)
         self.encoder = encoder
-        self.config.docsplit = _checked_settings(encoder.config, settings)
+        self.config.docsplit = checked_settings(encoder.config, settings)
         self.config.keys_to_ignore_at_inference = ["embeddings", "num_masked_negatives", "num_computed_tokens"]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
@@ -294,14 +106,14 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.recomputes_layers = False
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
-        _freeze_what_the_loss_does_not_reach(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
+        freeze_unused_parameters(encoder, mlm=self.config.docsplit["mlm_weight"] != 0)
         attend_as_documents_need(encoder.base_model)
         if self.is_contrastive_tension or self.config.docsplit["momentum_queue_size"]:
             self.second_encoder = copy.deepcopy(encoder.base_model)
             if not self.is_contrastive_tension:
                 self.second_encoder.requires_grad_(False)
-        self.register_load_state_dict_pre_hook(_add_encoder_prefix)
-        self.register_load_state_dict_post_hook(_raise_on_missing_keys)
+        self.register_load_state_dict_pre_hook(add_encoder_prefix)
+        self.register_load_state_dict_post_hook(raise_on_missing_keys)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -317,7 +129,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
         if self.lora_config is not None:
-            state_dict = _merge_lora(self.encoder)
+            state_dict = merge_lora(self.encoder)
         elif state_dict is not None:
             state_dict = {key.removeprefix("encoder."): value for key, value in state_dict.items()}
             state_dict = {key: value for key, value in state_dict.items() if not key.startswith("second_encoder.")}
@@ -325,7 +137,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         kwargs["save_original_format"] = False
         self.encoder.save_pretrained(save_directory, state_dict=state_dict, **kwargs)
         if kwargs.get("is_main_process", True):
-            _write_sentence_transformers_files(Path(save_directory), self.config)
+            write_sentence_transformers_files(Path(save_directory), self.config)
             if self.training_state_lost:  # the best weights were loaded, at the end of a training
                 return
             if self.lora_config is not None:
@@ -496,7 +308,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         masked = None if targets is None else (targets != IGNORED).cpu()  # (2 B, T)
         lengths = attention_mask.flatten(0, 1).sum(dim=-1).cpu()  # (2 B,)
         num_targets = 0 if masked is None else int(masked.sum())
-        counts = _gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
+        counts = gather_counts(input_ids.shape[0], num_targets, input_ids.device) if return_loss else []
 
         output, mlm_sum = DocSplitOutput(), lengths.new_zeros(())
         if self.second_encoder is not None and return_loss:
@@ -556,7 +368,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         embeddings, mlm_sums, order, num_computed_tokens = [], [], [], 0
         multiple = length_multiple(self.encoder.base_model)
         for number, (rows, longest) in enumerate(micro_batches(lengths, self.micro_batch_tokens, multiple)):
-            if number % MICRO_BATCHES_OF_A_CAST == 0:
+            if number % MICRO_BATCHES_PER_CAST == 0:
                 torch.clear_autocast_cache()
             kept = None if masked is None else masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
             # Rows are cut out inside, so that what is kept for the backward pass is no copy of them.
@@ -599,7 +411,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # The views and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        with _select_hidden_states(base_model, len(rows), kept) as others:
+        with select_hidden_states(base_model, len(rows), kept) as others:
             logits = self.encoder(
                 input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
             ).logits  # (M, V)
@@ -624,12 +436,12 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             pairs that were left out because both sides are the same document ().
         """
         settings, num_documents = self.config.docsplit, sum(counts)
-        everything = embeddings if len(counts) == 1 else _GatherRows.apply(embeddings, counts)  # (N, 2, H)
+        everything = embeddings if len(counts) == 1 else GatherRows.apply(embeddings, counts)  # (N, 2, H)
         start = sum(counts[: dist.get_rank()]) if len(counts) > 1 else 0
         targets = torch.arange(start, start + embeddings.shape[0], device=embeddings.device)
         excluded, num_excluded, all_ids = None, targets.new_zeros(()), None
         if document_ids is not None:
-            all_ids = document_ids if len(counts) == 1 else _GatherRows.apply(document_ids, counts)
+            all_ids = document_ids if len(counts) == 1 else GatherRows.apply(document_ids, counts)
             excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
             excluded[torch.arange(len(targets)), targets] = False
             num_excluded = excluded.sum()
@@ -699,225 +511,3 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             queue["document_ids"].index_copy_(0, places, torch.zeros_like(places) if all_ids is None else all_ids)
             self.queue = queue | {"count": queue["count"] + len(keys)}
         return total, num_excluded
-
-
-def _gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
-    """The number of documents and of masked tokens of each process, in one collective."""
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return [(num_documents, num_targets)]
-    local = torch.tensor([num_documents, num_targets], device=device)
-    buffers = [torch.empty_like(local) for _ in range(dist.get_world_size())]
-    dist.all_gather(buffers, local)
-    return [(rows, targets) for rows, targets in torch.stack(buffers).tolist()]
-
-
-@contextlib.contextmanager
-def _select_hidden_states(base_model: nn.Module, num_rows: int, kept: Tensor) -> Iterator[list[Tensor]]:
-    """Let the head that follows `base_model` see only the states (M, H) at the positions `kept` of the last rows.
-
-    A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
-    its head to the first output of its base model, so this works for each of them without knowing the head.
-
-    Yields: a list that receives the states of the rows before the last `num_rows`, (rows, T, H).
-    """
-    others: list[Tensor] = []
-
-    def select(module: nn.Module, args: Any, output: Any) -> Any:
-        states = output.last_hidden_state
-        others.append(states[:-num_rows])
-        output.last_hidden_state = states[-num_rows:].flatten(0, 1)[kept]
-        return output
-
-    handle = base_model.register_forward_hook(select)
-    try:
-        yield others
-    finally:
-        handle.remove()
-
-
-def _freeze_what_the_loss_does_not_reach(encoder: PreTrainedModel, mlm: bool) -> None:
-    """Poolers, and without an MLM loss its head: DDP waits for a gradient from each parameter that asks for one."""
-    base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
-    for parameter in encoder.parameters():
-        name = base.get(id(parameter))
-        if "pooler." in (name or "") or (name is None and not mlm):
-            parameter.requires_grad_(False)
-
-
-def _checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Defaults, then what the checkpoint says, then the overrides.
-
-    Raises:
-        ValueError: for a setting that does not exist or cannot work with this encoder.
-    """
-    saved = getattr(config, "docsplit", None) or {}
-    settings = {**DEFAULT_SETTINGS, **saved, **overrides}
-    positions = max_positions(config)
-    if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:
-        settings["max_seq_length"] = min(settings["max_seq_length"], positions)
-    if unknown := set(settings) - set(DEFAULT_SETTINGS):
-        raise ValueError(f"Unknown settings {sorted(unknown)}, expected some of {sorted(DEFAULT_SETTINGS)}.")
-    if settings["pooling"] not in get_args(Pooling):
-        raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
-    if settings["objective"] not in get_args(Objective):
-        raise ValueError(f"objective is {settings['objective']!r}, expected one of {get_args(Objective)}.")
-    if settings["similarity"] not in get_args(Similarity):
-        raise ValueError(f"similarity is {settings['similarity']!r}, expected one of {get_args(Similarity)}.")
-    if settings["momentum_queue_size"] < 0 or not 0 <= settings["momentum"] <= 1:
-        raise ValueError(
-            f"momentum_queue_size is {settings['momentum_queue_size']} and momentum {settings['momentum']}, expected "
-            "0 (no queue) or more, and a share of 1."
-        )
-    if settings["objective"] == "contrastive_tension" and settings["momentum_queue_size"]:
-        raise ValueError("Contrastive Tension has a second encoder of its own: leave out momentum_queue_size.")
-    if (settings["objective"] == "contrastive_tension" or settings["momentum_queue_size"]) and (
-        settings["mlm_weight"] or settings["symmetric"] or not settings["contrastive_weight"]
-    ):
-        raise ValueError(
-            "With a second encoder (contrastive_tension, momentum_queue_size) the loss is contrastive alone, in one "
-            "direction: set mlm_weight=0, symmetric=False and contrastive_weight=1; or, if it is the checkpoint's "
-            "objective and not yours, objective='info_nce' and momentum_queue_size=0."
-        )
-    if settings["contrastive_temperature"] <= 0:
-        raise ValueError(f"contrastive_temperature is {settings['contrastive_temperature']}, expected more than 0.")
-    for name in ("contrastive_weight", "mlm_weight"):
-        if settings[name] < 0:
-            raise ValueError(f"{name} is {settings[name]}, expected 0 (none) or more.")
-    if settings["contrastive_weight"] == settings["mlm_weight"] == 0:
-        raise ValueError("contrastive_weight and mlm_weight are both 0: nothing is left to train.")
-    if positions is not None and settings["max_seq_length"] > positions:
-        raise ValueError(
-            f"max_seq_length is {settings['max_seq_length']}, but this encoder has positions for {positions} tokens: "
-            f"set max_seq_length={positions} or less, or choose a long-document encoder."
-        )
-    return settings
-
-
-def max_positions(config: PreTrainedConfig) -> int | None:
-    """How many tokens the encoder has positions for; None where the config sets no limit."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions <= 0:
-        return None
-    # RoBERTa and its kin (Longformer, XLM-R, CamemBERT ...) count positions from padding_idx + 1.
-    counts_from_padding = any(name in config.model_type for name in ("roberta", "longformer", "camembert", "mpnet"))
-    return positions - (config.pad_token_id + 1) if counts_from_padding else positions
-
-
-def has_pooler(config: PreTrainedConfig) -> bool:
-    """Whether `AutoModel` adds a pooler unless told `add_pooling_layer=False`.
-
-    BERT's is neither trained nor used here: its weights would be random in each process.
-    """
-    model_class: Any = MODEL_MAPPING.get(type(config), None)  # none of an architecture that brings its own code
-    model_class = model_class[0] if isinstance(model_class, tuple) else model_class
-    return model_class is not None and "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
-
-
-def _add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-    """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
-    for key in list(state_dict):
-        if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
-            state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
-    if module.lora_config is not None:
-        _load_merged(module, state_dict, prefix)
-    # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
-
-
-def _load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None:
-    """Replace a checkpoint's plain weights in `state_dict` by those of a model with LoRA layers.
-
-    If its adapter was loaded before, the matrices stay what they are. Else they become the merged ones, to which
-    nothing is then added.
-
-    Raises:
-        RuntimeError: if weights are missing or unknown, or the run had started from other weights than this one.
-    """
-    own = module.state_dict(prefix=prefix)
-    plain = {key: key.replace(".base_layer.", ".") for key in own if ".lora_" not in key}
-    missing = set(plain.values()) - set(state_dict) - {f"{prefix}{key}" for key in module.all_tied_weights_keys}
-    if missing or set(state_dict) - set(plain.values()):
-        raise RuntimeError(
-            f"The checkpoint does not fit this model: of its weights are missing {sorted(missing)[:5]}."
-        )
-    merged = {f"{prefix}encoder.{key}": value for key, value in _merge_lora(module.encoder).items()}
-    for key, name in plain.items():
-        if name not in state_dict:
-            continue
-        if not module.training_state_loaded or ".base_layer." not in key:
-            own[key] = state_dict[name]
-        elif not torch.allclose(merged[name], state_dict[name].to(merged[name]), rtol=1e-3, atol=1e-5):
-            raise RuntimeError(f"The run did not start from these weights: with its adapter {name} is another matrix.")
-    if not module.training_state_loaded:
-        own |= {key: torch.zeros_like(value) for key, value in own.items() if ".lora_B." in key}
-    module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
-    state_dict.clear()
-    state_dict.update(own)
-
-
-def _merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
-    layers: dict[str, Any] = {
-        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
-    }
-    merged = {}
-    for key, value in encoder.state_dict().items():
-        layer, _, part = key.partition(".base_layer.")
-        if ".lora_" in key:
-            continue
-        if part == "weight":
-            value = value + layers[layer].get_delta_weight("default").to(value.dtype)
-        merged[f"{layer}.{part}" if part else key] = value
-    return merged
-
-
-def _raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
-    """Refuse a checkpoint that would leave a weight as it was; the keys of tied weights may be absent.
-
-    Raises:
-        RuntimeError: naming the keys that are missing or unknown.
-    """
-    missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
-    of_training_state = {key for key in missing if key.startswith("second_encoder.")}
-    if of_training_state:
-        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
-    missing -= of_training_state
-    unexpected = incompatible_keys.unexpected_keys
-    if missing or unexpected:
-        raise RuntimeError(
-            f"The checkpoint does not fit this model: {len(missing)} weights are missing {sorted(missing)[:5]} and "
-            f"{len(unexpected)} are unknown {sorted(unexpected)[:5]}. Start the run with the same encoder "
-            "configuration as the checkpoint, or load it with from_pretrained."
-        )
-    incompatible_keys.missing_keys.clear()
-
-
-def _write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
-    """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
-    pooling = config.docsplit["pooling"]
-    transformer_type = "sentence_transformers.models.Transformer"
-    if config.model_type == "longformer":
-        transformer_type = LONGFORMER_MODULE
-        shutil.copy(Path(__file__).parent / "docsplit" / "longformer_transformer.py", directory)
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    transformer = {
-        "max_seq_length": config.docsplit["max_seq_length"],
-        "do_lower_case": False,
-        "model_kwargs": {"add_pooling_layer": False} if has_pooler(config) else {},
-    }
-    pooler = {
-        "word_embedding_dimension": config.hidden_size,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-        "pooling_mode_max_tokens": pooling == "max",
-    }
-    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    for name, content in {
-        "modules.json": modules,
-        "sentence_bert_config.json": transformer,
-        "1_Pooling/config.json": pooler,
-        "config_sentence_transformers.json": {"similarity_fn_name": config.docsplit["similarity"]},
-    }.items():
-        (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

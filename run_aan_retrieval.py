@@ -25,14 +25,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from docsplit import citations
-from docsplit.arguments import parse_arguments
-from docsplit.citations import CitationPairs, PairPart
-from docsplit.comparison import Result, comparisons, link_rows, statistics_table, text_statistics, write_results
-from docsplit.embedding import EncoderArguments
-from docsplit.launching import join_processes
-from docsplit.model_card import add_results
-from docsplit.probing import Run, mlp
+from docsplit.data import citations
+from docsplit.data.citation_splits import PairPart
+from docsplit.data.citations import CitationPairs
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.evaluation import links, ranking
+from docsplit.evaluation.comparison import Result, comparisons, link_rows, text_statistics, write_results
+from docsplit.evaluation.heads import Run
+from docsplit.evaluation.mlp_head import mlp
+from docsplit.evaluation.tables import statistics_table
+from docsplit.release.model_card import add_results
+from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.launching import join_processes
 
 logger = logging.getLogger("docsplit")
 
@@ -148,18 +152,18 @@ def link(
     """The heads on an encoder's embeddings."""
     if "mlp" in args.heads:
         output = mlp(
-            citations.pair_features(embeddings, pairs.train),
+            links.pair_features(embeddings, pairs.train),
             pairs.train.labels,
             [Run(np.arange(len(pairs.train.labels)), args.seed + number) for number in range(args.num_seeds)],
-            citations.pair_features(embeddings, pairs.test),
+            links.pair_features(embeddings, pairs.test),
             num_classes=2,
             few_shot=False,
-            validation=(citations.pair_features(embeddings, pairs.validation), pairs.validation.labels),
+            validation=(links.pair_features(embeddings, pairs.validation), pairs.validation.labels),
             hidden=embeddings.shape[1],
         )
         yield Result(name, "mlp", None, output.scores[:, :, 1:], output.seconds, output.trainable_parameters, info)
     if "cosine" in args.heads:
-        train, test = (citations.cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
+        train, test = (links.cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
         yield untrained(name, "cosine", train, test, pairs, 0.0, info)
 
 
@@ -173,7 +177,7 @@ def untrained(
     info: dict[str, Any],
 ) -> Result:
     """Scores as they are, with the threshold that is best on the training pairs."""
-    threshold = citations.best_threshold(train, pairs.train.labels)
+    threshold = links.best_threshold(train, pairs.train.labels)
     scores = test[None, :, None].astype(np.float32)
     return Result(name, head, None, scores, seconds, 0, info, predicted=(test >= threshold)[None].astype(np.int64))
 
@@ -188,11 +192,11 @@ def baselines(pairs: CitationPairs, args: RetrievalArguments) -> Iterator[Result
         started = perf_counter()
         if head == "bm25":
             both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))
-            scores = citations.bm25_scores(pairs.texts, both, show_progress=True)
+            scores = ranking.bm25_scores(pairs.texts, both, show_progress=True)
             train, test = np.split(scores, [len(pairs.train.labels)])
             yield untrained(head, head, train, test, pairs, perf_counter() - started, info)
         else:
-            scores = citations.popularity(pairs, args.seed)[None, :, None].astype(np.float32)
+            scores = links.popularity(pairs, args.seed)[None, :, None].astype(np.float32)
             yield Result(head, head, None, scores, perf_counter() - started, 0, info)
 
 
@@ -222,9 +226,7 @@ def report(
     notes, links = [], pairs.test.labels.mean()
     for row in rows:
         if row["head"] == "popularity" and (
-            warning := citations.popularity_warning(
-                row["accuracy_mean"], len(pairs.test.labels), max(links, 1 - links)
-            )
+            warning := links.popularity_warning(row["accuracy_mean"], len(pairs.test.labels), max(links, 1 - links))
         ):
             logger.warning(warning)
             notes.append(warning)

@@ -27,22 +27,17 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from docsplit.arguments import parse_arguments
-from docsplit.comparison import (
-    Result,
-    classification_rows,
-    comparisons,
-    plot_few_shot,
-    statistics_table,
-    text_statistics,
-    write_results,
-)
-from docsplit.embedding import EncoderArguments
-from docsplit.finetuning import check_batch_size, check_setfit, finetune, setfit
-from docsplit.labelled import LabelledSplit, fingerprint, load_labelled
-from docsplit.launching import join_processes
-from docsplit.model_card import add_results
-from docsplit.probing import HEADS, few_shot_runs, full_runs, standardize, tfidf_features
+from docsplit.data.labelled import LabelledSplit, fingerprint, load_labelled
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.evaluation.comparison import Result, classification_rows, comparisons, text_statistics, write_results
+from docsplit.evaluation.finetuning import check_batch_size, check_setfit, finetune, setfit
+from docsplit.evaluation.heads import standardize
+from docsplit.evaluation.plots import plot_few_shot
+from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, tfidf_features
+from docsplit.evaluation.tables import statistics_table
+from docsplit.release.model_card import add_results
+from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.launching import join_processes
 
 logger = logging.getLogger("docsplit")
 

@@ -40,7 +40,8 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer, Trainer, Tr
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from modeling_docsplit import IGNORED, DocSplitForContrastivePretraining
+from docsplit.modeling.settings import IGNORED
+from modeling_docsplit import DocSplitForContrastivePretraining
 
 TEMPERATURE, MLM_WEIGHT, MLM_PROBABILITY, MAX_LENGTH, SEED = 0.05, 0.1, 0.15, 512, 0
 PAD, UNK, CLS, SEP, MASK = 0, 100, 101, 102, 103  # BERT's
@@ -551,9 +552,9 @@ class EncodingContender:
     settings: dict[str, Any]
 
     def __init__(self, job: Job):
-        from docsplit.caching import cache_directory
-        from docsplit.corpora import load_corpus
-        from docsplit.tokenization import train_wordpiece
+        from docsplit.data.corpora import load_corpus
+        from docsplit.data.tokenization import train_wordpiece
+        from docsplit.runtime.files import cache_directory
 
         corpus = load_corpus("python_docs")
         vocab_size = BertConfig.from_pretrained(job.folder).vocab_size
@@ -602,7 +603,7 @@ class EncodingContender:
 
 class DocSplitEncode(EncodingContender):
     def __init__(self, job: Job):
-        from docsplit.embedding import encode
+        from docsplit.embedding.encode import encode
 
         super().__init__(job)
         model = DocSplitForContrastivePretraining.from_pretrained(job.folder).to(job.device)

@@ -5,7 +5,7 @@
 
     drawing        two views of a document from its cached units, beside cutting it into sentences and tokenising it
                    again, as one would without the cache (both with the same sentence splitter and tokenizer)
-    preprocessing  `docsplit.corpora.tokenize` with 1 to N processes on the same documents
+    preprocessing  `docsplit.data.preparation.tokenize` with 1 to N processes on the same documents
     resuming       from the start of the loader to its first batch, at 1 % and at 99 % of an epoch, of the cached
                    documents and of a stream
 
@@ -29,12 +29,12 @@ from accelerate.data_loader import skip_first_batches
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from docsplit import corpora
-from docsplit.caching import cache_directory
-from docsplit.collators import DocSplitCollator
-from docsplit.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
-from docsplit.streaming import DocumentStream
-from docsplit.tokenization import tokenize_units, train_wordpiece
+from docsplit.data import corpora, preparation
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
+from docsplit.data.streaming import DocumentStream
+from docsplit.data.tokenization import tokenize_units, train_wordpiece
+from docsplit.runtime.files import cache_directory
 
 BATCH_SIZE = 36
 
@@ -81,7 +81,7 @@ def measure_preprocessing(
     datasets.disable_caching()
     for _ in range(rounds):
         for count in processes:
-            took = seconds(lambda: corpora.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER, num_proc=count))  # noqa: B023
+            took = seconds(lambda: preparation.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER, num_proc=count))  # noqa: B023
             rates[count].append(len(corpus) / took)
     datasets.enable_caching()
     return {
@@ -141,12 +141,12 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
     else:
         tokenizer = train_wordpiece(corpus, "text", 30522, cache_directory())
-    whole, _ = corpora.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER)
+    whole, _ = preparation.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER)
     sample = corpus.select(range(min(options.documents, len(corpus))))
     with tempfile.TemporaryDirectory() as folder:  # read from a file of its own, as any corpus is
         sample.to_parquet(f"{folder}/sample.parquet")
         sample = corpora.load_corpus(f"{folder}/sample.parquet")
-        dataset = corpora.tokenize(sample, tokenizer, "text", DEFAULT_SPLITTER)[0].with_format("numpy")
+        dataset = preparation.tokenize(sample, tokenizer, "text", DEFAULT_SPLITTER)[0].with_format("numpy")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         processes = sorted({2**power for power in range(10) if 2**power <= cores} | {cores})
         results = {

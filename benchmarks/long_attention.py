@@ -6,7 +6,7 @@
 Forward and backward pass of the encoder alone, all with random weights and of as many layers of one width (`--model
 small`: 2 layers, 512 wide; `base`: Longformer-base), in training mode, on the same random ids without padding:
 
-    blocked      a Longformer with docsplit.longformer_attention
+    blocked      a Longformer with docsplit.modeling.longformer_attention
     longformer   the same weights as transformers computes them
     bigbird      block-sparse, its own defaults: blocks of 64, 3 random ones
     modernbert   sdpa; the first of three layers attends to all tokens, the others to a window like Longformer's; its
@@ -35,8 +35,8 @@ from transformers import AutoConfig, AutoModel
 
 from benchmarks.scaling import peak_memory
 from benchmarks.training import native_precision, versions
-from docsplit.launching import hardware, use_all_cores
-from docsplit.longformer_attention import use_blocked_attention
+from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.runtime.launching import hardware, use_all_cores
 
 MODELS = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},

@@ -30,11 +30,11 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from docsplit import corpora
-from docsplit.collators import DocSplitCollator
-from docsplit.comparison import versions
-from docsplit.launching import hardware
-from docsplit.tokenization import train_wordpiece
+from docsplit.data import corpora, preparation
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.tokenization import train_wordpiece
+from docsplit.runtime.files import versions
+from docsplit.runtime.launching import hardware
 
 ROOT = Path(__file__).parent.parent
 MAX_SEQ_LENGTH, LONGEST = 128, 4096
@@ -98,7 +98,7 @@ def documents_a_step(corpus_name: str, tokens: int) -> dict[tuple[str, int], int
     """(view, longest view) -> documents whose two views have so many tokens together, on average."""
     corpus = corpora.add_text(corpora.load_corpus(corpus_name), "text")
     tokenizer = train_wordpiece(corpus, "text", VOCABULARY, corpora.cache_directory())
-    dataset, _ = corpora.tokenize(corpus, tokenizer, "text", "rules", num_proc=os.cpu_count())
+    dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules", num_proc=os.cpu_count())
     sample = dataset.shuffle(seed=0).select(range(min(DOCUMENTS_FOR_LENGTHS, len(dataset))))
     features = [sample[row] for row in range(len(sample))]
     views = {options[options.index("--view") + 1] for options in ROWS.values() if "--view" in options}

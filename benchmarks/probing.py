@@ -2,7 +2,8 @@
 
     python -m benchmarks.probing --train_file train.parquet --test_file test.parquet --tokenizer_name bert-base-uncased
 
-Embedding is timed on a random sample of the documents (`docsplit.embedding.embed_documents`, in alternating rounds
+Embedding is timed on a random sample of the documents (`docsplit.embedding.encode.embed_documents`, in alternating
+rounds
 with `SentenceTransformer.encode` on the same ones) and multiplied up to all of them. The heads are timed in full: mlp,
 linear and knn on all labels (3 seeds) and on 3 x 10 few-shot draws. Their cost depends on the number, width and
 spread of the vectors and not on the depth of the encoder, so theirs are real vectors of the documents from an encoder
@@ -22,11 +23,12 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from docsplit.caching import cache_directory
-from docsplit.embedding import embed_documents, load_encoder
-from docsplit.labelled import load_labelled
-from docsplit.probing import HEADS, few_shot_runs, full_runs
-from docsplit.tokenization import train_wordpiece
+from docsplit.data.labelled import load_labelled
+from docsplit.data.tokenization import train_wordpiece
+from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.loading import load_encoder
+from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs
+from docsplit.runtime.files import cache_directory
 
 
 def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
 from benchmarks.training import native_precision
-from docsplit.launching import hardware
+from docsplit.runtime.launching import hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 MODELS: dict[str, dict[str, int]] = {

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from docsplit.segmentation import SentenceSplitter, clean_text, load_sentence_splitter
+from docsplit.data.segmentation import SentenceSplitter, clean_text, load_sentence_splitter
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "sentence_cases.json"
 BASELINE = "sentencizer"

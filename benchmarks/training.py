@@ -43,7 +43,7 @@ import torch
 import transformers
 
 from benchmarks.contenders import CONTENDERS, MODELS, Job, mean_length, serve, write_model
-from docsplit.launching import hardware
+from docsplit.runtime.launching import hardware
 
 STARTED = time.perf_counter()
 SHARE_OF_TIME = 0.6  # after which the last model begins
@@ -142,7 +142,7 @@ class Contender:
 
 
 def native_precision(device: str) -> str:
-    """bf16 where the hardware multiplies it natively, as `docsplit.embedding.default_dtype`, else fp32."""
+    """bf16 where the hardware multiplies it natively, as `docsplit.runtime.launching.default_dtype`, else fp32."""
     if device == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     capabilities = torch.cpu.get_capabilities()

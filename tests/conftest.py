@@ -23,7 +23,7 @@ from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
 from transformers import BertConfig, RobertaTokenizer
 
-from docsplit.tokenization import train_wordpiece
+from docsplit.data.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 TOPICS = {
@@ -53,7 +53,7 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
 
 def spawn(target: Callable[..., None], args: tuple[object, ...], nprocs: int = 1) -> None:
     """`mp.spawn`, from a server that has imported what all of them need, which takes most of the time of a test."""
-    multiprocessing.set_forkserver_preload(["modeling_docsplit", "docsplit.embedding"])
+    multiprocessing.set_forkserver_preload(["modeling_docsplit", "docsplit.embedding.encode"])
     mp.start_processes(target, args=args, nprocs=nprocs, start_method="forkserver")
 
 

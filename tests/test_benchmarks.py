@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import contenders, long_attention, objectives, training
 from benchmarks.contenders import CONTENDERS, EncodingContender, Job, draw_documents, num_tokens, useful_flops
-from docsplit import corpora
-from docsplit.collators import DocSplitCollator
-from docsplit.tokenization import train_wordpiece
+from docsplit.data import corpora, preparation
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 ROOT = Path(__file__).parent.parent
@@ -197,7 +197,7 @@ def test_rows_of_the_objectives_read_as_many_tokens_a_step(corpus_file):
     assert {view for view, _ in documents} >= {"docsplit", "simcse", "crop", "ict", "half", "passages"}
     corpus = corpora.add_text(corpora.load_corpus(str(corpus_file)), "text")
     tokenizer = train_wordpiece(corpus, "text", objectives.VOCABULARY, corpora.cache_directory())
-    dataset, _ = corpora.tokenize(corpus, tokenizer, "text", "rules")
+    dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules")
     for (view, longest), count in documents.items():
         collator = DocSplitCollator(tokenizer, view, longest, mlm=False, seed=7)  # other draws than those counted
         batch = collator([dataset[row] for row in range(len(dataset))])

@@ -13,17 +13,17 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 import run_aan_retrieval
-import run_docsplit_pretraining
 import run_probe_classification
-from docsplit.embedding import EncoderArguments
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.training import arguments
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARGUMENTS = {
     "run_docsplit_pretraining.py": [
-        run_docsplit_pretraining.ModelArguments,
-        run_docsplit_pretraining.DataArguments,
-        run_docsplit_pretraining.PretrainingArguments,
+        arguments.ModelArguments,
+        arguments.DataArguments,
+        arguments.PretrainingArguments,
     ],
     "run_probe_classification.py": [
         EncoderArguments, run_probe_classification.DataArguments, run_probe_classification.ProbeArguments,

@@ -12,6 +12,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
+from docsplit.evaluation import analysis
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
@@ -27,7 +28,7 @@ def unit_vectors(shape, seed=0):
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_nearest_against_sorting_all(chunk):
     vectors = unit_vectors((40, 5))
-    rows, cosines = explore.nearest(vectors, 4, chunk)
+    rows, cosines = analysis.nearest(vectors, 4, chunk)
     for row in range(40):
         others = sorted(
             (other for other in range(40) if other != row), key=lambda other: -vectors[row] @ vectors[other]
@@ -41,7 +42,7 @@ def test_best_sentences_against_all_pairs():
     counts = rng.integers(1, 6, size=9)
     starts = np.cumsum([0, *counts])[:-1]
     vectors = unit_vectors((counts.sum(), 6), seed=2)
-    neighbours, _ = explore.nearest(unit_vectors((9, 4), seed=3), 3)
+    neighbours, _ = analysis.nearest(unit_vectors((9, 4), seed=3), 3)
     candidates = [np.sort(rng.permutation(count)[: rng.integers(1, count + 1)]) for count in counts]
     found = explore.best_sentences(vectors, candidates, starts, neighbours)
     for row in range(9):
@@ -62,7 +63,7 @@ def test_a_match_is_a_sentence_that_says_something():
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize("shape", [(3, 8), (30, 2), (60, 16)])
 def test_the_map_fits_its_frame(method, shape):
-    points, about = explore.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
+    points, about = analysis.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
     assert points.shape == (shape[0], 2)
     assert points.min() >= 0
     assert points.max() == 1000

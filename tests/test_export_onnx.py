@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig
 
 import export_onnx
-from docsplit.embedding import load_encoder
+from docsplit.embedding.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_values
 

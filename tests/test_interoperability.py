@@ -21,7 +21,7 @@ from setfit import Trainer as SetFitTrainer
 from setfit import TrainingArguments as SetFitArguments
 from transformers import AutoModel, AutoTokenizer
 
-from docsplit.embedding import encode
+from docsplit.embedding.encode import encode
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import TOPICS, make_corpus, tiny_config
 

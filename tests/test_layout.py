@@ -1,4 +1,4 @@
-"""Imports go only downward: scripts -> 2 -> 1 -> 0."""
+"""The house: which files there are, how long they may be, and that imports go only down."""
 
 import ast
 import sys
@@ -7,43 +7,51 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEVELS = {
-    "modeling_docsplit": 0,
-    "docsplit.segmentation": 0,
-    "docsplit.views": 0,
-    "docsplit.python_docs": 0,
-    "docsplit.arguments": 0,
-    "docsplit.checkpoints": 0,
-    "docsplit.hub": 0,
-    "docsplit.caching": 0,
-    "docsplit.launching": 0,
-    "docsplit.longformer_attention": 0,
-    "docsplit.longformer_transformer": 0,
-    "docsplit.metrics": 0,
-    "docsplit.comparison": 1,
-    "docsplit.tokenization": 1,
-    "docsplit.corpora": 2,
-    "docsplit.collators": 2,
-    "docsplit.embedding": 2,
-    "docsplit.streaming": 3,
-    "docsplit.labelled": 3,
-    "docsplit.citations": 3,
-    "docsplit.probing": 4,
-    "docsplit.finetuning": 5,
-    "docsplit.callbacks": 5,
-    "docsplit.model_card": 2,
-    "docsplit.reporting": 3,
+MODELING_FILES = ("modeling_docsplit",)
+SCRIPTS = (
+    *("run_docsplit_pretraining", "run_probe_classification", "run_aan_retrieval"),
+    *("convert_to_longformer", "export_onnx", "explore"),
+)
+FLOORS = {  # a module imports lower floors, and its own folder
+    "docsplit.runtime": 0,
+    "docsplit.modeling": 1,
+    **dict.fromkeys(MODELING_FILES, 2),
+    "docsplit.data": 3,
+    "docsplit.embedding": 4,
+    "docsplit.evaluation": 4,
+    "docsplit.release": 5,
+    "docsplit.training": 6,
+    **dict.fromkeys(SCRIPTS, 7),
 }
-WITHOUT_TORCH = ["docsplit", "docsplit.segmentation", "docsplit.views", "docsplit.python_docs", "docsplit.checkpoints"]
-OURS = ("docsplit", "modeling_", "run_")
+FOLDERS = [room for room in FLOORS if room.startswith("docsplit.")]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ((ROOT / "docsplit").rglob("*.py"))
+    if path.name != "__init__.py"
+)
+WITHOUT_TORCH = [
+    *("docsplit.runtime.files", "docsplit.training.checkpoints"),
+    *(f"docsplit.data.{name}" for name in ("segmentation", "views", "python_docs")),
+]
+LONGEST = {"modeling_docsplit": 350, "run_docsplit_pretraining": 250, "run_probe_classification": 260}
+LONGEST |= {"run_aan_retrieval": 220}
+LONGEST_OF_OTHERS = 420  # lines of a file
+LONGEST_FUNCTION, LONGEST_MAIN = 60, 80  # lines without the docstring
+MOST_WITHOUT_DOCSTRING = 0.05  # of the public functions and methods
 
 
 def path_of(module):
-    path = ROOT / (module.replace(".", "/") + ".py")
-    return path if path.exists() else ROOT / module / "__init__.py"
+    return ROOT / (module.replace(".", "/") + ".py")
+
+
+def room_of(module):
+    """The folder, or file at the root, that a module of ours is in; None for a library."""
+    name = ".".join(module.split(".")[:2]) if module.startswith("docsplit.") else module.split(".")[0]
+    return name if name in FLOORS else None
 
 
 def imported(path):
+    """All modules that a file imports, wherever in it, under TYPE_CHECKING too."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -51,42 +59,108 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names |= {
-                f"{node.module}.{alias.name}" if node.module == "docsplit" else node.module for alias in node.names
+                f"{node.module}.{alias.name}" if path_of(f"{node.module}.{alias.name}").exists() else str(node.module)
+                for alias in node.names
             }
     return names
 
 
-def test_every_module_has_a_level():
-    modules = {f"docsplit.{path.stem}" for path in (ROOT / "docsplit").glob("*.py") if path.stem != "__init__"}
-    modules |= {path.stem for path in ROOT.glob("modeling_*.py")}
-    assert modules == set(LEVELS)
+def reached(module, seen):
+    """All modules of ours that are imported on the way, and the libraries, by their first names."""
+    for name in imported(path_of(module)) - seen:
+        seen.add(name)
+        if room_of(name):
+            reached(name, seen)
+    return seen
 
 
-@pytest.mark.parametrize("module", LEVELS)
-def test_imports_go_downward(module):
+def code_files():
+    return [path_of(name) for name in (*MODULES, *MODELING_FILES, *SCRIPTS)] + sorted(
+        (ROOT / "benchmarks").glob("*.py")
+    )
+
+
+def test_every_module_has_a_floor():
+    assert all(room_of(module) in FLOORS for module in MODULES)
+    assert set(MODELING_FILES) == {path.stem for path in ROOT.glob("modeling_*.py")}
+    assert set(SCRIPTS) == {path.stem for path in ROOT.glob("*.py")} - set(MODELING_FILES)
+
+
+@pytest.mark.parametrize("module", [*MODULES, *MODELING_FILES, *SCRIPTS])
+def test_imports_go_down(module):
+    own = room_of(module)
     for name in imported(path_of(module)):
-        if name.startswith(OURS):
-            assert LEVELS[name] < LEVELS[module], f"{module} imports {name}"
+        assert not name.startswith("tests"), f"{module} imports {name}"
+        if (room := room_of(name)) is not None and (room != own or own not in FOLDERS):
+            assert FLOORS[room] < FLOORS[own], f"{module} imports {name}"
 
 
-def test_the_model_file_travels_alone():
-    roots = {name.split(".")[0] for name in imported(ROOT / "modeling_docsplit.py")}
-    # safetensors comes with transformers; peft is for those who call `add_lora`.
-    assert roots - sys.stdlib_module_names == {"torch", "transformers", "safetensors", "peft"}
-    source = ast.parse((ROOT / "modeling_docsplit.py").read_text())
-    at_the_top = {node.module for node in source.body if isinstance(node, ast.ImportFrom)}
-    assert not any(name.startswith("peft") for name in at_the_top)
+def test_folders_have_no_circle():
+    graph = {module: {name for name in imported(path_of(module)) if name in MODULES} for module in MODULES}
+    while graph:
+        free = {module for module, names in graph.items() if not names & set(graph)}
+        assert free, f"these import each other: {sorted(graph)}"
+        graph = {module: names for module, names in graph.items() if module not in free}
+
+
+def test_benchmarks_import_no_script():
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        assert not imported(path) & set(SCRIPTS), path
+
+
+@pytest.mark.parametrize("module", MODELING_FILES)
+def test_a_model_needs_little(module):
+    names = reached(module, set())
+    assert {name for name in names if room_of(name) == "docsplit.runtime"} <= {"docsplit.runtime.files"}
+    roots = {name.split(".")[0] for name in names} - {"docsplit"}
+    # safetensors comes with transformers; peft is for those who call `add_lora`, and datasets for its cache's place.
+    lazily = {"peft", "datasets", "sentence_transformers"}
+    assert roots - set(sys.stdlib_module_names) - lazily == {"torch", "transformers", "safetensors"}
+    for name in filter(room_of, [module, *names]):
+        at_the_top = [node for node in ast.parse(path_of(name).read_text()).body if isinstance(node, ast.ImportFrom)]
+        assert not {str(node.module).split(".")[0] for node in at_the_top} & lazily, name
 
 
 def test_the_module_of_a_longformer_checkpoint_travels_alone():
-    roots = {name.split(".")[0] for name in imported(ROOT / "docsplit" / "longformer_transformer.py")}
+    roots = {name.split(".")[0] for name in imported(path_of("docsplit.modeling.longformer_transformer"))}
     assert roots - sys.stdlib_module_names == {"torch", "sentence_transformers"}
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
 def test_these_need_no_torch(module):
-    assert not any(name.split(".")[0] in ("torch", "transformers") for name in imported(path_of(module)))
+    roots = {name.split(".")[0] for name in reached(module, set())}
+    assert not roots & {"torch", "transformers"}
 
 
-def test_the_package_is_empty_at_the_top():
-    assert (ROOT / "docsplit" / "__init__.py").read_text() == ""
+def test_packages_are_empty_at_the_top():
+    assert all(path.read_text() == "" for path in (ROOT / "docsplit").rglob("__init__.py"))
+
+
+def test_no_file_is_too_long():
+    lines = {path: path.read_text().count("\n") for path in code_files()}
+    assert {str(p): n for p, n in lines.items() if n > LONGEST.get(p.stem, LONGEST_OF_OTHERS)} == {}
+
+
+def test_no_function_is_too_long():
+    found = {}
+    for path in code_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                docstring = ast.get_docstring(node, clean=False)
+                length = node.end_lineno - node.lineno + 1 - (docstring.count("\n") + 1 if docstring else 0)
+                if length > (LONGEST_MAIN if node.name == "main" else LONGEST_FUNCTION):
+                    found[f"{path.name}: {node.name}"] = length
+    assert found == {}
+
+
+def test_public_functions_have_docstrings():
+    public, without = 0, []
+    for path in code_files():
+        for scope in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(scope, ast.Module | ast.ClassDef):
+                continue
+            for node in scope.body:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                    public += 1
+                    without += [] if ast.get_docstring(node) else [f"{path.name}: {node.name}"]
+    assert len(without) <= MOST_WITHOUT_DOCSTRING * public, without

@@ -21,15 +21,11 @@ from transformers import (
 )
 
 from benchmarks.scaling import peak_memory
-from docsplit import corpora
-from docsplit.collators import IGNORED, DocSplitCollator
-from modeling_docsplit import (
-    TOKENS_A_MICRO_BATCH_COSTS,
-    DocSplitForContrastivePretraining,
-    info_nce,
-    micro_batches,
-    pool,
-)
+from docsplit.data import preparation
+from docsplit.data.collators import IGNORED, DocSplitCollator
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches, pool
+from docsplit.modeling.objectives import info_nce
+from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 
 SMALL = {
@@ -144,8 +140,8 @@ def test_micro_batches_are_the_cheapest_cut():
             edges = [0, *(row + 1 for row in range(8) if cuts >> row & 1), 9]
             groups = [longest_first[start:end] for start, end in itertools.pairwise(edges)]
             if all(len(group) * group[0] <= bound or len(group) == 1 for group in groups):
-                costs.append(sum(len(group) * group[0] + TOKENS_A_MICRO_BATCH_COSTS for group in groups))
-        ours = sum(len(rows) * longest + TOKENS_A_MICRO_BATCH_COSTS for rows, longest in micro_batches(lengths, bound))
+                costs.append(sum(len(group) * group[0] + MICRO_BATCH_OVERHEAD for group in groups))
+        ours = sum(len(rows) * longest + MICRO_BATCH_OVERHEAD for rows, longest in micro_batches(lengths, bound))
         assert ours == min(costs) < max(costs)
 
 
@@ -402,7 +398,7 @@ def test_settings_of_the_checkpoint_can_be_overridden(tmp_path):
 
 
 def train(tmp_path, wordpiece, corpus, **arguments):
-    dataset = corpora.tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
+    dataset = preparation.tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(
         tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), max_seq_length=64

@@ -19,7 +19,8 @@ from transformers import (
 )
 
 import run_docsplit_pretraining
-from modeling_docsplit import ADAPTER_FOLDER, TRAINING_STATE_FILE
+from docsplit.modeling.lora import ADAPTER_FOLDER
+from docsplit.modeling.saving import TRAINING_STATE_FILE
 from tests.conftest import tiny_values
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.arguments import parse_arguments
-from docsplit.embedding import EncoderArguments
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_aan_retrieval import DataArguments, RetrievalArguments, main
 from tests.conftest import free_port, make_corpus, tiny_config

@@ -14,9 +14,10 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
-from docsplit import checkpoints
-from docsplit.longformer_attention import BlockedAttention, BlockedLongformerModel
-from run_docsplit_pretraining import ModelArguments, PretrainingArguments, load_model, main
+from docsplit.modeling.longformer_attention import BlockedAttention, BlockedLongformerModel
+from docsplit.training import checkpoints
+from docsplit.training.arguments import ModelArguments, PretrainingArguments
+from run_docsplit_pretraining import load_model, main
 from tests.conftest import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -127,7 +128,7 @@ def test_the_log_has_loss_parts_geometry_and_throughput(finished):
 def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, name, tmp_path):
     from transformers import AutoTokenizer
 
-    from docsplit.embedding import encode
+    from docsplit.embedding.encode import encode
     from modeling_docsplit import DocSplitForContrastivePretraining
 
     directory = finished[0] / name

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import BertModel
 
-from docsplit import probing
-from docsplit.arguments import parse_arguments
-from docsplit.embedding import EncoderArguments
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.evaluation import mlp_head
+from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import DataArguments, ProbeArguments, main
 from tests.conftest import free_port, make_corpus, tiny_config
@@ -218,6 +218,6 @@ def test_help_teaches(help_of):
 
 
 def test_the_papers_probe_is_the_default():
-    assert (probing.LEARNING_RATE, probing.BATCH_SIZE) == (3e-4, 8)
+    assert (mlp_head.LEARNING_RATE, mlp_head.BATCH_SIZE) == (3e-4, 8)
     assert ProbeArguments().num_draws == 10
-    assert np.isclose(probing.DROPOUT, 0.1)
+    assert np.isclose(mlp_head.DROPOUT, 0.1)

@@ -1,0 +1,225 @@
+"""Text from anywhere to what training needs: token ids of sentences, segmented and tokenised once.
+
+    load_corpus    a Hub name, local files or the built-in corpus -> datasets.Dataset with a text
+    stream_corpus  the same as a datasets.IterableDataset, for docsplit.data.streaming
+    tokenize       -> datasets.Dataset with `document_id`, `input_ids` and `unit_lengths`, and what was dropped
+    near_duplicates  for evaluation sets that must not repeat the training text
+
+`load_corpus` and `tokenize` are cached by `datasets`: a second run on the same text, tokenizer and splitter starts
+within seconds. The trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in
+each epoch.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import pyarrow
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from pyarrow import compute
+
+from docsplit.data.python_docs import python_docs_fingerprint, read_python_docs
+from docsplit.data.segmentation import clean_text
+from docsplit.runtime.files import build_once, cache_directory
+
+logger = logging.getLogger(__name__)
+
+PYTHON_DOCS = "python_docs"
+LOADERS = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "text",
+}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+
+def load_corpus(corpus: str, split: str = "train") -> Dataset:
+    """Load documents.
+
+    Args:
+        corpus: "python_docs" (docstrings of the installed packages), a local file or folder (json, jsonl, csv, tsv,
+            parquet, arrow or txt, also compressed), or a Hub data set `name` or `name:configuration`. A .txt file
+            has one document a line, a folder of .txt files one document a file.
+        split: the split of a Hub data set; local files are one split.
+
+    Raises:
+        ValueError: if nothing can be read there, naming the files or the cause.
+    """
+    if corpus == PYTHON_DOCS:
+        dataset = _load_python_docs()
+    elif Path(corpus).exists():
+        dataset = _load_local(Path(corpus))
+    else:
+        dataset = _load_hub(corpus, split)
+    if len(dataset) == 0:
+        raise ValueError(f"The corpus {corpus!r} has no documents.")
+    return dataset
+
+
+def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableDataset, str]:
+    """The documents of `load_corpus` without a copy on this disk: read again from where they are in each epoch.
+
+    Returns: the stream, in as many shards as can be read independently (files, or row groups of parquet files), and a
+        key of what it reads.
+
+    Raises:
+        ValueError: as `load_corpus`.
+    """
+    if corpus == PYTHON_DOCS:
+        dataset = _load_python_docs()
+        return dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint
+    if Path(corpus).exists():
+        loader, names, options = _local_files(Path(corpus))
+        builder = datasets.load_dataset_builder(loader, data_files=names, **options)
+    else:
+        name, _, configuration = corpus.partition(":")
+        try:
+            builder = datasets.load_dataset_builder(name, configuration or None)
+        except (FileNotFoundError, ConnectionError, ValueError) as error:
+            raise _not_found(corpus, split, error) from error
+    try:
+        stream = builder.as_streaming_dataset(split=split).reshard()
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise ValueError(f"{corpus!r} cannot be streamed (split {split!r}): {error}") from error
+    return stream, Hasher.hash((str(builder.cache_dir), split))
+
+
+def _load_python_docs() -> Dataset:
+    def build(directory: Path) -> None:
+        logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
+        Dataset.from_list(list(read_python_docs())).save_to_disk(directory)
+
+    return datasets.load_from_disk(build_once(cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}", build))
+
+
+def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
+    """The loader of `datasets` for a file or folder, the files, and the loader's options."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    loaders = {file: LOADERS.get(_suffix(file)) for file in files if not file.name.startswith((".", "_"))}
+    known = {loader for loader in loaders.values() if loader}
+    if len(known) != 1:
+        found = ", ".join(file.name for file in files[:10]) or "no file"
+        raise ValueError(
+            f"{path} should hold files of one format of {sorted(set(LOADERS.values()))}, found {found}. "
+            "Name one file, or a folder with one format in it."
+        )
+    loader = known.pop()
+    names = [str(file) for file, its_loader in loaders.items() if its_loader == loader]
+    options: dict[str, Any] = {}
+    if loader == "text":
+        options = {"encoding_errors": "replace", "sample_by": "document" if path.is_dir() else "line"}
+    elif _suffix(Path(names[0])) == ".tsv":
+        options = {"sep": "\t"}
+    return loader, names, options
+
+
+def _load_local(path: Path) -> Dataset:
+    loader, names, options = _local_files(path)
+    try:
+        dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
+        if "sep" in options:
+            warn_of_swallowed_rows(dataset, path)
+        return dataset
+    except StopIteration:  # what `datasets` makes of an empty file
+        return Dataset.from_list([])
+    except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
+        cause = error.__cause__ or error
+        if loader != "json":
+            raise ValueError(f"Cannot read {', '.join(names[:5])} as {loader}: {cause}") from error
+    # The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken.
+    logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
+    versions = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names]
+    try:
+        return Dataset.from_generator(_read_json_lines, gen_kwargs={"versions": versions})
+    except datasets.exceptions.DatasetGenerationError as error:
+        raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
+
+
+def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:
+    """Some tsv files have no quoting: there, a field that begins with a quote takes the lines to the next quote."""
+    swallowing = 0
+    for column in table.data.columns:
+        if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+            both = compute.and_(compute.match_substring(column, "\t"), compute.match_substring(column, "\n"))
+            swallowing += compute.sum(both).as_py() or 0
+    if swallowing:
+        logger.warning(
+            f"{swallowing} fields of {file} have tabs and line breaks in them. If the file has no quoting, quotes "
+            "at the beginning of fields have made one row of many, and those documents are lost: write it as jsonl."
+        )
+
+
+def _suffix(file: Path) -> str:
+    suffixes = [suffix.lower() for suffix in file.suffixes if suffix.lower() not in COMPRESSIONS]
+    return suffixes[-1] if suffixes else ""
+
+
+def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+    """Rows of files of JSON lines, cleaned. The sizes and times are there for the cache of `datasets` to see them."""
+    columns: dict[str, None] = {}  # of all rows, in order: the writer takes no new ones after its first batch
+    for row in _parse_json_lines(versions):
+        columns |= dict.fromkeys(row)
+    for row in _parse_json_lines(versions):
+        yield {column: clean_text(value) if isinstance(value := row.get(column), str) else value for column in columns}
+
+
+def _parse_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+    for name, _, _ in versions:
+        with fsspec.open(name, "rt", encoding="utf-8", errors="replace", compression="infer") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"{name}, line {number} is no JSON: {error}") from error
+
+
+def _load_hub(corpus: str, split: str) -> Dataset:
+    name, _, configuration = corpus.partition(":")
+    try:
+        return datasets.load_dataset(name, configuration or None, split=split)
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise _not_found(corpus, split, error) from error
+
+
+def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"{corpus!r} is neither {PYTHON_DOCS!r}, nor a file or folder here, nor a data set that the Hub gave "
+        f"(split {split!r}): {error}"
+    )
+
+
+def add_text(dataset: Dataset, text_column: str) -> Dataset:
+    """Make sure that there is a text column: where it is missing, it is built from `sections` [{heading, text}].
+
+    Raises:
+        ValueError: naming the columns found.
+    """
+    if text_column in dataset.column_names:
+        return dataset
+    if "sections" not in dataset.column_names:
+        raise ValueError(
+            f"--text_column is {text_column!r}, but the columns are {dataset.column_names}: name one of them."
+        )
+    return dataset.map(join_sections, fn_kwargs={"text_column": text_column}, desc="Joining sections")
+
+
+def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
+    """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings."""
+    sections = row["sections"] or []
+    if isinstance(sections, dict):
+        sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
+    parts = []
+    for section in sections:
+        parts += [section] if isinstance(section, str) else [section.get("heading"), section.get("text")]
+    return {text_column: "\n\n".join(part for part in parts if part)}

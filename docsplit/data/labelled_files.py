@@ -1,0 +1,209 @@
+"""The parts of a labelled data set, from local files or the Hub, before texts are read and classes numbered."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets import ClassLabel, Dataset
+from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
+
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SPLITS = {"validation": "validation", "test": "test"}  # of a Hub data set, used when it has them
+NAMED = 10  # an error names so many things of a long list
+
+
+@dataclass
+class Part:
+    """The train, validation or test part before its texts are read."""
+
+    source: str  # for messages
+    dataset: Dataset
+    labels: list[Any]  # a string, integer or bool each, or a tuple of them
+
+    def select(self, rows: np.ndarray) -> "Part":
+        return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows])
+
+    @property
+    def strata(self) -> np.ndarray:
+        """(N,) what `stratified_sample` keeps the proportions of; with several labels a document, nothing."""
+        if isinstance(self.labels[0], tuple):
+            return np.zeros(len(self.labels), dtype=np.int64)
+        return np.unique([str(label) for label in self.labels], return_inverse=True)[1]
+
+
+def load_files(dataset_name: str | None, files: dict[str, str | None]) -> dict[str, tuple[str, Dataset]]:
+    """What to call each part that is there, and its rows."""
+    if dataset_name not in (None, PYTHON_DOCS):
+        raise ValueError(f"Both --dataset_name {dataset_name} and --train_file are given: leave out one.")
+    for part, file in files.items():
+        if file is not None and not Path(file).exists():
+            parent = Path(file).parent
+            found = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
+            raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(found)}.")
+    return {part: (f"the {part} file {file}", load_corpus(file)) for part, file in files.items() if file is not None}
+
+
+def load_splits(dataset_name: str, splits: dict[str, str | None]) -> dict[str, tuple[str, Dataset]]:
+    """The same for a Hub data set, whose usual splits are used without being named."""
+    if Path(dataset_name).exists():
+        raise ValueError(f"--dataset_name {dataset_name!r} is a file or folder here: name it with --train_file.")
+    name, _, configuration = dataset_name.partition(":")
+    try:
+        available = datasets.get_dataset_split_names(name, configuration or None)
+    except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
+        if splits["test"] is None:  # it may have one, which must not be replaced by a part of train
+            raise ValueError(
+                f"Which splits {dataset_name} has is unknown: name them with --validation_split and --test_split, or "
+                f"try again. The cause: {error}"
+            ) from error
+        logger.warning(f"Which splits {dataset_name} has is unknown, only those named are used: {error}")
+        available = [split for split in splits.values() if split]
+    chosen = dict(splits)
+    for part, split in DEFAULT_SPLITS.items():
+        if chosen[part] is None and split in available and split not in chosen.values():
+            chosen[part] = split
+    if missing := [split for split in chosen.values() if split and split not in available]:
+        raise ValueError(f"{dataset_name} has no split {some(missing)}; it has {some(available)}.")
+    logger.info(f"Splits of {dataset_name}: {chosen}")
+    return {
+        part: (f"the {split} split of {dataset_name}", load_corpus(dataset_name, split))
+        for part, split in chosen.items()
+        if split
+    }
+
+
+def read_labels(dataset: Dataset, column: str, source: str) -> list[Any]:
+    """One string, integer or bool a row, or a sorted tuple of them; names where the data set has names.
+
+    Raises:
+        ValueError: naming the row.
+    """
+    if column not in dataset.column_names:
+        raise ValueError(f"--label_column is {column!r}, but {source} has the columns {dataset.column_names}.")
+    feature = dataset.features[column]
+    feature = getattr(feature, "feature", feature)  # of a list
+    names = dict(enumerate(feature.names)) if isinstance(feature, ClassLabel) else None
+    values = dataset[column][:]
+    several = any(isinstance(value, list) for value in values)
+    empty = next((row for row, value in enumerate(values) if value is None or value != value), None)
+    if empty is not None and not several:
+        raise ValueError(
+            f"{column!r} of row {empty} (from 0) of {source} is empty (in csv and tsv files also where it says None, "
+            "NA or null: name that class otherwise). Mend or drop that row."
+        )
+    kinds: set[type] = set()
+    labels: list[Any] = []
+    for row, value in enumerate(values):
+        if isinstance(value, list) != several:
+            raise ValueError(
+                f"{column!r} of row {row} (from 0) of {source} is {value!r}, while other rows have a list: give every "
+                "row a list of labels, an empty one where there is none."
+            )
+        own = [names.get(label, None) if names else label for label in (value if several else [value])]
+        kinds |= {type(label) for label in own}
+        if not kinds <= {str, int, bool} or len(kinds) > 1:
+            raise ValueError(
+                f"{column!r} of row {row} (from 0) of {source} is {value!r}: labels should be all strings, all "
+                "integers or all bools. Mend or drop that row."
+            )
+        labels.append(tuple(sorted(set(own))) if several else own[0])
+    return labels
+
+
+def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """`size` distinct rows, (size,), in ascending order; of each stratum its proportion, rounded up or down.
+
+    Systematic sampling: the rows are shuffled and sorted by stratum, and every (N / size)-th is taken from a random
+    start, so that each row has the same chance, small strata included.
+
+    Args:
+        strata: (N,) a number for each row.
+    """
+    if size >= len(strata):
+        return np.arange(len(strata))
+    generator = np.random.default_rng(seed)
+    rows = generator.permutation(len(strata))
+    rows = rows[np.argsort(strata[rows], kind="stable")]
+    positions = (np.arange(size) + generator.random()) * len(strata) / size
+    return np.sort(rows[positions.astype(np.int64)])
+
+
+def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -> dict[str, Part]:
+    """Parts to replace the train part with: what is left of it, test, and validation if there is none."""
+    size = round(share * len(train.labels))
+    if size < 1 + with_validation:
+        raise ValueError(
+            f"{len(train.labels)} documents in {train.source} are too few to hold out {share:.0%}: name a --test_file "
+            "or a --test_split."
+        )
+    strata, several = train.strata, isinstance(train.labels[0], tuple)
+    if several:
+        logger.info(f"Test documents are drawn at random from {train.source}, each having several labels.")
+    elif rare := [label for label, count in Counter(map(str, train.labels)).items() if count < 2]:
+        raise ValueError(
+            f"{train.source} has a single document of each of these classes, too few to hold out for testing: "
+            f"{some(sorted(rare))}. Drop them, or name a --test_file or a --test_split."
+        )
+    held_out = stratified_sample(strata, size, seed)
+    if several:  # what alone has a label stays in training
+        left = np.setdiff1d(np.arange(len(train.labels)), held_out)
+        known = {label for row in left for label in train.labels[row]}
+        held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
+        if len(held_out) < 1 + with_validation:
+            raise ValueError(
+                f"Too many documents of {train.source} alone have one of their labels to hold out {share:.0%}: drop "
+                "rare labels, or name a --test_file or a --test_split."
+            )
+    parts = {"train": train.select(np.setdiff1d(np.arange(len(train.labels)), held_out))}
+    test = held_out
+    if with_validation:
+        chosen = stratified_sample(strata[held_out], (len(held_out) + 1) // 2, seed)
+        test, validation = held_out[chosen], np.delete(held_out, chosen)
+        parts["validation"] = train.select(validation)
+    parts["test"] = train.select(test)
+    sizes = {name: len(part.labels) for name, part in parts.items()}
+    logger.info(f"{train.source} is split with seed {seed}, no test part being given: {sizes}")
+    return parts
+
+
+def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:
+    """The text of each row, "" where it is empty, None where a column has something else than text."""
+    if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
+        dataset = add_text(dataset, "text")
+    if missing := [column for column in columns if column not in dataset.column_names]:
+        raise ValueError(f"--text_column names {some(missing)}, but {source} has the columns {dataset.column_names}.")
+    texts: list[str | None] = []
+    for values in zip(*(dataset[column][:] for column in columns)):
+        pieces = ["\n".join(value) if _is_strings(value) else value for value in values if value is not None]
+        if not all(isinstance(piece, str) for piece in pieces):
+            texts.append(None)
+            continue
+        text = "\n\n".join(piece for piece in pieces if piece.strip())
+        text = strip_newsgroup_headers(text) if strip else text
+        texts.append(text if text.strip() else "")
+    return texts
+
+
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def strip_newsgroup_headers(text: str) -> str:
+    """A newsgroup posting without headers, footer and quotes, which give its group away.
+
+    The same as `sklearn.datasets.fetch_20newsgroups(remove=("headers", "footers", "quotes"))`.
+    """
+    return strip_newsgroup_quoting(strip_newsgroup_footer(strip_newsgroup_header(text)))
+
+
+def some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (", ".join(names[:NAMED]) or "nothing") + more

@@ -1,0 +1,256 @@
+"""A corpus larger than the disk: documents are read, segmented and tokenised while the model trains.
+
+A process has one or more workers, and each worker is a *reader* of its own part of the corpus, over and over: within
+one pass each document comes once, over all readers together. What a reader gives, and in which order, is a pure
+function of (seed, pass, reader), so that a checkpoint needs to know nothing but how many batches there were:
+
+    shards of the reader   in an order drawn for the pass
+    their documents        in blocks of `buffer_size`, shuffled within the block
+    a batch                the next `batch_size` documents
+
+To resume, a reader skips as many documents as it has given. It does so by whole shards where it knows how many
+documents they have, which is noted (in the cache of `datasets`) whenever one has been read to its end, and reads what
+is left over as raw text, without segmenting or tokenising it.
+"""
+
+import itertools
+import json
+import multiprocessing
+import os
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import numpy as np
+import pyarrow
+import torch
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from torch.utils.data import get_worker_info
+from transformers import PreTrainedTokenizerBase
+
+from docsplit.data.corpora import join_sections
+from docsplit.data.preparation import document_id, tokenize_batch
+from docsplit.data.segmentation import clean_text
+from docsplit.runtime.files import cache_directory
+
+LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and how many batches there were
+ROWS_READ_AT_ONCE = 1000
+TEXTS_TOKENISED_AT_ONCE = 100
+USABLE = "two words of clean text"  # what `_is_usable` counts: another rule has other numbers of texts in a shard
+SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal size would be seen unequally often
+
+
+class DocumentStream(torch.utils.data.IterableDataset):
+    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and stock Trainer.
+
+    Each feature carries its pass as `epoch`, so that the collator draws other views in each. Give the Trainer
+    `max_steps`, `ignore_data_skip=True` and `accelerator_config={"dispatch_batches": False}`.
+
+    Args:
+        stream: of `docsplit.data.corpora.stream_corpus`; so is `fingerprint`.
+        text_column: as in `docsplit.data.corpora.add_text`.
+        batch_size: documents a process and batch.
+        rank, world_size: which process this is, of how many.
+        seed: of the orders of shards and documents.
+        buffer_size: documents that are shuffled together, in the memory of each reader.
+        excluded: `document_id`s to leave out (held-out documents, test documents of a probe).
+    """
+
+    def __init__(
+        self,
+        stream: datasets.IterableDataset,
+        fingerprint: str,
+        tokenizer: PreTrainedTokenizerBase,
+        text_column: str,
+        sentence_splitter: str,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 42,
+        buffer_size: int = 10_000,
+        excluded: Set[int] = frozenset(),
+    ):
+        self.stream = stream.with_format("arrow")
+        self.tokenizer, self.text_column, self.sentence_splitter = tokenizer, text_column, sentence_splitter
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.seed, self.buffer_size, self.excluded = seed, buffer_size, excluded
+        self.first_batch = 0  # of this process, counted from the beginning of training
+        self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
+        self.layout = {
+            "corpus": fingerprint,
+            "text_column": text_column,
+            "excluded": Hasher.hash(sorted(excluded)),
+            "num_processes": world_size,
+            "batch_size": batch_size,
+            "buffer_size": buffer_size,
+            "seed": seed,
+        }
+        counted = [USABLE, *(self.layout[name] for name in ("corpus", "text_column", "excluded"))]
+        self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"
+
+    # --- Batches ---
+
+    def __iter__(self) -> Iterator[dict[str, Any] | None]:
+        worker = get_worker_info()
+        num_workers = worker.num_workers if worker else 1
+        if worker:
+            fsspec.asyn.reset_lock()  # a lock that was held when this process was forked would never be free
+        # The loader takes batches from its workers in turn, always from the first to begin with.
+        number = ((worker.id if worker else 0) + self.first_batch) % num_workers
+        num_given = len(range(number, self.first_batch, num_workers)) * self.batch_size
+        readers = self.world_size * num_workers
+        documents = self.documents(self.rank * num_workers + number, readers, skip=num_given)
+        while True:
+            # accelerate lets each process run through the batches of all and keep its own: those of the others are
+            # never made.
+            yield from [None] * (self.rank * self.batch_size)
+            yield from itertools.islice(documents, self.batch_size)
+            yield from [None] * ((self.world_size - self.rank - 1) * self.batch_size)
+
+    def save(self, checkpoint: Path, num_batches: int, num_workers: int) -> None:
+        """Note in a checkpoint after how many batches of each process it was made."""
+        state = self.layout | {"num_workers": num_workers, "num_batches": num_batches}
+        (checkpoint / LAYOUT_FILE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+
+    def resume(self, checkpoint: Path, num_workers: int) -> None:
+        """Go on with the batch after those before the checkpoint.
+
+        Raises:
+            ValueError: if the checkpoint is of no stream, or documents would now be dealt out in another way.
+        """
+        try:
+            state = json.loads((checkpoint / LAYOUT_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ValueError(f"{checkpoint} was made without --streaming: resume it without, too.") from error
+        num_batches = state.pop("num_batches")
+        now = self.layout | {"num_workers": num_workers}
+        if changed := [f"{name} {state.get(name)!r} -> {now[name]!r}" for name in now if state.get(name) != now[name]]:
+            raise ValueError(
+                f"{checkpoint} was made when the stream was dealt out in another way, so that documents would be lost "
+                f"and repeated ({', '.join(changed)}). Use the same, or start a new run from these weights with "
+                f"--model_name_or_path {checkpoint}."
+            )
+        self.first_batch = num_batches
+
+    # --- Documents of one reader ---
+
+    def documents(self, reader: int, readers: int, skip: int = 0) -> Iterator[dict[str, Any]]:
+        """The features of one reader, pass after pass, without the first `skip`.
+
+        Raises:
+            ValueError: if there is no document for this reader.
+        """
+        for epoch in itertools.count():
+            size = 0  # documents of this pass so far
+            for start, block in self._blocks(epoch, reader, readers, skip):
+                order = np.random.default_rng((self.seed, epoch, reader, start)).permutation(len(block))
+                left = [block[index] for index in order[max(skip - start, 0) :]]
+                size = start + len(block)
+                for first in range(0, len(left), TEXTS_TOKENISED_AT_ONCE):
+                    for feature in self._tokenize(left[first : first + TEXTS_TOKENISED_AT_ONCE]):
+                        yield feature | {"epoch": epoch}
+            if size == 0:
+                raise ValueError(
+                    f"Reader {reader + 1} of {readers} finds no document in {self.stream.num_shards} shards of the "
+                    f"stream ({self.num_dropped.value} texts passed over): is --text_column {self.text_column!r} "
+                    "right? Or use fewer processes and --dataloader_num_workers."
+                )
+            skip = max(skip - size, 0)
+
+    def _blocks(self, epoch: int, reader: int, readers: int, skip: int) -> Iterator[tuple[int, list[str]]]:
+        """Blocks of `buffer_size` texts of one pass, each with the number of texts before it.
+
+        Blocks that lie within the first `skip` texts may be left out.
+        """
+        wanted = skip // self.buffer_size * self.buffer_size
+        shared = self.stream.num_shards < SHARDS_PER_READER * readers
+        shards = np.random.default_rng((self.seed, epoch)).permutation(self.stream.num_shards)
+        position, start = 0, 0  # of the next text, of the first text in the block
+        block: list[str] = []
+        for shard in shards if shared else shards[reader::readers]:
+            size_file = self.sizes / (f"{shard}-{reader}-of-{readers}" if shared else str(shard))
+            size = int(size_file.read_text()) if size_file.exists() else None
+            if size is not None and position + size <= wanted:
+                position += size
+                continue
+            before = position
+            for text in self._texts(
+                int(shard), (reader - int(shard)) % readers if shared else 0, readers if shared else 1
+            ):
+                if position >= wanted:
+                    start = start if block else position
+                    block.append(text)
+                position += 1
+                if len(block) == self.buffer_size:
+                    yield start, block
+                    block = []
+            if size is None:
+                size_file.parent.mkdir(parents=True, exist_ok=True)
+                temporary = size_file.with_name(f"{size_file.name}.{os.getpid()}")
+                temporary.write_text(str(position - before))
+                temporary.replace(size_file)
+        yield (start if block else position), block
+
+    def _texts(self, shard: int, first: int, step: int) -> Iterator[str]:
+        """The usable texts of a shard, of every `step`-th row from `first` on."""
+        rows = self.stream.shard(self.stream.num_shards, shard)
+        num_rows = 0
+        try:
+            for table in rows.iter(batch_size=ROWS_READ_AT_ONCE):
+                chosen = table.take(np.arange((first - num_rows) % step, len(table), step))
+                num_rows += len(table)
+                for text in _column(chosen, self.text_column):
+                    if _is_usable(text) and not (self.excluded and document_id(text) in self.excluded):
+                        yield text
+                    else:
+                        self.num_dropped.value += 1
+        except (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"Shard {shard} of the stream cannot be read: {error}. Without --streaming, JSON lines that are not "
+                "well-formed Unicode are mended, and a broken line is named."
+            ) from error
+
+    def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
+        """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
+        columns = tokenize_batch({self.text_column: texts}, self.tokenizer, self.text_column, self.sentence_splitter)
+        del columns["drop_reason"]
+        for values in zip(*columns.values()):
+            feature = {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
+            self.num_dropped.value += len(feature["unit_lengths"]) == 0
+            yield feature
+
+
+def take(stream: datasets.IterableDataset, num_documents: int, text_column: str) -> Dataset:
+    """The first documents of a stream, to hold out or to train a tokenizer on, as a data set with that column.
+
+    Raises:
+        ValueError: if there is neither such a column nor `sections`.
+    """
+    texts: list[Any] = []
+    for table in stream.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
+        texts += _column(table, text_column)
+        if len(texts) >= num_documents:
+            break
+    return Dataset.from_dict(
+        {text_column: [text if isinstance(text, str) else None for text in texts[:num_documents]]}
+    )
+
+
+def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
+    if text_column in table.column_names:
+        return table[text_column].to_pylist()
+    if "sections" not in table.column_names:
+        raise ValueError(
+            f"--text_column is {text_column!r}, but the columns are {table.column_names}: name one of them."
+        )
+    return [
+        join_sections({"sections": sections}, text_column)[text_column] for sections in table["sections"].to_pylist()
+    ]
+
+
+def _is_usable(text: Any) -> bool:
+    """Whether it has two words: what can be known of a text without tokenising it."""
+    return isinstance(text, str) and len(clean_text(text).split(None, 2)) > 1

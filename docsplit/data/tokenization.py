@@ -1,0 +1,143 @@
+"""Sentences to token ids that can be joined in any order: a view's ids equal `tokenizer(" ".join(its sentences))`.
+
+Sentences are tokenised once and views are drawn in every epoch by joining ids. For WordPiece and SentencePiece that is
+exact as it stands. Byte-level BPE (RoBERTa, Longformer, ModernBERT) encodes "It" at the start of a text and " It"
+after another sentence differently, so each sentence is stored in both forms: twice the disk, for an exact view.
+"""
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets.fingerprint import Hasher
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
+
+from docsplit.data.segmentation import clean_text
+from docsplit.runtime.files import build_once
+
+logger = logging.getLogger(__name__)
+
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after a single text: ([CLS], [SEP]) for BERT.
+
+    Raises:
+        ValueError: if the tokenizer does not wrap a text in special tokens at all, so that [CLS] would be missing.
+    """
+    content = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    for start in range(len(whole) - len(content) + 1):
+        if whole[start : start + len(content)] == content and len(whole) > len(content):
+            return whole[:start], whole[start + len(content) :]
+    raise ValueError(
+        f"The tokenizer {tokenizer.name_or_path!r} adds no special tokens around a text ({whole} for 'a'): choose the "
+        "tokenizer of a masked language model with --tokenizer_name."
+    )
+
+
+def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a word is encoded differently at the start of a text than after a space (byte-level BPE)."""
+    return tokenizer("It", add_special_tokens=False)["input_ids"] != _continued(tokenizer, ["It"])[0]
+
+
+def tokenize_units(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> dict[str, list[list[int]]]:
+    """Ids of each unit without special tokens: as it reads after another unit and, where different, at the start.
+
+    Returns: `input_ids`, and `initial_input_ids` if `has_initial_form(tokenizer)`; each one list a unit.
+    """
+    if not units:
+        return {"input_ids": [], **({"initial_input_ids": []} if has_initial_form(tokenizer) else {})}
+    ids = {"input_ids": _continued(tokenizer, units)}
+    if has_initial_form(tokenizer):
+        ids["initial_input_ids"] = _plain(tokenizer, units)
+    return ids
+
+
+def _plain(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> list[list[int]]:
+    return tokenizer(units, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def _continued(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> list[list[int]]:
+    return _plain(tokenizer, [f" {unit}" for unit in units])
+
+
+def cut_in_two(tokenizer: PreTrainedTokenizerBase, sentence: str) -> list[str]:
+    """Cut a document of one sentence at the token nearest its middle that starts a word.
+
+    Returns: two strings, or the sentence alone if no token but the first starts a word.
+    """
+    offsets = tokenizer(sentence, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+        "offset_mapping"
+    ]
+    starts = []
+    for index, (start, end) in enumerate(offsets):
+        start = end - len(sentence[start:end].lstrip())  # some tokenizers count the space before a word to the word
+        if 0 < start < end and sentence[start - 1].isspace():
+            starts.append((abs(2 * index - len(offsets)), start))
+    if not starts:
+        return [sentence]
+    _, position = min(starts)
+    return [sentence[:position].rstrip(), sentence[position:]]
+
+
+def cut_into_chunks(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Cut texts into chunks of at most `max_tokens` tokens (special ones not counted) that end where a word ends.
+
+    A word of more tokens than that is cut. Chunks follow one another without a gap, white space included.
+
+    Yields: for each text its chunks and their numbers of tokens; an empty text is one chunk of 0 tokens.
+    """
+    for text in texts:
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        words, ends = encoded.word_ids(), [end for _, end in encoded["offset_mapping"]]
+        cuts = [0]  # indices of tokens
+        while len(words) - cuts[-1] > max_tokens:
+            latest = cuts[-1] + max_tokens
+            word_start = latest
+            while word_start > cuts[-1] and words[word_start] == words[word_start - 1]:
+                word_start -= 1
+            cuts.append(word_start if word_start > cuts[-1] else latest)
+        cuts.append(len(words))
+        edges = [0, *(ends[cut - 1] for cut in cuts[1:-1]), len(text)]
+        chunks = [text[start:end] for start, end in itertools.pairwise(edges)]
+        yield chunks, [end - start for start, end in itertools.pairwise(cuts)]
+
+
+def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int, cache_dir: Path) -> Any:
+    """Train an uncased WordPiece tokenizer, as BERT's, on the texts of a dataset.
+
+    Training one twice gives other ids, so it is cached under the corpus fingerprint and the size; a resumed run takes
+    its tokenizer from its checkpoint.
+
+    Args:
+        dataset: the corpus; rows whose text is no string are passed over.
+        vocab_size: upper bound on the number of ids, special tokens included.
+        cache_dir: where trained tokenizers are kept.
+    """
+
+    def build(directory: Path) -> None:
+        logger.info(f"Training a WordPiece tokenizer of {vocab_size:,} ids on {len(dataset):,} documents")
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, limit_alphabet=1000, show_progress=False
+        )
+        tokenizer.train_from_iterator(_texts(dataset, text_column), trainer, length=len(dataset))
+        BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
+
+    key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
+    return AutoTokenizer.from_pretrained(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
+
+
+def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:
+    for batch in dataset.select_columns([text_column]).iter(batch_size=1000):
+        yield [clean_text(text) for text in batch[text_column] if isinstance(text, str)]

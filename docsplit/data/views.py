@@ -1,0 +1,113 @@
+"""View makers: the lengths of a document's units and a random generator in, two views out.
+
+A view says of each token whether it is in. Tokens keep their order and views are never empty. Every document that
+reaches a view maker has two or more units (a text of one sentence was cut in two when it was tokenised), so there is
+no special case here. To add a view, write a function `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+View = np.ndarray  # (T,) bool, one for each token of the document
+CROP_SHARES = 0.05, 0.5  # of a document's tokens (Contriever, section 3.2 and its released options)
+DELETION_PROBABILITY = 0.1  # of a token of a crop (Contriever, section 3.2)
+PASSAGE_TOKENS = 128  # about 100 English words in BERT's vocabulary
+
+
+def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """Each sentence to one of two halves with probability 0.5, order kept (DocSplit, section 2.2).
+
+    The paper leaves open what happens when one half is empty: the document is drawn again.
+    """
+    assert len(unit_lengths) >= 2, "a document of one unit has no two halves"
+    while True:
+        heads = rng.random(len(unit_lengths)) < 0.5
+        if heads.any() and not heads.all():
+            first = np.repeat(heads, unit_lengths)
+            return first, ~first
+
+
+def simcse(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """The whole document twice: dropout is the only augmentation (SimCSE, section 3; SimCSE_long of DocSplit)."""
+    everything = np.ones(unit_lengths.sum(), dtype=bool)
+    return everything, everything
+
+
+def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """Two independent spans of 5-50 % of the tokens, which may overlap, with a tenth of their tokens deleted.
+
+    Contriever, section 3.2 (independent cropping and token deletion). Contriever crops pieces of 256 tokens of its
+    corpus; here the document is cropped.
+    """
+    views = []
+    for _ in range(2):
+        view = _span(unit_lengths.sum(), rng)
+        kept = view & (rng.random(len(view)) >= DELETION_PROBABILITY)
+        views.append(kept if kept.any() else view)
+    return views[0], views[1]
+
+
+def ict(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """A contiguous span against the rest: the inverse cloze task as DocSplit's second version has it (section 3.1).
+
+    The paper gives no length: it is that of a crop.
+    """
+    span = _span(unit_lengths.sum(), rng)
+    return span, ~span
+
+
+def half(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """First half against second half, cut between units: cropping as DocSplit's second version has it (3.1)."""
+    first = np.arange(unit_lengths.sum()) < _middle(unit_lengths)
+    return first, ~first
+
+
+def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """A random half of the passages against the other half (graph document model, sections 2.2 and 3.2)."""
+    passage = _passages(unit_lengths)
+    count = passage[-1] + 1
+    chosen = np.isin(passage, rng.permutation(count)[: count // 2])
+    first = np.repeat(chosen, unit_lengths)
+    return first, ~first
+
+
+def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
+    """One passage, the first one half of the time, else any, against the rest (graph document model, section 3.3)."""
+    passage = _passages(unit_lengths)
+    chosen = 0 if rng.random() < 0.5 else rng.integers(passage[-1] + 1)
+    first = np.repeat(passage == chosen, unit_lengths)
+    return first, ~first
+
+
+def _span(num_tokens: int, rng: np.random.Generator) -> View:
+    """A contiguous span whose share of the tokens is uniform between those of `CROP_SHARES`; one token at least."""
+    length = max(int(rng.uniform(*CROP_SHARES) * num_tokens), 1)
+    start = rng.integers(num_tokens - length + 1)
+    view = np.zeros(num_tokens, dtype=bool)
+    view[start : start + length] = True
+    return view
+
+
+def _middle(unit_lengths: np.ndarray) -> int:
+    """The number of tokens before the boundary of units that is nearest to the middle."""
+    ends = unit_lengths.cumsum()
+    return ends[:-1][np.abs(2 * ends[:-1] - ends[-1]).argmin()]
+
+
+def _passages(unit_lengths: np.ndarray) -> np.ndarray:
+    """The number of each unit's passage, (U,), two or more: neighbours that begin in the same stretch of the text."""
+    starts = unit_lengths.cumsum() - unit_lengths
+    _, passage = np.unique(starts // PASSAGE_TOKENS, return_inverse=True)
+    return passage if passage[-1] > 0 else (starts >= _middle(unit_lengths)).astype(int)
+
+
+VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]] = {
+    "docsplit": docsplit,
+    "simcse": simcse,
+    "crop": crop,
+    "ict": ict,
+    "half": half,
+    "passages": passages,
+    "passage_vs_rest": passage_vs_rest,
+}

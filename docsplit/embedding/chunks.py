@@ -1,0 +1,209 @@
+"""The engine of bulk embedding: chunks of texts, shared among processes, cached, collected in memory or in a file.
+
+Texts are read, tokenised, sorted and cached in chunks of `CHUNK_TEXTS`, which bounds the memory and what a kill costs;
+with several processes each takes every so-many-th chunk, so that results do not depend on their number. A corpus of
+fewer chunks than processes leaves some of them idle.
+"""
+
+import hashlib
+import io
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from docsplit.modeling.encoding import micro_batches
+from docsplit.runtime.files import add_texts, build_once
+
+T = TypeVar("T")
+
+CHUNK_TEXTS = 1024
+Advance = Callable[[float], None]  # told which share of a chunk is done
+Prepare = Callable[[list[str]], Callable[[Advance], np.ndarray]]  # tokenises a chunk; the result embeds it, (texts, H)
+MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
+
+
+def in_chunks(
+    texts: Sequence[str], prepare: Prepare, show_progress: bool, cache_dir: Path | None = None
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Embed chunks of texts, in rounds of one a process.
+
+    A background thread, the only user of the tokenizer, prepares a process's next chunk while this one embeds.
+
+    Yields: on each process the embeddings (texts of the chunk, H) of all chunks in order, and the seconds they took.
+
+    Raises:
+        ValueError: if an embedding is not finite.
+        RuntimeError: if another process failed.
+    """
+    rank, world_size = _rank_and_world_size()
+    in_a_round = CHUNK_TEXTS * world_size
+
+    def prepare_chunk(start: int) -> tuple[Path | None, Callable[[Advance], np.ndarray] | None]:
+        chunk = _valid_unicode(texts[start : start + CHUNK_TEXTS])
+        path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
+        return path, None if path is not None and path.exists() else prepare(chunk)
+
+    def advance(first: int, share: float) -> None:
+        progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
+
+    def embed_own(first: int) -> tuple[np.ndarray, float] | None:
+        start = first + rank * CHUNK_TEXTS
+        if start >= len(texts):
+            return None
+        started = time.perf_counter()
+        path, embed = next(prepared)
+        if embed is None:
+            with np.load(f"{path}/embeddings.npz") as stored:
+                return stored["embeddings"], float(stored["seconds"])
+        embeddings = embed(partial(advance, first)).astype(np.float32, copy=False)
+        bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+        if len(bad):
+            raise ValueError(
+                f"{len(bad)} of {len(embeddings)} embeddings are not finite, the first of text {start + bad[0]}: the "
+                "encoder is broken, or needs --dtype float32."
+            )
+        seconds = time.perf_counter() - started
+        if path is not None:
+            build_once(path, lambda to: np.savez(to / "embeddings.npz", embeddings=embeddings, seconds=seconds))
+        return embeddings, seconds
+
+    prepared = _one_ahead(prepare_chunk, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
+    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress or rank > 0) as progress:
+        for first in range(0, len(texts), in_a_round):
+            yield from filter(None, _on_all(partial(embed_own, first)))
+            advance(first, 1.0)
+
+
+def collect(
+    chunks: Iterable[tuple[np.ndarray, float]], shape: tuple[int, int], output_file: Path | None
+) -> tuple[np.ndarray, float]:
+    """All rows as one array, in memory or in a file that the first process writes, and the sum of the seconds."""
+    seconds, filled = 0.0, 0
+    if output_file is None:
+        embeddings = np.empty(shape, dtype=np.float32)
+        for rows, its_seconds in chunks:
+            embeddings[filled : filled + len(rows)] = rows
+            filled += len(rows)
+            seconds += its_seconds
+        return embeddings, seconds
+    is_first = _rank_and_world_size()[0] == 0
+    unfinished = output_file.with_name(f"{output_file.name}.partial")
+
+    def write(content: bytes, mode: str = "ab") -> None:
+        if is_first:
+            with open(unfinished, mode) as file:
+                file.write(content)
+
+    header = io.BytesIO()
+    description = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, description)
+    _on_all(lambda: output_file.parent.mkdir(parents=True, exist_ok=True))
+    _on_all(partial(write, header.getvalue(), "wb"))
+    for rows, its_seconds in chunks:
+        _on_all(partial(write, rows.tobytes()))
+        seconds += its_seconds
+    _on_all(lambda: unfinished.replace(output_file) if is_first else None)
+    return np.load(output_file, mmap_mode="r"), seconds
+
+
+def _one_ahead(function: Callable[[int], T], items: Sequence[int]) -> Iterator[T]:
+    """`function` of each item, in order; a background thread computes the next one meanwhile."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        ahead = None
+        for item in items:
+            ready, ahead = ahead, thread.submit(function, item)
+            if ready is not None:
+                yield ready.result()
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _on_all(work: Callable[[], T]) -> list[T]:
+    """What `work` returns on each process, in their order; if it raises on one, all raise and none waits for it."""
+    _, world_size = _rank_and_world_size()
+    if world_size == 1:
+        return [work()]
+    result: Any = None
+    failure: Exception | None = None
+    try:
+        result = work()
+    except Exception as error:
+        failure = error
+    results: list[Any] = [None] * world_size
+    dist.all_gather_object(results, (result, failure and repr(failure)))
+    if failure is not None:
+        raise failure
+    for number, (_, message) in enumerate(results):
+        if message is not None:
+            raise RuntimeError(f"Process {number} failed: {message}")
+    return [result for result, _ in results]
+
+
+def padded_batches(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[str],
+    max_length: int | None,
+    micro_batch_tokens: int,
+    padding_side: str,
+    multiple: int,
+) -> list[MicroBatch]:
+    """Texts of similar length together, tokenised and padded to the longest of them."""
+    limit = {"truncation": True, "max_length": max_length} if max_length else {}
+    features: dict[str, list[Tensor]] = defaultdict(list)
+    for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
+        for name, values in tokenizer(texts[start : start + CHUNK_TEXTS], verbose=False, **limit).items():
+            features[name] += [torch.tensor(value, dtype=torch.long) for value in values]
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+
+    def pad(name: str, rows: list[int]) -> Tensor:  # as `tokenizer.pad`, which is slower
+        values = [features[name][row] for row in rows]
+        return pad_sequence(values, True, padding.get(name, 0), padding_side)
+
+    lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
+    groups = [rows for rows, _ in micro_batches(lengths, micro_batch_tokens, multiple)]
+    return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
+
+
+def embed_chunk(
+    forward: Callable[[dict[str, Tensor]], Tensor], device: torch.device, batches: list[MicroBatch], advance: Advance
+) -> np.ndarray:
+    """(texts, H) float32, in the order of the texts."""
+    outputs, done = [], 0
+    total = sum(features["input_ids"].numel() for _, features in batches)
+    for _, features in batches:
+        # Nothing waits for a GPU before the end, so that it always has the next batch.
+        features = {name: value.to(device, non_blocking=device.type == "cuda") for name, value in features.items()}
+        outputs.append(forward(features).float())
+        done += features["input_ids"].numel()
+        advance(done / max(total, 1))
+    order = torch.cat([rows for rows, _ in batches])
+    return torch.cat(outputs)[order.argsort().to(device)].cpu().numpy()
+
+
+def _valid_unicode(texts: Sequence[str]) -> list[str]:
+    """A lone surrogate would make the tokenizer raise; all else is left to it, as SentenceTransformer does."""
+    return [text.encode("utf-8", "replace").decode() for text in texts]
+
+
+def _rank_and_world_size() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def _hash_of_texts(texts: list[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    add_texts(digest, texts)
+    return digest.hexdigest()

@@ -1,0 +1,240 @@
+"""Texts to vectors, in bulk: each text once, in micro-batches of similar length, pooled as the checkpoint says.
+
+encode            an encoder in memory whose config has our settings (probes during training)
+embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached on disk, long texts in pieces
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import sentence_transformers
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Transformer
+from torch import Tensor
+from transformers import LongformerModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from docsplit.data.tokenization import cut_into_chunks
+from docsplit.embedding.chunks import Advance, MicroBatch, Prepare, collect, embed_chunk, in_chunks, padded_batches
+from docsplit.embedding.loading import resolve_prompt
+from docsplit.modeling.encoding import pool
+from docsplit.modeling.long_documents import LongDocuments, attend_as_documents_need, length_multiple
+from docsplit.modeling.longformer_attention import use_blocked_attention, use_transformers_attention
+from docsplit.runtime.files import hash_of_code
+from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
+
+
+@torch.inference_mode()
+def encode(
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    micro_batch_tokens: int | None = None,
+    show_progress: bool = False,
+    output_file: Path | None = None,
+) -> np.ndarray:
+    """Embed texts with an encoder whose config has the settings of `DocSplitForContrastivePretraining`.
+
+    With several processes (`torch.distributed`) all must call it, with the same weights, texts and options; each
+    computes its share of the chunks, and all return the whole.
+
+    Args:
+        encoder: what `AutoModel.from_pretrained(checkpoint, add_pooling_layer=False)` gives, or the
+            `encoder.base_model` of a `DocSplitForContrastivePretraining`; used in eval mode and left as it was.
+        texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
+        micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
+        show_progress: on the first process.
+        output_file: .npy file that the embeddings are written to as they come, on a file system of all processes; it
+            appears under this name once it is whole.
+
+    Returns: (len(texts), H) float32, in the order of the texts; truncated to the checkpoint's `max_seq_length` tokens,
+        not normalised. In memory, or `output_file`, memory-mapped and read-only.
+
+    Raises:
+        ValueError: if the config has no such settings, or an embedding is not finite.
+        RuntimeError: if another process failed.
+    """
+    settings = getattr(encoder.config, "docsplit", None)
+    if settings is None:
+        raise ValueError(
+            f"The config of {encoder.config._name_or_path!r} says nothing about pooling: load the encoder through "
+            "DocSplitForContrastivePretraining.from_pretrained(..., pooling=..., max_seq_length=...)."
+        )
+
+    def forward(features: dict[str, Tensor]) -> Tensor:
+        mask = features["attention_mask"]
+        hidden_states = encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
+        return pool(hidden_states, mask, settings["pooling"])
+
+    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+        batches = padded_batches(
+            tokenizer, chunk, settings["max_seq_length"], budget, "right", length_multiple(encoder)
+        )
+        return partial(embed_chunk, forward, encoder.device, batches)
+
+    budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
+    shape = (len(texts), encoder.config.hidden_size)
+    was_training = encoder.training
+    own_forward = vars(encoder).get("forward")  # already so, or compiled
+    is_to_be_blocked = type(encoder) is LongformerModel
+    try:
+        encoder.eval()
+        if own_forward is None:
+            attend_as_documents_need(encoder)
+        if is_to_be_blocked:
+            use_blocked_attention(encoder)
+        return collect(in_chunks(texts, prepare, show_progress), shape, output_file)[0]
+    finally:
+        if own_forward is None:
+            vars(encoder).pop("forward", None)
+            if encoder.config.model_type == "big_bird":
+                cast(Any, encoder).set_attention_type(encoder.config.attention_type)
+        if is_to_be_blocked:
+            use_transformers_attention(encoder)
+        encoder.train(was_training)
+
+
+@torch.no_grad()  # in inference mode autocast would cast all weights anew for each micro-batch
+def embed_documents(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    prompt: str | None = None,
+    long_documents: LongDocuments = "truncate",
+    dtype: torch.dtype | None = None,
+    micro_batch_tokens: int | None = None,
+    cache_dir: Path | None = None,
+    show_progress: bool = False,
+    output_file: Path | None = None,
+) -> tuple[np.ndarray, float]:
+    """Embed texts with any encoder, as `model.encode` would, each once.
+
+    Several processes, `texts`, `micro_batch_tokens`, `show_progress` and `output_file` are as in `encode`.
+
+    Args:
+        model: of `load_encoder`.
+        prompt: put before each text. Default: the model's own default prompt.
+        long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
+            pieces of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
+        dtype: of the encoder's matrix products; None: `default_dtype`. The embeddings are float32 in any case.
+        cache_dir: where embeddings are kept, under a key of weights, pooling, length, prompt and texts; None: nowhere.
+
+    Returns: embeddings (len(texts), H) float32 in the order of the texts, and the seconds that computing them took all
+        processes together (then, if they came from the cache).
+
+    Raises:
+        ValueError: if an embedding is not finite, or the model cannot be cut into pieces.
+        RuntimeError: if another process failed.
+    """
+    dtype = dtype or default_dtype(model.device)
+    micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
+    prompt = resolve_prompt(model, prompt)
+    if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
+        prepare = _prepare_micro_batches(model, prompt, long_documents, dtype, micro_batch_tokens)
+    elif long_documents == "chunk_mean":
+        raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
+    else:  # those that do not begin with a transformer and its tokenizer (static ones, say) batch as they like
+
+        def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+            return lambda advance: model.encode(chunk, prompt=prompt or None, show_progress_bar=False)
+
+    if cache_dir is not None:
+        key = _fingerprint(model, prompt, str(dtype), micro_batch_tokens, long_documents)
+        cache_dir = cache_dir / f"embeddings-{key}"
+    shape = (len(texts), model.truncate_dim or model.get_embedding_dimension() or 0)
+    return collect(in_chunks(texts, prepare, show_progress, cache_dir), shape, output_file)
+
+
+def _prepare_micro_batches(
+    model: SentenceTransformer, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
+) -> Prepare:
+    """What `model.encode` gives, but in micro-batches of bounded numbers of tokens.
+
+    Raises:
+        ValueError: if the model cannot be cut into pieces.
+    """
+    modules: list[Any] = list(model)
+    tokenizer, device, limit = modules[0].processor, model.device, model.max_seq_length
+    multiple = length_multiple(modules[0].model)
+    prompt_ids = tokenizer(prompt)["input_ids"]
+    room = (limit or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
+    if long_documents == "chunk_mean" and not (limit and tokenizer.is_fast):
+        raise ValueError(
+            "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
+            "(tokenizer.json), which says where in the text a token is."
+        )
+    if long_documents == "chunk_mean" and room < 1:
+        raise ValueError(f"The prompt leaves no room within {limit} tokens: raise --max_seq_length.")
+    # A pooling without the prompt leaves out its tokens and the special ones before it.
+    extra = {"prompt_length": len(prompt_ids) - (prompt_ids[-1] in tokenizer.all_special_ids)} if prompt else {}
+
+    def forward(features: dict[str, Any]) -> Tensor:
+        features = modules[0](features | extra)
+        # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
+        features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
+        with torch.autocast(device.type, enabled=False):
+            for module in modules[1:]:
+                features = module(features)
+        return features["sentence_embedding"][:, : model.truncate_dim]
+
+    def embed(batches: list[MicroBatch], advance: Advance) -> np.ndarray:
+        # Around all micro-batches: each weight is cast once.
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            return embed_chunk(forward, device, batches, advance)
+
+    def batches_of(texts: Iterable[str]) -> list[MicroBatch]:
+        prompted = [prompt + text for text in texts]
+        return padded_batches(tokenizer, prompted, limit, micro_batch_tokens, tokenizer.padding_side, multiple)
+
+    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
+        if long_documents == "truncate":
+            return partial(embed, batches_of(chunk))
+        pieces, sizes = zip(*cut_into_chunks(tokenizer, chunk, room))
+        batches = batches_of(itertools.chain.from_iterable(pieces))
+        return lambda advance: _weighted_means(embed(batches, advance), sizes)
+
+    return prepare
+
+
+def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:
+    """(K, H) embeddings of pieces to (N, H) of texts, given the numbers of tokens of each text's pieces."""
+    counts = [len(its_sizes) for its_sizes in sizes]
+    weights = np.maximum(np.concatenate(sizes), 1).astype(np.float64)  # a text without tokens still has one piece
+    starts = np.cumsum([0, *counts[:-1]])
+    totals = np.add.reduceat(embeddings * weights[:, None], starts)
+    return (totals / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+
+
+def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
+    """A key of what the embeddings of given texts depend on: weights, modules, tokenizer, length, precision, code."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    tokenizer: Any = getattr(model[0], "processor", None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}
+    state |= {"truncation": None, "padding": None}  # of the last call
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
+        state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
+    config = getattr(model[0], "config", None)
+    if config is not None:
+        state |= {"config": config.to_dict() | {"_name_or_path": None}}
+        state |= {"attention": getattr(config, "_attn_implementation", None)}
+    modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
+    own = [model.max_seq_length, model.truncate_dim, model.device.type]
+    versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
+    digest.update(json.dumps([state, modules, own, settings, versions], default=str).encode())
+    digest.update(hash_of_code("docsplit/embedding", "docsplit/modeling", "docsplit/data/tokenization.py").encode())
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+"""Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling as PoolingModule
+from sentence_transformers.models import Transformer
+from sentence_transformers.util import is_sentence_transformer_model, load_file_path
+from transformers import AutoConfig, LongformerModel
+
+from docsplit.modeling.long_documents import LONGFORMER_MODULE, attend_as_documents_need
+from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
+
+logger = logging.getLogger(__name__)
+
+
+def load_encoder(
+    name_or_path: str, pooling: Pooling | None = None, max_seq_length: int | None = None, device: str | None = None
+) -> SentenceTransformer:
+    """Load an encoder, frozen or not, with the pooling, prompts and maximum length that it was made with.
+
+    Args:
+        name_or_path: on the Hub or here, a SentenceTransformer (checkpoints of this project are such) or any
+            `AutoModel`.
+        pooling: of an `AutoModel` whose checkpoint says nothing about it; default `cls`, the DocSplit paper's.
+        max_seq_length: tokens of a text, special ones included. Default: the checkpoint's; where it says nothing,
+            512 or what the encoder has positions for.
+
+    Raises:
+        ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
+    """
+    logs = logging.getLogger("transformers.modeling_utils")
+    level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
+    logs.addFilter(report)
+    logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
+    try:
+        is_assembled = not is_sentence_transformer_model(name_or_path) or _is_own_longformer(name_or_path)
+        if not is_assembled:
+            if pooling is not None:
+                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+            model = SentenceTransformer(name_or_path, device=device)
+        else:
+            config = AutoConfig.from_pretrained(name_or_path)
+            settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
+            if pooling not in (None, settings["pooling"]):
+                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+            arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
+            transformer = Transformer(name_or_path, model_kwargs=arguments)
+            pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
+            model = SentenceTransformer(modules=[transformer, pooler], device=device)
+            default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+            model.max_seq_length = settings.get("max_seq_length", default)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise ValueError(
+            f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
+            f"weights and tokenizer. The cause: {' '.join(str(error).split())}"
+        ) from error
+    finally:
+        logs.removeFilter(report)
+        logs.setLevel(level)
+    if report.missing:
+        raise ValueError(
+            f"{name_or_path!r} lacks {len(report.missing)} weights of its own architecture, such as "
+            f"{sorted(report.missing)[:3]}: they would be random. Is it the checkpoint of another model?"
+        )
+    if report.random_pooler:  # of no use here, and other weights at each loading
+        first: Any = model[0]
+        first.model.pooler = None
+    model.float().eval()
+    if isinstance(model[0], Transformer) and (is_assembled or model[0].config.model_type != "longformer"):
+        attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
+    if isinstance(model[0], Transformer) and type(model[0].model) is LongformerModel:
+        use_blocked_attention(model[0].model)
+    positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
+    if max_seq_length is not None:
+        if positions is not None and max_seq_length > positions:
+            raise ValueError(
+                f"--max_seq_length is {max_seq_length}, but {name_or_path} has positions for {positions} tokens: "
+                "lower it; --long_documents chunk_mean reads longer documents all the same."
+            )
+        model.max_seq_length = max_seq_length
+    elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
+        model.max_seq_length = positions
+    return model
+
+
+def _is_own_longformer(name_or_path: str) -> bool:
+    """Whether sentence-transformers would want the module in the checkpoint, which `load_encoder` does without."""
+    path = load_file_path(name_or_path, "modules.json")
+    return path is not None and LONGFORMER_MODULE in Path(path).read_text(encoding="utf-8")
+
+
+class _LoadReport(logging.Filter):
+    """Reads what transformers logs about a checkpoint: weights that were not used are no news, missing ones are."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self.level = level  # of what is shown
+        self.missing: set[str] = set()
+        self.random_pooler = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if "LOAD REPORT" not in text:
+            return record.levelno >= self.level
+        for line in text.splitlines():
+            key, *status = line.split("|")
+            if status and ("MISSING" in status[0] or "MISMATCH" in status[0]):
+                if "pooler" in key:
+                    self.random_pooler = True
+                else:
+                    self.missing.add(key.strip())
+        return False
+
+
+def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
+    """What decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
+    poolers = [module for module in model if isinstance(module, PoolingModule)]
+    modes = [poolers[0].pooling_mode] if poolers and isinstance(poolers[0].pooling_mode, str) else None
+    modes = modes or [mode for pooler in poolers for mode in pooler.pooling_mode]
+    return {
+        "pooling": "+".join(modes) or type(model[-1]).__name__,
+        "max_seq_length": model.max_seq_length,
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+
+
+def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
+    """What `model.encode(texts, prompt=prompt)` puts before each text: the model's default prompt if None is given."""
+    return (model.prompts.get(model.default_prompt_name or "") or "") if prompt is None else prompt

@@ -1,0 +1,265 @@
+"""Heads on frozen embeddings that scikit-learn trains: logistic regression and nearest neighbours.
+
+Each head is trained once per `Run`: on each few-shot draw, or with each seed on the whole training part. Runs depend
+on the labels and a seed alone, so every encoder, and TF-IDF, is measured on the same ones.
+"""
+
+import logging
+import time
+import warnings
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.sparse import issparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
+
+logger = logging.getLogger(__name__)
+
+C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
+C_WITHOUT_FOLDS = 1.0
+NUM_FOLDS = 5
+MAX_ITERATIONS = 2000
+MAX_ROW_SPACE = 2000  # documents of a run, up to which sparse features are rotated into the space that they span
+NUM_NEIGHBOURS = 10
+
+
+@dataclass
+class Run:
+    """One training of a head: on which training documents, and with which seed."""
+
+    indices: np.ndarray  # (n,)
+    seed: int
+
+
+@dataclass
+class HeadOutput:
+    """What a head says about the test documents, in each run."""
+
+    scores: np.ndarray  # (R, M, C) float32: class probabilities, or with several labels a probability each
+    seconds: float  # of training and prediction, the mean over runs
+    trainable_parameters: int
+
+
+def linear(
+    train: Any,
+    labels: np.ndarray,
+    runs: list[Run],
+    test: Any,
+    num_classes: int,
+    few_shot: bool,
+    validation: tuple[Any, np.ndarray] | None = None,
+) -> HeadOutput:
+    """Logistic regression, C by cross-validation on each run's training documents; several labels: one against rest.
+
+    C is the one of `C_GRID` with the highest accuracy over stratified folds, shuffled by the run's seed; the smallest
+    one if several have it. With several labels they share a C, the one with the highest micro-F1 over plain folds. A
+    label that all documents of a run have, or none, gets a constant probability. The validation part is not used.
+
+    Args:
+        train, test: (N, H) and (M, H), dense or sparse; computed with in float32.
+
+    Raises:
+        ValueError: if arguments do not agree, a class is missing, or features are not finite.
+    """
+    check_head(train, labels, runs, test, num_classes, validation)
+    start = time.perf_counter()
+    train, test = (features.astype(np.float32, copy=False) for features in (train, test))
+    parts = [_in_row_space(train[run.indices], test) for run in runs]  # of each run: (n, H) and (M, H)
+    folds = [_folds(labels[run.indices], run.seed) for run in runs]
+    if unfolded := sum(not run_folds for run_folds in folds):
+        logger.warning(
+            f"{unfolded} of {len(runs)} runs of the linear head have a class with a single document: C = 1 there, "
+            "without cross-validation."
+        )
+    jobs = [(number, *fold) for number, run_folds in enumerate(folds) for fold in run_folds]
+    # One thread a fit, several fits at a time: the matrices are small, and threads of one product that wait for each
+    # other are slow on a busy machine, by a factor of 100 on two cores.
+    with warnings.catch_warnings(record=True) as caught, threadpool_limits(1, user_api="blas"):
+        warnings.simplefilter("always", ConvergenceWarning)
+        parallel = Parallel(n_jobs=-1, prefer="threads")
+        qualities = parallel(
+            delayed(_path)(parts[number][0], labels[runs[number].indices], fitted, held)
+            for number, fitted, held in jobs
+        )
+        by_run: dict[int, list[list[float]]] = defaultdict(list)
+        for (number, _, _), quality in zip(jobs, qualities):
+            by_run[number].append(quality)
+        chosen = [
+            C_GRID[int(np.argmax(np.mean(by_run[number], axis=0)))] if by_run[number] else C_WITHOUT_FOLDS
+            for number in range(len(runs))
+        ]
+        scores = parallel(
+            delayed(_probabilities)(_classifiers(labels), part[0], labels[run.indices], part[1], c)
+            for part, run, c in zip(parts, runs, chosen)
+        )
+    if failed := sum(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+        logger.warning(f"{failed} fits of logistic regression did not converge in {MAX_ITERATIONS} iterations.")
+    logger.info(f"C of the linear head's runs: {chosen}")
+    return HeadOutput(
+        scores=np.stack(scores).astype(np.float32),
+        seconds=(time.perf_counter() - start) / len(runs),
+        trainable_parameters=(train.shape[1] + 1) * num_classes,
+    )
+
+
+def _in_row_space(train: Any, test: Any) -> tuple[Any, Any]:
+    """Sparse features of few documents, (n, V), as coordinates in the space that they span, (n, r) with r <= n.
+
+    The weights of logistic regression with an L2 penalty lie in that space (Kimeldorf and Wahba, 1971), and the
+    penalty does not change under rotation: the same probabilities, for a hundredth of the time in few-shot draws.
+    """
+    if not issparse(train) or not train.nnz or train.shape[0] > min(MAX_ROW_SPACE, train.shape[1]):
+        return train, test
+    rows = train.astype(np.float64)
+    values, vectors = np.linalg.eigh((rows @ rows.T).toarray())
+    spanned = values > 1e-9 * values.max()  # equal documents span one dimension
+    basis = vectors[:, spanned] / np.sqrt(values[spanned])  # (n, r)
+    return tuple(((features @ rows.T) @ basis).astype(np.float32) for features in (rows, test))  # type: ignore[return-value]
+
+
+def _folds(labels: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out rows of each fold; none if a class, or the whole, has a single document."""
+    multi_label = labels.ndim == 2
+    num_folds = min(NUM_FOLDS, len(labels) if multi_label else int(np.bincount(labels).min()))
+    if num_folds < 2:
+        return []
+    splitter = (KFold if multi_label else StratifiedKFold)(num_folds, shuffle=True, random_state=seed)
+    return list(splitter.split(np.zeros(len(labels)), labels))
+
+
+def _classifiers(labels: np.ndarray) -> list[LogisticRegression]:
+    """One for classes, or one for each label."""
+    count = labels.shape[1] if labels.ndim == 2 else 1
+    return [LogisticRegression(max_iter=MAX_ITERATIONS, warm_start=True) for _ in range(count)]
+
+
+def _path(features: Any, labels: np.ndarray, fitted: np.ndarray, held: np.ndarray) -> list[float]:
+    """Quality of each C on the held-out rows; each starts from the solution of the one before."""
+    classifiers = _classifiers(labels)
+    train, train_labels, others = features[fitted], labels[fitted], features[held]
+    qualities = []
+    for c in C_GRID:
+        scores = _probabilities(classifiers, train, train_labels, others, c)
+        if labels.ndim == 2:
+            qualities.append(f1_score(labels[held], scores >= 0.5, average="micro", zero_division=0.0))
+        else:
+            qualities.append(float(np.mean(scores.argmax(axis=1) == labels[held])))
+    return qualities
+
+
+def _probabilities(
+    classifiers: list[LogisticRegression], features: Any, labels: np.ndarray, others: Any, c: float
+) -> np.ndarray:
+    """Fit to (n, H) and give the probabilities (m, C) of others (m, H)."""
+    if labels.ndim == 1:
+        return classifiers[0].set_params(C=c).fit(features, labels).predict_proba(others)
+    columns = []
+    for classifier, column in zip(classifiers, labels.T):
+        if column.min() == column.max():
+            columns.append(np.full(others.shape[0], float(column[0])))
+        else:
+            columns.append(classifier.set_params(C=c).fit(features, column).predict_proba(others)[:, 1])
+    return np.stack(columns, axis=1)
+
+
+def knn(
+    train: Any,
+    labels: np.ndarray,
+    runs: list[Run],
+    test: Any,
+    num_classes: int,
+    few_shot: bool,
+    validation: tuple[Any, np.ndarray] | None = None,
+) -> HeadOutput:
+    """The share of each label among the nearest training documents by cosine: `NUM_NEIGHBOURS`, or fewer.
+
+    Few-shot no more than the smallest class of the draw has documents. Of equal shares the first class wins. With all
+    training documents nothing depends on the seed, so there is a single run in the output. The validation part is not
+    used.
+
+    Raises:
+        ValueError: if arguments do not agree, a class is missing, or features are not finite.
+    """
+    check_head(train, labels, runs, test, num_classes, validation)
+    start = time.perf_counter()
+    runs = runs if few_shot else runs[:1]
+    has_label = labels if labels.ndim == 2 else np.eye(num_classes, dtype=np.int8)[labels]  # (N, C)
+    scores = np.empty((len(runs), test.shape[0], num_classes), dtype=np.float32)
+    for number, run in enumerate(runs):
+        chosen = has_label[run.indices]
+        limit = max(int(chosen.sum(axis=0).min()), 1) if few_shot else len(chosen)
+        search = NearestNeighbors(n_neighbors=min(NUM_NEIGHBOURS, limit, len(chosen)), metric="cosine")
+        neighbours = search.fit(train[run.indices]).kneighbors(test, return_distance=False)  # (M, k)
+        scores[number] = chosen[neighbours].mean(axis=1, dtype=np.float32)
+    return HeadOutput(scores, (time.perf_counter() - start) / len(runs), trainable_parameters=0)
+
+
+def check_head(
+    train: Any,
+    labels: np.ndarray,
+    runs: list[Run],
+    test: Any,
+    num_classes: int,
+    validation: tuple[Any, np.ndarray] | None,
+) -> None:
+    """Raise a ValueError that names what does not agree, before any work."""
+    parts = [("training", train, labels), ("test", test, None)]
+    if validation is not None:
+        parts.append(("validation", *validation))
+    for name, features, its_labels in parts:
+        if features.ndim != 2 or features.shape[1] != train.shape[1] or features.shape[0] == 0:
+            raise ValueError(f"The {name} features are {features.shape}, expected (documents, {train.shape[-1]}).")
+        finite = np.isfinite(features.data if issparse(features) else features)
+        if not finite.all():
+            count = int((~finite).sum()) if issparse(features) else int((~finite.all(axis=1)).sum())
+            raise ValueError(
+                f"{count} of {features.shape[0]} {name} documents have features that are not finite: the encoder "
+                "gave NaN or infinity for them. Embed in float32, or leave it out."
+            )
+        if its_labels is None:
+            continue
+        if len(its_labels) != features.shape[0] or its_labels.ndim != labels.ndim:
+            raise ValueError(f"The {name} labels are {its_labels.shape}, of {features.shape[0]} documents.")
+        if its_labels.ndim == 2 and its_labels.shape[1] != num_classes:
+            raise ValueError(f"The {name} labels are {its_labels.shape}, expected {num_classes} columns.")
+        if its_labels.min() < 0 or its_labels.max() >= (2 if its_labels.ndim == 2 else num_classes):
+            kind = "0 or 1" if its_labels.ndim == 2 else f"0 to {num_classes - 1}"
+            raise ValueError(f"The {name} labels go from {its_labels.min()} to {its_labels.max()}, expected {kind}.")
+    if not runs:
+        raise ValueError("A head needs at least one run: ask for one or more draws or seeds.")
+    for number, run in enumerate(runs):
+        if len(run.indices) == 0:
+            raise ValueError(f"Run {number} has no documents: give it some rows of the training part.")
+        if run.indices.min() < 0 or run.indices.max() >= len(labels):
+            raise ValueError(f"Run {number} has rows outside 0 to {len(labels) - 1}: it belongs to other data.")
+        if labels.ndim == 1:
+            missing = np.setdiff1d(np.arange(num_classes), labels[run.indices])
+            if len(missing):
+                raise ValueError(
+                    f"Run {number} has no training document of classes {missing.tolist()}: draw from each class, or "
+                    "drop those classes."
+                )
+
+
+def standardize(train: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Shift and scale each feature to mean 0 and standard deviation 1 over the training documents.
+
+    Fitted once on the whole training part, whose labels it does not read, few-shot too: with few documents in a draw
+    it would be noise. It rescues encoders whose vectors all point the same way and can change the order of encoders,
+    so its rows stand second, and say so. A feature that does not vary becomes 0.
+    """
+    if issparse(train):
+        raise ValueError("Sparse features cannot be standardised: they would become dense. Take them raw.")
+    mean = train.mean(axis=0, dtype=np.float64)
+    deviation = train.std(axis=0, dtype=np.float64)
+    # A constant column has a deviation of rounding errors, hardly ever 0.
+    deviation[deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = np.inf
+    return tuple(((features - mean) / deviation).astype(np.float32) for features in (train, *others))

@@ -1,0 +1,125 @@
+"""Figures of runs and results, as PNG files: no screen is needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import NullLocator
+
+from docsplit.evaluation.tables import NUMBERS, head_name, measures, short_names, unique
+
+SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
+
+
+def plot_few_shot(rows: Sequence[dict[str, Any]], path: str | Path) -> bool:
+    """Accuracy and macro-F1 over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
+
+    One column of panels for each head, one line for each encoder, a band of one standard deviation over the draws;
+    the full training set as a separate point on the right.
+
+    Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
+    """
+    few = [row for row in rows if row["shots"] is not None]
+    if not few:
+        Path(path).unlink(missing_ok=True)
+        return False
+    heads, shots = unique(head_name(row) for row in few), sorted({row["shots"] for row in few})
+    shown = [row for row in rows if head_name(row) in heads]
+    names = short_names(row["encoder"] for row in rows)
+    full = shots[-1] * (max(shots[-1] / shots[-2], 1.6) if len(shots) > 1 else 2)  # where the full set is drawn
+    ticks = {shot: str(shot) for shot in shots}
+    if any(row["shots"] is None for row in shown):
+        ticks[full] = "all"
+    size = (1.8 + 3.4 * len(heads), 6)
+    figure, axes = plt.subplots(
+        2, len(heads), figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained"
+    )
+    for line, measure in zip(axes, measures(rows)):
+        line[0].set_ylabel(f"{NUMBERS[measure]} (%)")
+        for axis, head in zip(line, heads):
+            for number, encoder in enumerate(names):
+                own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
+                shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
+                _curve(axis, own, measure, full, shift, label=names[encoder], **_style(number))
+            if full in ticks:
+                axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
+            axis.grid(alpha=0.3)
+    for above, below, head in zip(*axes, heads):
+        above.set_title(head)
+        below.set_xscale("log", base=2)
+        below.set_xlabel("labels per class")
+        below.xaxis.set_minor_locator(NullLocator())
+        below.set_xticks(list(ticks), list(ticks.values()))
+    handles = {text: handle for axis in axes.flat for handle, text in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return True
+
+
+def _style(number: int) -> dict[str, Any]:
+    """A colour and a marker for each encoder; colours come back after ten, with another line."""
+    return {
+        "color": f"C{number % 10}",
+        "marker": "osD^vPX<>p"[number % 10],
+        "linestyle": ("-", "--", ":")[number // 10 % 3],
+        "markersize": 5,
+    }
+
+
+def _curve(axis: Any, rows: list[dict[str, Any]], measure: str, full: float, shift: float, **style: Any) -> None:
+    """Mean and band over the numbers of labels, and the full training set at x = `full`.
+
+    A single point, which a band cannot surround, has an error bar, a little (factor `shift`) beside those of others.
+    """
+    few = sorted((row for row in rows if row["shots"] is not None), key=lambda row: row["shots"])
+    if len(few) > 1:
+        mean, spread = (np.array([100 * row[f"{measure}_{part}"] for row in few]) for part in ("mean", "std"))
+        shots = [row["shots"] for row in few]
+        axis.plot(shots, mean, **style)
+        axis.fill_between(shots, mean - spread, mean + spread, color=style["color"], alpha=0.1, linewidth=0)
+    for row in rows:
+        if row["shots"] is None or len(few) == 1:
+            point, spread = 100 * row[f"{measure}_mean"], 100 * row[f"{measure}_std"]
+            x = shift * (full if row["shots"] is None else row["shots"])
+            yerr = [spread] if row["runs"] > 1 else None
+            changed = {"linestyle": "", "markersize": 4, "label": None if len(few) > 1 else style["label"]}
+            axis.errorbar([x], [point], yerr=yerr, capsize=2, **style | changed)
+
+
+def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
+    """Loss parts over steps and, where measured, probe accuracy beside TF-IDF, as PNG."""
+    probed = [entry for entry in log_history if "probe_accuracy" in entry]
+    figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)
+    losses = axes[0, 0]
+    for name, label in (("contrastive_loss", "contrastive (InfoNCE)"), ("mlm_loss", "masked LM")):
+        points = [(entry["step"], entry[name]) for entry in log_history if name in entry]
+        if points:
+            losses.plot(*zip(*points), label=label)
+    losses.set(xlabel="step", ylabel="loss", title="Training loss", ylim=(0, None))
+    if losses.lines:  # none where the run was shorter than --logging_steps
+        losses.legend()
+    if probed:
+        axis = axes[0, 1]
+        for name, label, color in (("5shot_accuracy", "5 labels a class", "C2"), ("accuracy", "all labels", "C3")):
+            spreads = [entry.get(f"probe_{name}_std", 0.0) for entry in probed]
+            axis.errorbar(
+                [entry["step"] for entry in probed],
+                [entry[f"probe_{name}"] for entry in probed],
+                yerr=spreads if any(spreads) else None,
+                fmt="o-",
+                capsize=3,
+                color=color,
+                label=f"{label} (± std over draws)" if any(spreads) else label,
+            )
+            if f"tfidf_{name}" in results:
+                axis.axhline(results[f"tfidf_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
+        axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder", ylim=(0, 1))
+        axis.legend(fontsize="small", loc="lower right")
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

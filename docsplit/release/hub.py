@@ -1,0 +1,193 @@
+"""Put a checkpoint on the Hub: the files of a release and no others, again if the connection breaks.
+
+What is uploaded is named here, so that nothing else that lies in a folder (logs, optimizer states, a user's notes or
+keys) leaves the machine. The token is that of `hf auth login` or HF_TOKEN.
+"""
+
+import argparse
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+RELEASE = (  # patterns of Path.glob
+    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json",
+    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
+    "longformer_transformer.py", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
+    "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
+)  # fmt: skip
+API = HfApi()  # one, so that uploads in the background are made one after another
+ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
+ON_ITS_WAY = ".push-"
+
+
+def create_repository(repo_id: str, private: bool | None = None) -> str:
+    """The full name, user/name, of a repository that exists now.
+
+    Raises:
+        ValueError: if this token, or none, may not do so; before any training, when it can still be mended.
+    """
+    try:
+        name = _again_if_it_breaks(lambda: API.create_repo(repo_id, private=private, exist_ok=True)).repo_id
+        _again_if_it_breaks(lambda: API.auth_check(name, write=True))  # an existing one may be somebody else's
+        return name
+    except (HTTPError, OSError, ValueError) as error:
+        raise ValueError(
+            f"--push_to_hub cannot write to {repo_id!r}: log in with `hf auth login`, or set HF_TOKEN to a token that "
+            f"may write, and check --hub_model_id. The cause: {_one_line(error)}"
+        ) from error
+
+
+def push(
+    directory: Path,
+    repo_id: str,
+    message: str,
+    path_in_repo: str | None = None,
+    everything: bool = False,
+    outdated: list[str] | None = None,
+) -> str:
+    """Upload the release of a checkpoint's folder in one commit, and return its address.
+
+    Args:
+        everything: a whole checkpoint, to resume from. Its trainer_state.json names --output_dir as it was given.
+        outdated: patterns of files on the Hub that go if they are not uploaded again.
+    """
+    names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+
+    def upload() -> str:
+        commit = API.upload_folder(
+            repo_id=repo_id,
+            folder_path=directory,
+            path_in_repo=path_in_repo,
+            commit_message=message,
+            allow_patterns=None if everything else names,
+            delete_patterns=outdated,
+        )
+        return commit.commit_url
+
+    return _again_if_it_breaks(upload)
+
+
+def push_at_the_end(
+    directory: Path, repo_id: str, message: str = "End of training", outdated: list[str] | None = None
+) -> None:
+    """The finished release. What was computed stays on the disk whatever happens.
+
+    Raises:
+        SystemExit: naming the command that does what is left.
+    """
+    try:
+        push(directory, repo_id, message, outdated=outdated)
+    except (HTTPError, OSError, ValueError) as error:
+        command = shlex.join(["python", "-m", "docsplit.release.hub", str(directory), repo_id])
+        raise SystemExit(
+            f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
+        ) from error
+    print(f"On the Hub: {API.endpoint}/{repo_id}")
+
+
+def download_card_files(repo_id: str, directory: Path) -> None:
+    """What a card is made of, and no weights.
+
+    Raises:
+        ValueError: if there is no such repository.
+    """
+    wanted = [name for name in RELEASE if name.endswith((".json", ".png")) and "tokenizer" not in name]
+    wanted.append("README.md")  # where a licence may be stated
+    try:
+        snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
+    except (HTTPError, OSError, ValueError) as error:
+        raise ValueError(f"{repo_id!r} cannot be read from the Hub: {_one_line(error)}") from error
+
+
+def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
+    """Upload a checkpoint while training goes on: its release, and by strategy the whole of it to resume from.
+
+    The files are linked, or copied, to a folder of their own first: a rotation in between takes nothing away.
+
+    Args:
+        strategy: every_save, checkpoint or all_checkpoints, as in Trainer.
+    """
+    links = Path(tempfile.mkdtemp(prefix=ON_ITS_WAY, dir=checkpoint.parent))
+    try:
+        shutil.copytree(checkpoint, links, copy_function=_link_or_copy, dirs_exist_ok=True)
+    except OSError as error:  # a full disk, say: no reason to end a training
+        shutil.rmtree(links)
+        failed: Future = Future()
+        failed.set_exception(error)
+        return failed
+    whole = {"checkpoint": "last-checkpoint", "all_checkpoints": checkpoint.name}.get(strategy)
+
+    def upload() -> None:
+        try:
+            step = checkpoint.name.split("-")[-1]
+            push(links, repo_id, f"Training in progress, step {step}")
+            if whole is not None:
+                push(links, repo_id, f"Checkpoint of step {step}", whole, everything=True)
+        finally:
+            shutil.rmtree(links)
+
+    return API.run_as_future(upload)
+
+
+def remove_what_was_on_its_way(output_dir: Path) -> None:
+    """Folders of `push_in_background` that a killed run left behind."""
+    for links in output_dir.glob(f"{ON_ITS_WAY}*"):
+        shutil.rmtree(links)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # not on every file system
+        shutil.copy2(source, target)
+
+
+def _again_if_it_breaks(call: Callable[[], T]) -> T:
+    """Call again where the connection broke or the server failed, and not where it refused."""
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return call()
+        except (HTTPError, ConnectionError, TimeoutError) as error:
+            if isinstance(error, OfflineModeIsEnabled):
+                raise
+            response = getattr(error, "response", None)
+            refused = response is not None and response.status_code < 500 and response.status_code not in (408, 429)
+            if refused or attempt == ATTEMPTS:
+                raise
+            pause = FIRST_PAUSE * 2 ** (attempt - 1)
+            logger.warning(f"The Hub did not answer as it should; again in {pause:.0f} s: {_one_line(error)}")
+            time.sleep(pause)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="of a checkpoint")
+    parser.add_argument("repo_id", help="user/name")
+    parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")
+    options = parser.parse_args()
+    push_at_the_end(options.directory, create_repository(options.repo_id, options.private))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,409 @@
+"""The README.md of a checkpoint, made from the files of its folder and nothing else: a number that is in none of them
+cannot get into the card.
+
+    python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0]
+
+Read are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
+`run_probe_classification.py` and `run_aan_retrieval.py` put there with --push_results, and of an earlier card the
+licence.
+"""
+
+import argparse
+import html
+import json
+import logging
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import AutoConfig
+from yaml import YAMLError
+
+from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.release.hub import download_card_files, push_at_the_end
+
+logger = logging.getLogger(__name__)
+
+TEMPLATE = Path(__file__).parent / "card_template.md"
+RESULTS_FILE, RUN_FILE, EVALUATIONS = "all_results.json", "run.json", "evaluations"
+PAPERS = {
+    "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
+    "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
+    "crop": "Izacard et al.: Unsupervised Dense Information Retrieval with Contrastive Learning. TMLR 2022.",
+    "ict": "Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering. ACL 2019.",
+    "passages": "Xu et al.: Contrastive Document Representation Learning with Graph Attention Networks. EMNLP 2021.",
+    "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
+    "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
+}
+PAPERS["passage_vs_rest"] = PAPERS["passages"]
+POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing if it is not there."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def read_evaluations(directory: Path) -> list[dict[str, Any]]:
+    """What `add_results` put there, with the address of the curve, if there is one."""
+    evaluations = []
+    for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
+        plot = path.with_name("few_shot.png")
+        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
+        evaluations.append(read_json(path) | {"plot": address})
+    return evaluations
+
+
+def plain(text: object) -> str:
+    """One line that Markdown and HTML show as it is."""
+    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def code(text: object) -> str:
+    """The same, in the letters of a program."""
+    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
+
+
+def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
+    """Write README.md of a checkpoint, and return its text.
+
+    Args:
+        address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
+        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any.
+
+    Raises:
+        ValueError: if this is no checkpoint of this project, or the licence is no identifier.
+    """
+    if licence is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", licence):
+        raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0 ...")
+    directory = Path(directory)
+    if "docsplit" not in read_json(directory / "config.json"):
+        raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
+    config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
+    settings = config.docsplit
+    results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
+    evaluations = read_evaluations(directory)
+    stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
+    licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
+    options = run.get("options", {})
+    address = address or run.get("hub_model_id") or directory.resolve().name
+    is_longformer = config.model_type == "longformer"
+    has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
+    card = ModelCard.from_template(
+        _metadata(address, run, results, evaluations, stated),
+        template_path=str(TEMPLATE),
+        name=plain(address.split("/")[-1]),
+        address=json.dumps(address),
+        hidden_size=config.hidden_size,
+        max_seq_length=f"{settings['max_seq_length']:,}",
+        similarity=settings["similarity"],
+        trust=", trust_remote_code=True" if is_longformer else "",
+        pooled=POOLED[settings["pooling"]],
+        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler else "",
+        made_by=_made_by(config, run),
+        data_table=_data_table(results, run),
+        training_table=_training_table(results, run),
+        plot=(directory / "training.png").exists(),
+        options=_options(options, run.get("recipe")),
+        evaluation=evaluation_text(results, evaluations),
+        limits=_limits(settings, run),
+        licence=f"These weights: {licence}." if licence else "None was stated for these weights.",
+        papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
+    )
+    text = str(card)
+    (directory / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    return text
+
+
+def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: Path) -> None:
+    """Put the results of a probe or retrieval script into the cards of the encoders that this project made.
+
+    In the folder of each, and on the Hub if it came from there or was pushed there: what else is in that card stays,
+    and so do the weights. All rows go along, so that baselines of the same run stand beside it; other people's
+    encoders get no card.
+
+    Args:
+        encoders: names or folders, as the rows have them.
+        title: of the section in the card.
+        dataset: a name or file.
+        output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
+            are on the Hub are made in its folder `cards`.
+
+    Raises:
+        SystemExit: if a card did not reach the Hub, after all others are done.
+    """
+    rows = read_json(output_dir / "results.json")["rows"]
+    local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
+    shown = short_names(local, longest=0)
+    evaluation = {
+        "title": title,
+        "dataset": without_folders(dataset),
+        "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
+    }
+    on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
+    for encoder in encoders:
+        address: str | None = encoder
+        if Path(encoder).exists():
+            _add_to_card(Path(encoder), None, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir)
+            address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
+        if _is_hub_name(address):
+            on_hub.setdefault(str(address), []).append(encoder)
+    problems = []
+    for address, its_encoders in on_hub.items():
+        directory = output_dir / "cards" / address.replace("/", "_")
+        try:
+            if len(its_encoders) > 1:
+                raise ValueError(f"{' and '.join(its_encoders)} are all {address} on the Hub: name one of them.")
+            download_card_files(address, directory)
+            encoder = its_encoders[0]
+            if _add_to_card(directory, address, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir):
+                outdated = [f"{EVALUATIONS}/{output_dir.resolve().name}/*"]  # a curve, say, that is no longer there
+                push_at_the_end(directory, address, f"Results: {' '.join(title.split())}", outdated)
+        except (ValueError, SystemExit) as error:
+            problems.append(str(error))
+    if problems:
+        raise SystemExit("\n".join(problems))
+
+
+def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any], output_dir: Path) -> bool:
+    """Whether there is a card to add it to."""
+    if "docsplit" not in read_json(directory / "config.json"):
+        name = address or directory
+        logger.info(f"{name} is no checkpoint of this project: its results stand in the cards of the others.")
+        return False
+    folder = directory / EVALUATIONS / output_dir.resolve().name
+    earlier = read_json(folder / "results.json")
+    if earlier and earlier["dataset"] != evaluation["dataset"]:
+        logger.warning(
+            f"The card of {address or directory} had results on {earlier['dataset']} from an --output_dir of the same "
+            f"name, {folder.name}: these take their place. To keep both, give each a name of its own."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+    (folder / "few_shot.png").unlink(missing_ok=True)
+    if (output_dir / "few_shot.png").exists():
+        shutil.copy(output_dir / "few_shot.png", folder)
+    write_card(directory, address)
+    return True
+
+
+def without_folders(name: str) -> str:
+    """Of a local file or folder its name, and that of the folder it is in if it was given from here."""
+    try:
+        path = Path(name).expanduser()
+        if path.is_absolute() or ".." in path.parts:
+            return path.name
+        return "/".join(path.parts[-2:]) if path.exists() else name
+    except (OSError, RuntimeError):  # too long to be a path, or of somebody who does not exist
+        return name
+
+
+def _metadata(
+    name: str,
+    run: dict[str, Any],
+    results: dict[str, Any],
+    evaluations: list[dict[str, Any]],
+    licence: dict[str, Any],
+) -> ModelCardData:
+    """The YAML at the top, with one entry of the model index for each measured number."""
+    entries = []
+    if "probe_after_accuracy" in results:
+        entries += [
+            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
+            for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
+                               ("probe_after_accuracy", "Accuracy"))
+        ]  # fmt: skip
+    for evaluation in evaluations:
+        is_links = any("roc_auc_mean" in row for row in evaluation["rows"])
+        for row in evaluation["rows"]:
+            if row["encoder"] == evaluation["encoder"]:
+                labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
+                for measure in ("accuracy", "macro_f1", "roc_auc"):
+                    if f"{measure}_mean" in row:
+                        features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
+                        title = f"{measure} ({row['head']}{features}{labels})"
+                        task = "text-ranking" if is_links else "text-classification"
+                        entries.append(_entry(task, evaluation["dataset"], title, row[f"{measure}_mean"]))
+    base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
+    local = run.get("local", [])
+    return ModelCardData(
+        model_name=" ".join(name.split()),
+        **licence,
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["docsplit", "feature-extraction", "sentence-similarity"],
+        base_model=base if _is_hub_name(base) and "model_name_or_path" not in local else None,
+        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) and "corpus" not in local else None,
+        eval_results=entries or None,
+    )
+
+
+def _stated_licence(card: Path) -> dict[str, Any]:
+    """What an earlier card says: somebody stated it, with --license or on the Hub."""
+    try:
+        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
+    except (ValueError, YAMLError) as error:
+        logger.warning(f"{card} cannot be read, and is written anew without a licence: {error}")
+        return {}
+    return {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
+
+
+def _is_built_in(run: dict[str, Any]) -> bool:
+    return run.get("options", {}).get("probe_corpus") == "python_docs"
+
+
+def _is_hub_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
+
+
+def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
+    dataset = " ".join(dataset.split())
+    kind = re.sub(r"[^a-z0-9_.-]+", "-", dataset.lower()).strip("-") or "unnamed"
+    metric = re.match(r"\w+", title.lower())
+    return EvalResult(
+        task_type=task,
+        dataset_type=kind,
+        dataset_name=dataset,
+        metric_type=metric[0] if metric else "accuracy",
+        metric_name=title,
+        metric_value=round(value, 4),
+    )
+
+
+def _made_by(config: Any, run: dict[str, Any]) -> str:
+    settings = config.docsplit
+    start = _option(run, "model_name_or_path", "")
+    learnt = "masked language modelling alone"
+    if settings["contrastive_weight"]:
+        learnt = f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
+        learnt += code(settings["objective"])
+        if settings["objective"] == "info_nce":
+            learnt += f", {settings['similarity']} similarity, temperature {settings['contrastive_temperature']:g}"
+        if settings["momentum_queue_size"]:
+            learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
+        if settings["mlm_weight"]:
+            learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
+    model = f"{code(config.model_type)} of {config.num_hidden_layers} layers"
+    return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
+
+
+def _option(run: dict[str, Any], name: str, default: str) -> str:
+    """As the run had it: given, or the script's default; without a record of the run nobody knows."""
+    return run["options"].get(name, default) if run else "not recorded"
+
+
+def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+    if not results:
+        return "Nothing about its training data is known: there is no all_results.json."
+    rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
+    rows += [("documents used", f"{results['documents_used']:,}")]
+    for key, value in results.items():
+        if key == "documents_dropped" or (key.startswith("documents_dropped_") and value):
+            rows.append((key.replace("_", " ").replace("dropped ", "dropped: ", 1), f"{value:,}"))
+    for key, title in (
+        ("documents_truncated_share", "documents with a truncated view"),
+        ("tokens_truncated_share", "tokens lost by truncation"),
+    ):
+        if key in results:
+            rows.append((title, f"{results[key]:.1%}"))
+    return markdown_table(["Data", ""], rows)
+
+
+def _training_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+    rows: list[tuple[str, str]] = []
+    if results:
+        rows = [
+            ("steps", f"{results['global_step']:,}"),
+            ("tokens of the views", f"{results['train_tokens']:,}"),
+            ("seconds", f"{results['train_runtime']:,.0f}"),
+            ("tokens a second", f"{results['train_tokens_per_second']:,.0f}"),
+            ("loss, mean", f"{results['train_loss']:.4f}"),
+        ]
+    if run:
+        rows += [("hardware", plain(run["hardware"])), ("processes", str(run["processes"]))]
+        rows += [("commit of the code", code(run["commit"] or "unknown"))]
+    table = markdown_table(["Training", ""], rows) if rows else ""
+    versions = ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items() if version)
+    return f"{table}\n\nVersions: {plain(versions)}." if versions else table
+
+
+def _options(options: dict[str, Any], recipe: str | None) -> str:
+    if not options:
+        return "The options of the run were not recorded."
+    text = f"Options, those of the recipe {code(recipe)} included; " if recipe else "Options; "
+    rows = [(code(name), code(value)) for name, value in sorted(options.items())]
+    return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
+
+
+def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    """All that was measured, as Markdown tables with their headings."""
+    parts = []
+    if "probe_after_accuracy" in results:
+        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
+    for evaluation in evaluations:
+        rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
+        tables = re.sub(r"^## ", "#### ", result_tables(rows), flags=re.MULTILINE)
+        note = (
+            f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
+            f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
+        )
+        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
+        parts.append(f"### {title}\n\n{tables}\n\n{note}")
+        if evaluation["plot"]:
+            parts.append(f"![Over the number of labels]({evaluation['plot']})")
+    return "\n\n".join(parts) or "Nothing was measured."
+
+
+def probe_table(results: dict[str, Any]) -> str:
+    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
+    if "probe_after_accuracy" not in results:
+        return "No probe was asked for (--probe_corpus)."
+    body = []
+    for name, prefix in (
+        ("before pretraining", "probe_before"),
+        ("after pretraining", "probe_after"),
+        ("TF-IDF", "tfidf"),
+    ):
+        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
+        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}"))
+    note = (
+        f"Accuracy over {results['probe_classes']} classes, {results['probe_test_documents']:,} test documents; "
+        "± is the standard deviation over 10 draws of the labels."
+    )
+    table = markdown_table(["logistic regression on", "5 labels a class", "all labels"], body)
+    return f"{table}\n\n{note}"
+
+
+def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
+    return (
+        f"It reads the first {settings['max_seq_length']:,} tokens of a document and nothing after them. Embeddings "
+        f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
+        "their biases; other languages and kinds of text were not measured unless a table above says so. Numbers of "
+        "other runs, with other data or other baselines, are not comparable with these."
+    )
+
+
+def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
+    names = ["docsplit", options.get("view"), settings["objective"]]
+    if settings["momentum_queue_size"]:
+        names.append("crop")
+    if str(options.get("lora_r", "0")) != "0":
+        names.append("lora")
+    return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
+    parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
+    options = parser.parse_args()
+    directory = options.directory
+    write_card(directory, licence=options.license)
+    print(f"Written: {directory / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()

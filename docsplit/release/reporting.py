@@ -1,0 +1,66 @@
+"""What a run shows: the table, the plot, `all_results.json` and the README.md of the checkpoint."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from docsplit.evaluation.plots import plot_training
+from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
+from docsplit.runtime.arguments import given_options
+from docsplit.runtime.files import versions
+from docsplit.runtime.launching import hardware
+
+matplotlib.use("Agg")  # no screen needed; before pyplot is imported
+ROOT = Path(__file__).parents[2]
+NOT_RECORDED = re.compile(
+    r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
+)
+
+
+def write_results(
+    output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
+) -> None:
+    """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
+    for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
+        (output_dir / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    plot_training(log_history, results, output_dir / "training.png")
+    write_card(output_dir)
+    print(f"\n{probe_table(results)}\n")
+    print(
+        f"Checkpoint, card, plot and results are in {output_dir}: SentenceTransformer({str(output_dir)!r}) loads it."
+    )
+
+
+def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> dict[str, Any]:
+    """What the card says of a run beside its results: options given, hardware, versions, commit.
+
+    Secrets and places on this machine stay here, as far as names of files and of their folders do not tell them.
+
+    Args:
+        device: "cpu" or "cuda".
+    """
+    recipe, options = given_options()
+    kept = {name: without_folders(value) for name, value in options.items() if not NOT_RECORDED.fullmatch(name)}
+    return {
+        "recipe": without_folders(recipe) if recipe else None,
+        "options": kept,
+        "local": [name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
+        "hardware": hardware(device),
+        "processes": num_processes,
+        "versions": versions(),
+        "commit": _commit(),
+        "hub_model_id": hub_model_id,
+    }
+
+
+def _commit() -> str | None:
+    """Of the code, marked if it has changed since; None where it is no git checkout."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

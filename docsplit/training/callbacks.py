@@ -1,0 +1,358 @@
+"""What happens beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
+
+import logging
+import math
+import signal
+import time
+from collections import defaultdict
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate.utils import broadcast_object_list
+from torch import Tensor, nn
+from transformers import (
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import HubStrategy
+
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.labelled import LabelledSplit
+from docsplit.data.streaming import DocumentStream
+from docsplit.embedding.encode import encode
+from docsplit.evaluation.analysis import embedding_geometry
+from docsplit.evaluation.probing import probe_accuracy, tfidf_accuracy
+from docsplit.release.hub import push_in_background
+from docsplit.training import checkpoints
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+logger = logging.getLogger(__name__)
+
+
+class EpochCallback(TrainerCallback):
+    """Tell the collator which epoch it is, so that each draws other views.
+
+    A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
+    number through shared memory, at their start; so they must start anew in each epoch.
+    """
+
+    def __init__(self, collator: DocSplitCollator):
+        self.collator = collator
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.dataloader_persistent_workers:
+            raise ValueError(
+                "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
+            )
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self.collator.epoch.value = int(state.epoch or 0)
+
+
+class MetricsCallback(TrainerCallback):
+    """Add what the Trainer does not log: loss parts, real tokens per second, and the geometry of the embeddings.
+
+    `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
+    different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
+    means over the steps since the last log; with several processes, of the main one.
+
+    `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
+    and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
+    the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
+    that did not count as negatives since both are the same document. A loss that is not finite ends the training.
+    """
+
+    def __init__(self, trainer: Trainer, model: nn.Module):
+        self.sums: dict[str, Any] = defaultdict(int)
+        self.calls = 0
+        self.seconds, self.stall = 0.0, 0.0
+        self.total_tokens, self.total_seconds = 0.0, 0.0
+        self.clock = time.perf_counter()
+        self.world_size = trainer.args.world_size
+        # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
+        trainer.callback_handler.callbacks.insert(0, self)
+        model.register_forward_hook(self._observe, with_kwargs=True)
+
+    @torch.no_grad()
+    def _observe(self, model: nn.Module, args: Any, inputs: dict[str, Tensor], output: Any) -> None:
+        if not model.training or output.loss is None:
+            return
+        self.calls += 1
+        if output.contrastive_loss is not None:
+            self.sums["contrastive_loss"] += output.contrastive_loss.detach()
+            self.sums["masked_negatives"] += output.num_masked_negatives
+            for name, value in embedding_geometry(output.embeddings).items():
+                self.sums[name] += value
+        if output.mlm_loss is not None:
+            self.sums["mlm_loss"] += output.mlm_loss.detach()
+        self.sums["tokens"] += inputs["attention_mask"].sum()
+        self.sums["computed_tokens"] += output.num_computed_tokens
+
+    def _tick(self, counts: bool) -> float:
+        now = time.perf_counter()
+        passed, self.clock = now - self.clock, now
+        self.seconds += passed if counts else 0.0
+        return passed
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+        for entry in state.log_history:  # of the sessions before, if this one resumes
+            self.total_tokens = entry.get("tokens_seen", self.total_tokens)
+            self.total_seconds = entry.get("training_seconds", self.total_seconds)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self.stall += self._tick(counts=True)  # the wait for the batch
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=True)
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        self._tick(counts=False)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ):
+        logs = kwargs["logs"]
+        if not math.isfinite(logs.get("loss", 0.0)):
+            raise FloatingPointError(
+                f"The loss is {logs['loss']} at step {state.global_step}. Resume from a "
+                "checkpoint before that with a lower --learning_rate, or with --bf16 in place of --fp16."
+            )
+        if "loss" not in logs or not self.calls:
+            return
+        means = self.flush()
+        logs.update(means)
+        state.log_history[-1].update(means)  # Trainer has already put its copy there
+        self._tick(counts=True)  # reading the losses waits for the device, not for the loader
+
+    def flush(self) -> dict[str, float]:
+        """Means since the last call, and start anew."""
+        names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
+        counts = torch.stack([self.sums.pop(name) for name in names])
+        if self.world_size > 1:
+            dist.all_reduce(counts)
+        tokens, computed, *masked = counts.tolist()
+        sums = {name: float(value) for name, value in self.sums.items()}
+        sums |= {"masked_negatives": float(masked[0])} if masked else {}
+        means = {name: value / self.calls for name, value in sums.items()}
+        seconds = max(self.seconds, 1e-9)
+        means |= {"tokens_per_second": tokens / seconds, "padding_share": 1 - tokens / computed}
+        means |= {"loader_stall": self.stall / seconds}
+        self.total_tokens += tokens
+        self.total_seconds += self.seconds
+        self.sums.clear()
+        self.calls, self.seconds, self.stall = 0, 0.0, 0.0
+        totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
+        return {name: round(value, 6) for name, value in (means | totals).items()}
+
+    def totals(self, log_history: list[dict[str, float]]) -> dict[str, float]:
+        """Seconds, real tokens, and the mean of the losses logged, if any was: over all sessions of a resumed run."""
+        if self.calls:
+            self.flush()
+        losses = [entry["loss"] for entry in log_history if "loss" in entry]
+        mean_loss = {"train_loss": sum(losses) / len(losses)} if losses else {}
+        return mean_loss | {
+            "train_runtime": self.total_seconds,
+            "train_tokens": int(self.total_tokens),
+            "train_tokens_per_second": self.total_tokens / max(self.total_seconds, 1e-9),
+        }
+
+
+class ProbeCallback(TrainerCallback):
+    """Measure the frozen encoder on a labelled set: before the first step, and at each evaluation.
+
+    The results are metrics of the evaluation, so that `--metric_for_best_model probe_5shot_accuracy` and early
+    stopping work on them. What was measured before the first step is in the log history, which a resumed run inherits.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        model: DocSplitForContrastivePretraining,
+        tokenizer: PreTrainedTokenizerBase,
+        split: LabelledSplit,
+    ):
+        self.trainer = trainer
+        self.encoder: Any = model.encoder.base_model
+        self.tokenizer = tokenizer
+        self.split = split
+        self.last_step, self.last_result = -1, {}  # type: ignore[var-annotated]
+
+    def measure(self) -> dict[str, float]:
+        """`probe_5shot_accuracy`, its `_std` over draws, and `probe_accuracy`; the same on each process."""
+        step = self.trainer.state.global_step
+        if step != self.last_step:
+            self.last_step, self.last_result = step, self._measure()
+        return self.last_result
+
+    def _measure(self) -> dict[str, float]:
+        texts = self.split.train_texts + self.split.test_texts
+        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
+        results: list[Any] = [None]
+        if self.trainer.is_world_process_zero():
+            train, test = embeddings[: len(self.split.train_texts)], embeddings[len(self.split.train_texts) :]
+            results = [{f"probe_{name}": value for name, value in probe_accuracy(self.split, train, test).items()}]
+        return broadcast_object_list(results)[0]
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if self.history() == []:
+            if state.global_step > 0:
+                raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
+            self.trainer.log(dict(self.measure()))
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ):
+        result = self.measure()
+        kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
+        self.trainer.log(dict(result))
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.load_best_model_at_end:
+            self.last_step = -1  # the weights are no longer those of the last step
+
+    def history(self) -> list[dict[str, float]]:
+        """All measurements so far, oldest first, with their `step`."""
+        return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
+
+    def summary(self) -> dict[str, float]:
+        """Before the first step, now, and TF-IDF on the same documents and draws, for all_results.json."""
+        before, after = self.history()[0], self.measure()
+        results = {name.replace("probe_", "probe_before_"): before[name] for name in after}
+        results |= {name.replace("probe_", "probe_after_"): value for name, value in after.items()}
+        return results | {f"tfidf_{name}": value for name, value in tfidf_accuracy(self.split).items()}
+
+
+class StreamCallback(TrainerCallback):
+    """Note the position of a stream in each checkpoint, and go on from there; to be added before `CheckpointCallback`.
+
+    Args:
+        checkpoint: the one that the training resumes from.
+    """
+
+    def __init__(self, trainer: Trainer, stream: DocumentStream, checkpoint: Path | None):
+        self.trainer, self.stream, self.checkpoint = trainer, stream, checkpoint
+        if checkpoint is not None:
+            stream.resume(checkpoint, trainer.args.dataloader_num_workers)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if self.checkpoint is not None:  # the loader's start has drawn from the generator that dropout draws from
+            self.trainer._load_rng_state(str(self.checkpoint))
+            self.checkpoint = None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if state.is_world_process_zero:
+            checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            num_batches = state.global_step * args.gradient_accumulation_steps
+            self.stream.save(checkpoint, num_batches, args.dataloader_num_workers)
+
+
+class CheckpointCallback(TrainerCallback):
+    """Seal each checkpoint after all processes have written their part, and rotate only then.
+
+    Stock rotation deletes older checkpoints before anything says that the new one is whole, so this takes
+    `save_total_limit` over.
+    """
+
+    def __init__(self, args: TrainingArguments):
+        self.keep, args.save_total_limit = args.save_total_limit, None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
+            raise FloatingPointError(
+                f"Parameters are not finite at step {state.global_step}, whose checkpoint does not count. Resume from "
+                "the one before with a lower --learning_rate, or with --bf16 in place of --fp16."
+            )
+        if args.world_size > 1:
+            dist.barrier()
+        if state.is_world_process_zero:
+            output_dir = Path(str(args.output_dir))
+            checkpoints.without_pickled_arguments(output_dir / f"checkpoint-{state.global_step}")
+            checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
+            if self.keep:
+                checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
+
+
+class PushCallback(TrainerCallback):
+    """Put sealed checkpoints on the Hub while training goes on; to be added after `CheckpointCallback`.
+
+    Trainer's own push would write a card of its own over ours, leave out the pooling, and upload whatever lies in the
+    folder. As there, a checkpoint is passed over while the last one is still on its way, unless --hub_always_push.
+
+    Args:
+        repo_id: user/name, of a repository that exists.
+    """
+
+    def __init__(self, repo_id: str):
+        self.repo_id = repo_id
+        self.running: list[Future] = []
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        strategy = HubStrategy(args.hub_strategy)
+        if not state.is_world_process_zero or strategy == HubStrategy.END:
+            return
+        if not args.hub_always_push and any(not push.done() for push in self.running):
+            logger.info(f"The checkpoint of step {state.global_step} is not pushed: an earlier one is on its way.")
+            return
+        self._report()
+        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        self.running.append(push_in_background(checkpoint, self.repo_id, strategy.value))
+
+    def wait(self) -> None:
+        """For what is on its way; after the last collective, for other processes would wait for the upload too."""
+        wait(self.running)
+        self._report()
+
+    def _report(self) -> None:
+        """Say which of the pushes that have ended failed: that is no reason to end a training."""
+        for push in [push for push in self.running if push.done()]:
+            self.running.remove(push)
+            if error := push.exception():
+                logger.warning(f"A checkpoint did not reach the Hub; training goes on: {error}")
+
+
+class InterruptCallback(TrainerCallback):
+    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.received = False
+        self.previous: dict[int, Any] = {}
+
+    def _receive(self, number: int, frame: Any) -> None:
+        logger.warning("Stopping after this step; wait for its checkpoint. A second signal stops at once.")
+        self.received = True
+        signal.signal(number, self.previous[number])
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.previous[number] = signal.signal(number, self._receive)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
+            flag = torch.tensor(int(self.received), device=args.device)
+            dist.all_reduce(flag)
+            self.received = bool(flag)
+        if self.received:
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,116 @@
+"""The documents of a pretraining run: loaded and tokenised once, or read as a stream while the model trains."""
+
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from docsplit.data import corpora, preparation
+from docsplit.data.labelled import LabelledSplit, probe_counts, split_labelled
+from docsplit.data.streaming import DocumentStream, take
+from docsplit.data.tokenization import train_wordpiece
+from docsplit.runtime.files import cache_directory
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+
+DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
+
+
+def prepare_for_stream(data_args: DataArguments, args: PretrainingArguments) -> None:
+    """A stream has no length, and finds its own place when it resumes."""
+    if args.max_steps <= 0:
+        raise ValueError(
+            "--streaming needs --max_steps, since the number of documents is not known: one pass takes documents / "
+            "(--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
+        )
+    if data_args.shuffle_buffer_size < 1:
+        raise ValueError(
+            f"--shuffle_buffer_size is {data_args.shuffle_buffer_size}: expected 1 (no shuffling) or more."
+        )
+    if data_args.max_train_samples is not None:
+        raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
+    args.ignore_data_skip = True
+    args.accelerator_config.dispatch_batches = False  # type: ignore[union-attr]
+
+
+def load_documents(
+    model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
+) -> tuple[Dataset, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
+    """Documents to train on and held-out ones, tokenised once and cached; the tokenizer, the probe, and the counts."""
+    with args.main_process_first(desc="reading the corpus"):  # the others find it in the cache
+        corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
+        if data_args.max_train_samples is not None:
+            corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
+        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
+        dataset, dropped = preparation.tokenize(
+            corpus,
+            tokenizer,
+            data_args.text_column,
+            data_args.sentence_splitter,
+            num_proc=data_args.preprocessing_num_workers,
+        )
+    dropped.pop("used")
+    counts = {"documents_dropped": sum(dropped.values())}
+    counts |= {f"documents_dropped_{reason}": count for reason, count in dropped.items()}
+    if probe_split is not None:
+        tested_on = {preparation.document_id(text) for text in probe_split.test_texts}
+        dataset, num_tested_on = preparation.without_documents(dataset, tested_on)
+        counts |= {"documents_kept_for_probe": num_tested_on} | probe_counts(probe_split)
+    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
+    train_dataset, eval_dataset = preparation.hold_out(dataset, num_held_out, seed=args.seed)
+    preparation.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
+    if eval_dataset is not None:
+        preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
+    return train_dataset, eval_dataset, tokenizer, probe_split, counts | {"documents_used": len(train_dataset)}
+
+
+def stream_documents(
+    model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
+) -> tuple[DocumentStream, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
+    """As `load_documents`, of a corpus that is read while the model trains: held out are its first documents."""
+    corpus, fingerprint = corpora.stream_corpus(data_args.corpus)
+    num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
+    with args.main_process_first(desc="reading the beginning of the corpus"):
+        has_tokenizer = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
+        num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
+        head = take(corpus, max(num_read, 1), data_args.text_column)  # names the columns if this one is missing
+        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        tokenizer = load_tokenizer(model_args, data_args, head, checkpoint)
+        eval_dataset, excluded = None, set()
+        if num_held_out:
+            held_out = head.select(range(min(num_held_out, len(head))))
+            eval_dataset, _ = preparation.tokenize(
+                held_out, tokenizer, data_args.text_column, data_args.sentence_splitter
+            )
+            eval_dataset = preparation.with_fixed_draws(eval_dataset)
+            preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
+            excluded = set(eval_dataset["document_id"][:].tolist())
+    counts = {"shards": corpus.num_shards}
+    if probe_split is not None:
+        excluded |= {preparation.document_id(text) for text in probe_split.test_texts}
+        counts |= probe_counts(probe_split)
+    stream = DocumentStream(
+        corpus,
+        fingerprint,
+        tokenizer,
+        data_args.text_column,
+        data_args.sentence_splitter,
+        batch_size=args.train_batch_size,
+        rank=args.process_index,
+        world_size=args.world_size,
+        seed=args.seed,
+        buffer_size=data_args.shuffle_buffer_size,
+        excluded=excluded,
+    )
+    return stream, eval_dataset, tokenizer, probe_split, counts
+
+
+def load_tokenizer(
+    model_args: ModelArguments, data_args: DataArguments, corpus: Dataset, checkpoint: Path | None
+) -> Any:
+    """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
+    source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
+    if source is not None:
+        return AutoTokenizer.from_pretrained(source)
+    return train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())

@@ -1,0 +1,246 @@
+"""Documents from every source, what is dropped and why, and errors that name the remedy."""
+
+import copy
+import gzip
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from docsplit.data import corpora, preparation
+from docsplit.data.corpora import add_text, load_corpus
+from docsplit.data.preparation import document_id, near_duplicates, tokenize
+
+TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "csv", "tsv", "parquet", "txt"])
+def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
+    path = tmp_path / f"documents.{suffix}"
+    dataset = Dataset.from_dict({"text": TEXTS})
+    match suffix:
+        case "json":
+            path.write_text(json.dumps([{"text": text} for text in TEXTS]))
+        case "jsonl":
+            dataset.to_json(path)
+        case "csv":
+            dataset.to_csv(path)
+        case "tsv":
+            dataset.to_csv(path, sep="\t")
+        case "parquet":
+            dataset.to_parquet(path)
+        case "txt":
+            path.write_text("\n".join(TEXTS))
+    assert load_corpus(str(path))["text"][:] == TEXTS
+
+
+def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog):
+    rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
+    assert len(load_corpus(str(write(tmp_path, "bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
+    assert "1 fields of" in caplog.text
+    assert "jsonl" in caplog.text
+    caplog.clear()
+    load_corpus(str(write(tmp_path, "quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
+    assert not caplog.text
+
+
+def test_a_folder_of_text_files_has_one_document_a_file(tmp_path):
+    for number, text in enumerate(TEXTS):
+        write(tmp_path, f"folder/{number}.txt", text.replace(". ", ".\n\n"))
+    assert [text.split()[0] for text in load_corpus(str(tmp_path / "folder"))["text"]] == ["The", "Bread"]
+
+
+def test_invalid_utf8_in_a_text_file_is_replaced(tmp_path):
+    texts = load_corpus(str(write(tmp_path, "latin.txt", "caf\xe9 au lait".encode("latin-1"))))["text"][:]
+    assert texts == ["caf\ufffd au lait"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+def test_lone_surrogates_in_json_are_cleaned(tmp_path, suffix):
+    content = b'{"text": "a \\ud800 ship"}\n{"text": "in a storm", "late": 1}\n'
+    path = write(tmp_path, f"surrogates.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    texts = load_corpus(str(path))["text"][:]
+    assert [text.split() for text in texts] == [["a", "ship"], ["in", "a", "storm"]]
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path):
+    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n')
+    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 1
+    write(tmp_path, "surrogates.jsonl", '{"text": "a \\ud800 ship"}\n{"text": "a storm"}\n')
+    assert len(load_corpus(str(tmp_path / "surrogates.jsonl"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("broken.jsonl", '{"text": "one"}\n{"text": "tw', r"broken\.jsonl, line 2"),
+        ("broken.parquet", b"no parquet", r"broken\.parquet"),
+        ("notes.docx", b"", r"notes\.docx"),
+        ("empty.jsonl", "", "no documents"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_corpus(str(write(tmp_path, name, content)))
+
+
+def test_a_folder_of_two_formats_and_an_empty_one_are_named(tmp_path):
+    write(tmp_path, "two/a.txt", "a b")
+    write(tmp_path, "two/b.csv", "text\na b\n")
+    with pytest.raises(ValueError, match=r"a\.txt, b\.csv"):
+        load_corpus(str(tmp_path / "two"))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="no file"):
+        load_corpus(str(tmp_path / "none"))
+
+
+def test_a_name_that_is_nowhere_raises():
+    with pytest.raises(ValueError, match="neither 'python_docs', nor a file"):
+        load_corpus("nobody/has-this")
+
+
+def test_a_missing_text_column_names_the_columns(corpus):
+    with pytest.raises(ValueError, match=r"'body'.*\['text', 'label'\]"):
+        add_text(corpus, "body")
+
+
+def test_sections_become_the_text_where_there_is_none():
+    sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
+    dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
+    assert dataset["text"][:] == ["A ship.\n\nStorm\n\nIt sank.", ""]
+    of_lists = {"heading": ["", "Storm"], "text": ["A ship.", "It sank."]}
+    for other in (of_lists, ["A ship.", "Storm", "It sank."]):
+        assert add_text(Dataset.from_list([{"sections": other}]), "text")["text"][0] == dataset["text"][0]
+
+
+def test_unusable_documents_are_dropped_and_counted(tokenizer):
+    texts = [None, "", " \n\t", "lighthouse", "\x00\x01", "two words", *TEXTS]
+    dataset, counts = tokenize(Dataset.from_dict({"text": texts}), tokenizer, "text", "rules")
+    assert counts == {"used": 3, "not_a_string": 1, "empty": 3, "fewer_than_two_words": 1}
+    assert len(dataset) == 3
+    assert all(len(row["unit_lengths"]) >= 2 for row in dataset)
+    assert all(min(row["unit_lengths"]) >= 1 for row in dataset)
+    assert all(sum(row["unit_lengths"]) == len(row["input_ids"]) for row in dataset)
+
+
+@pytest.mark.parametrize(
+    "text", ["Hello world.\n\n\u200b\n\n\u200b", "\u200b hello storm", "\ufeff\n\na ship\n\n\u00ad"]
+)
+def test_units_without_tokens_do_not_count(wordpiece, text):
+    (row,) = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[0]
+    assert len(row["unit_lengths"]) == 2
+    assert min(row["unit_lengths"]) > 0
+
+
+@pytest.mark.parametrize("text", ["\u200b\n\n\u200b\n\n\u200b", "\u200b hello", "\u200d"])
+def test_less_than_two_words_with_tokens_are_dropped(wordpiece, text):
+    texts = [text, "A ship in a storm."]
+    assert tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules")[1]["used"] == 1
+
+
+def test_sentences_without_spaces_are_units(wordpiece):
+    text = "今天天气很好。我们去公园。"
+    assert tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[1]["used"] == 1
+
+
+def test_values_that_are_no_strings_are_dropped_and_counted(tmp_path, wordpiece):
+    lines = ['{"text": "A ship in a storm."}', '{"text": 5}', '{"text": ["a", "b"]}', '{"other": 1}']
+    dataset = load_corpus(str(write(tmp_path, "mixed.jsonl", "\n".join(lines))))
+    assert tokenize(dataset, wordpiece, "text", "rules")[1]["not_a_string"] == 3
+
+
+def test_nothing_usable_raises(wordpiece):
+    with pytest.raises(ValueError, match="None of the 2 documents"):
+        tokenize(Dataset.from_dict({"text": ["", None]}), wordpiece, "text", "rules")
+
+
+@pytest.mark.parametrize("text", ["\ud800 ship \udfff storm rope", "ship\x00sail \x07 tide", "a\r\nb c"])
+def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
+    rows = preparation.tokenize_batch({"text": [text]}, wordpiece, "text", "rules")
+    assert rows["drop_reason"] == [0]
+    assert wordpiece.unk_token_id not in rows["input_ids"][0]
+
+
+def test_ten_megabytes_without_a_full_stop_are_one_document(wordpiece):
+    text = "ship storm rope " * (10 * 2**20 // 16)
+    start = time.monotonic()
+    dataset, counts = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")
+    assert counts["used"] == 1
+    halves = dataset[0]["unit_lengths"]
+    assert len(halves) == 2
+    assert abs(halves[0] - halves[1]) <= 1
+    assert time.monotonic() - start < 120  # a quadratic step anywhere would take hours
+
+
+def test_features_are_compact(corpus, wordpiece):
+    features = tokenize(corpus, wordpiece, "text", "rules")[0].features
+    assert features["input_ids"].feature.dtype == "uint16"
+    assert features["unit_lengths"].feature.dtype == "int32"
+    assert "initial_input_ids" not in features
+
+
+def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
+    """Also with the tokenizer of a checkpoint: a resumed run does not tokenise again."""
+    wordpiece = copy.deepcopy(wordpiece)  # the other tests' stays as it is
+    wordpiece.model_max_length = 99
+    wordpiece(["a ship"], truncation=True, padding=True)
+    wordpiece.save_pretrained(tmp_path)
+    tokenizers = [wordpiece, AutoTokenizer.from_pretrained(tmp_path)]
+    runs = [tokenize(load_corpus(str(corpus_file)), tokenizer, "text", "rules") for tokenizer in tokenizers]
+    files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
+    assert files[0] == files[1] != []
+    other = tokenize(load_corpus(str(corpus_file)), wordpiece, "text", "sentencizer")[0]
+    assert other.cache_files[0]["filename"] != str(files[0][0])
+
+
+def test_processes_do_not_change_the_result(corpus, wordpiece):
+    one, _ = tokenize(corpus, wordpiece, "text", "rules")
+    two, _ = tokenize(corpus, wordpiece, "text", "rules", num_proc=2)
+    assert one[:] == two[:]
+
+
+def test_equal_texts_up_to_white_space_have_equal_ids():
+    ids = Counter(document_id(text) for text in ["a ship", " a\n ship ", "a shop"])
+    assert sorted(ids.values()) == [1, 2]
+    assert all(0 <= value < 2**63 for value in ids)
+
+
+def test_near_duplicates_against_a_loop():
+    rng = np.random.default_rng(0)
+    words = [f"word{number}" for number in range(50)]
+    references = [" ".join(rng.choice(words, 40)) for _ in range(20)]
+    changed = references[3].split()
+    changed[20] = "other"
+    texts = [" ".join(rng.choice(words, 40)), " ".join(changed), references[7], " ".join(references[1].split()[:15])]
+
+    def shingles(text):
+        tokens = text.split()
+        return {tuple(tokens[start : start + 5]) for start in range(len(tokens) - 4)}
+
+    def jaccard(first, second):
+        return len(first & second) / len(first | second)
+
+    expected = [max(jaccard(shingles(text), shingles(other)) for other in references) >= 0.5 for text in texts]
+    assert expected == [False, True, True, False]
+    assert near_duplicates(texts, references).tolist() == expected
+
+
+def test_the_built_in_corpus_is_cached(monkeypatch, tmp_path):
+    documents = [{"id": "a", "text": "A ship in a storm.", "label": "x"}]
+    monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(documents))
+    assert load_corpus("python_docs")[0] == documents[0]
+    monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
+    assert load_corpus("python_docs")[0] == documents[0]

@@ -1,0 +1,242 @@
+"""Sentence splitters: nothing is lost, linear time, and a quality that is measured and may not fall."""
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+import spacy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
+
+BUILT_IN = ["rules", "sentencizer"]
+CASES = json.loads((Path(__file__).parent / "sentence_cases.json").read_text(encoding="utf-8"))
+
+# Words, layout and punctuation that meet the branches of the splitters far more often than random characters do.
+CHARACTERS = st.sampled_from("abAZ19.!?…。！」\"'”’()[]*_`:,-\n \t\u3000\xa0\x0b")
+WORDS = st.sampled_from(["Dr", "e.g", "U.S", "No", "The", "word", "Word", "x" * 600])
+LAYOUT = st.sampled_from(
+    ["\n\n", "\n- ", "\n1. ", "\n(a) ", "\n>>> ", "\n.. ", "\nx : int", "\nArgs:\n", "\n---\n", ". . ."]
+)
+TEXTS = st.lists(CHARACTERS | WORDS | LAYOUT, max_size=60).map("".join) | st.text(max_size=200)
+
+
+def without_white_space(text: str) -> str:
+    return "".join(text.split())
+
+
+def score(splitter_name: str, cases: list[dict]) -> int:
+    split = load_sentence_splitter(splitter_name)
+    return sum(split(case["text"]) == case["sentences"] for case in cases)
+
+
+# --- clean_text ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\x00two", "one two"),
+        ("one\x07two\x1bthree\x7f\x85four", "one two three  four"),
+        ("one\r\ntwo\r\n", "one\ntwo\n"),
+        ("one\ud800two", "one two"),
+        ("\ud83d\ude00", "  "),
+    ],
+)
+def test_clean_text_replaces_without_merging_words(text, expected):
+    assert clean_text(text) == expected
+
+
+def test_clean_text_returns_a_clean_text_unchanged():
+    text = "Tabs\tand\nline feeds and\rcarriage returns stay, as do é, 今天, 😀, \xa0, \u200b and \ufeff."
+    assert clean_text(text) == text
+
+
+@given(st.text() | st.text(st.characters(categories=["Cc", "Cs", "Lu"])))
+def test_clean_text_leaves_no_control_character_or_surrogate(text):
+    cleaned = clean_text(text)
+    cleaned.encode("utf-8")  # raises on a surrogate
+    assert not [char for char in cleaned if unicodedata.category(char) == "Cc" and char not in "\t\n\r"]
+    assert "\r\n" not in cleaned or "\r\r\n" in text
+    assert re.findall(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+", text) == cleaned.split()
+
+
+# --- invariants of every splitter ---
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@settings(deadline=None, max_examples=300)
+@given(TEXTS)
+def test_nothing_but_white_space_is_lost(name, text):
+    sentences = load_sentence_splitter(name)(text)
+    assert without_white_space("".join(sentences)) == without_white_space(text)
+
+
+@given(st.text(st.characters(categories=["Cs", "Cc", "L"]) | CHARACTERS))
+def test_rules_lose_nothing_of_a_text_that_was_not_cleaned(text):
+    assert without_white_space("".join(load_sentence_splitter("rules")(text))) == without_white_space(text)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@settings(deadline=None, max_examples=300)
+@given(TEXTS)
+def test_sentences_are_stripped_stretches_of_the_text_in_order(name, text):
+    position = 0
+    for sentence in load_sentence_splitter(name)(text):
+        assert sentence
+        assert sentence == sentence.strip()
+        position = text.index(sentence, position) + len(sentence)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@settings(deadline=None)
+@given(TEXTS, TEXTS)
+def test_no_sentence_crosses_a_blank_line(name, first, second):
+    split = load_sentence_splitter(name)
+    assert split(f"{first}\n \n{second}") == split(first) + split(second)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.from_regex(r"[a-z]{7,12}", fullmatch=True), min_size=2, max_size=5), min_size=1, max_size=9)
+)
+def test_plain_sentences_are_recovered(name, words_of_sentences):
+    sentences = [" ".join(words).capitalize() + "." for words in words_of_sentences]
+    assert load_sentence_splitter(name)(" ".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("text", ["", " ", "\n\n\n", "\t \u3000\n"])
+def test_an_empty_text_has_no_sentence(name, text):
+    assert load_sentence_splitter(name)(text) == []
+
+
+# --- quality ---
+
+
+def test_cases_are_consistent():
+    assert len(CASES) >= 60
+    assert len({case["text"] for case in CASES}) == len(CASES)
+    for case in CASES:
+        assert without_white_space("".join(case["sentences"])) == without_white_space(case["text"])
+
+
+def test_rules_keep_their_measured_score_and_beat_the_sentencizer():
+    assert score("rules", CASES) >= 108
+    assert score("rules", CASES) > 1.5 * score("sentencizer", CASES)
+    assert DEFAULT_SPLITTER == "rules"
+
+
+@pytest.mark.parametrize("category", ["number", "punctuation"])
+def test_rules_get_every_case_of_a_category_right(category):
+    cases = [case for case in CASES if case["category"] == category]
+    assert cases
+    assert score("rules", cases) == len(cases)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        pytest.param(["Dr. Smith met J. R. R. Tolkien in the U.S. Army."], id="titles and initials"),
+        pytest.param(["He likes pears, etc.", "Then he left."], id="etc. ends a sentence before a capital"),
+        pytest.param(
+            ["He left the U.S.", "The war was over."], id="U.S. ends a sentence before a frequent first word"
+        ),
+        pytest.param(["Is it No. 5?", "No.", "Is it Fig. 2 of v2.0.1, i.e. 3.14?"], id="numbers"),
+        pytest.param(
+            ["Call np.ndarray.sum in a.py.", "See http://a.org/b.html?c=d."], id="names in code and addresses"
+        ),
+        pytest.param(["Call this.", ":func:`f` does."], id="a role begins a sentence"),
+        pytest.param(["What?!", "He waited... and waited...", "Nothing."], id="runs of stops"),
+        pytest.param(['He said, "I left."', "(She had left.)", "“Well.”", "Then..."], id="quotes and brackets"),
+        pytest.param(["a machine was tested .", "it works, e.g. well ."], id="a text without capitals"),
+        pytest.param(["今天天气很好。", "好吗？", "「好。」"], id="Chinese"),
+    ],
+)
+def test_rules_on_prose(sentences):
+    joiner = "" if sentences[0].endswith("。") else " "
+    assert load_sentence_splitter("rules")(joiner.join(sentences)) == sentences
+    wrapped = joiner.join(sentences).replace(" ", "\n")
+    assert [sentence.replace("\n", " ") for sentence in load_sentence_splitter("rules")(wrapped)] == sentences
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        pytest.param(["Bring:", "- apples", "- pears\n  or plums", "* nuts"], id="bullets"),
+        pytest.param(["1. Open it.", "2. Close it", "(a) softly", "b) slowly"], id="numbered items"),
+        pytest.param(
+            ["Parameters\n----------", "x : int\n    The first.", "*args : Any\n    The rest."], id="numpydoc"
+        ),
+        pytest.param(["Args:", "x (`list[int]`, *optional*): The first.", "y: The second."], id="Google style"),
+        pytest.param([">>> x.sum()\n3.0", ">>> for y in x:\n...     Print(y)", ".. note:: Done."], id="doctest"),
+        pytest.param(["From: a@b.org (A. B.)", "Subject: Re: lunch", "Lines: 5"], id="mail header"),
+        pytest.param(["One long\nline."], id="a wrapped line goes on"),
+    ],
+)
+def test_rules_on_layout(sentences):
+    split = load_sentence_splitter("rules")
+    assert split("\n".join(sentences)) == sentences
+    indented = "    " + "\n".join(sentences).replace("\n", "\n    ")
+    assert [re.sub(r"\n {4}", "\n", sentence) for sentence in split(indented)] == sentences
+
+
+# --- time: seconds, where anything quadratic in the length would take hours ---
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize(
+    "unit",
+    ["word and other ", "word and other\n", ".", "a. ", '"', '" ', "1", '."', "\na: ", "(", ". . . ", "\n--- "],
+)
+def test_ten_megabytes_are_split_in_time(name, unit):
+    text = unit * (10_000_000 // len(unit))
+    sentences = load_sentence_splitter(name)(text)
+    assert without_white_space("".join(sentences)) == without_white_space(text)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("white_space", [" ", "\n", "\t", "\n ", "\r\n"])
+def test_ten_megabytes_of_white_space_are_split_in_time(name, white_space):
+    text = "a" + white_space * (10_000_000 // len(white_space)) + "b"
+    assert without_white_space("".join(load_sentence_splitter(name)(text))) == "ab"
+
+
+# --- spaCy pipelines ---
+
+
+def test_a_missing_pipeline_names_the_option_and_the_remedy():
+    with pytest.raises(ValueError, match="--sentence_splitter 'en_core_web_xyz'") as error:
+        load_sentence_splitter("en_core_web_xyz")
+    for remedy in ("python -m spacy download en_core_web_xyz", "'rules'", "'sentencizer'"):
+        assert remedy in str(error.value)
+
+
+def test_a_pipeline_without_sentence_boundaries_is_refused(tmp_path):
+    spacy.blank("en").to_disk(tmp_path)
+    with pytest.raises(ValueError, match="no senter, parser or sentencizer"):
+        load_sentence_splitter(str(tmp_path))
+
+
+def test_an_installed_pipeline_runs_its_senter_and_nothing_else(tmp_path):
+    pipeline = spacy.blank("en")
+    ruler = pipeline.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "X", "pattern": "sentence"}])
+    pipeline.add_pipe("sentencizer")
+    senter = pipeline.add_pipe("senter")
+    pipeline.initialize()
+    # Untrained, the senter would split at random: let it see a boundary at each token.
+    senter.model.get_ref("softmax").set_param("b", senter.model.ops.asarray([-9.0, 9.0], dtype="f"))
+    pipeline.disable_pipe("senter")  # as in en_core_web_sm
+    pipeline.to_disk(tmp_path)
+    assert load_sentence_splitter(str(tmp_path))("One sentence.") == ["One", "sentence", "."]
+
+
+def test_splitters_are_loaded_once():
+    assert load_sentence_splitter("sentencizer") is load_sentence_splitter("sentencizer")

@@ -1,0 +1,239 @@
+"""A stream gives each document once a pass, over all processes and workers, and resumes where it was."""
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from accelerate.data_loader import IterableDatasetShard
+from torch.utils.data import DataLoader
+
+from docsplit.data import corpora, preparation, streaming
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.corpora import stream_corpus
+from docsplit.data.preparation import document_id
+from docsplit.data.streaming import DocumentStream, take
+
+TEXTS = [f"Document number {index} is here. It has a second sentence." for index in range(103)]
+
+
+@pytest.fixture(params=["parquet", "jsonl", "txt"])
+def files(request, tmp_path):
+    """103 documents in several files (parquet: of several row groups)."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    if request.param == "txt":
+        (folder / "all.txt").write_text("\n".join(TEXTS))
+        return str(folder / "all.txt")
+    for part in range(3):
+        texts = TEXTS[part::3]
+        if request.param == "parquet":
+            pa.parquet.write_table(pa.table({"text": texts}), folder / f"{part}.parquet", row_group_size=4)
+        else:
+            (folder / f"{part}.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    return str(folder)
+
+
+@pytest.fixture
+def make(wordpiece, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "cache_directory", lambda: tmp_path / "cache")
+
+    def make(path, **options):
+        stream, fingerprint = stream_corpus(str(path))
+        values = {"batch_size": 4, "buffer_size": 10, "seed": 3} | options
+        return DocumentStream(stream, fingerprint, wordpiece, "text", "rules", **values)
+
+    return make
+
+
+IDS = {document_id(text): index for index, text in enumerate(TEXTS)}
+
+
+def given(stream, reader, readers, number, skip=0):
+    """(pass, index of the text) of the next documents."""
+    features = itertools.islice(stream.documents(reader, readers, skip), number)
+    return [(feature["epoch"], IDS[int(feature["document_id"])]) for feature in features]
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3, 5])
+def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, monkeypatch):
+    for shards_per_reader in (0, 10**6):  # readers with shards of their own, readers that share all
+        monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
+        if not shards_per_reader and readers > make(files).stream.num_shards:
+            continue
+        passes = Counter()
+        for reader in range(readers):
+            passes.update(item for item in given(make(files), reader, readers, 300) if item[0] < 2)
+        assert passes == Counter((epoch, index) for epoch in range(2) for index in range(len(TEXTS)))
+
+
+def test_the_order_is_shuffled_and_other_in_each_pass_and_for_each_seed(files, make):
+    order = [index for _, index in given(make(files), 0, 1, 206)]
+    first, second = order[:103], order[103:]
+    assert first != sorted(first)
+    assert first != second
+    assert first != [index for _, index in given(make(files, seed=4), 0, 1, 103)]
+    assert order == [index for _, index in given(make(files), 0, 1, 206)]
+
+
+@pytest.mark.parametrize("shards_per_reader", [0, 10**6])
+@pytest.mark.parametrize("known", [False, True])
+def test_resuming_anywhere_gives_what_would_have_come(files, make, known, shards_per_reader, monkeypatch):
+    monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
+    readers = 1 if make(files).stream.num_shards == 1 else 3
+    whole = given(make(files), 0, readers, 330)
+    for skip in (1, 9, 10, 11, 34, 35, 36, 99, 103, 104, 206, 229):
+        if not known:
+            for file in make(files).sizes.glob("*"):
+                file.unlink()
+        assert given(make(files), 0, readers, 100, skip) == whole[skip : skip + 100], skip
+
+
+def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):
+    """At 1 % and at 99 % of a pass: rows read before the first document, with sizes known from an earlier pass."""
+    texts = [f"Document number {index} is here. It has a second sentence." for index in range(2000)]
+    pa.parquet.write_table(pa.table({"text": texts}), tmp_path / "all.parquet", row_group_size=50)
+    stream = make(tmp_path / "all.parquet", buffer_size=100)
+    list(itertools.islice(stream.documents(0, 1), 2001))
+    read = []
+    original = streaming._column
+    monkeypatch.setattr(streaming, "_column", lambda *args: read.append(len(args[0])) or original(*args))
+    costs = []
+    for skip in (20, 1980, 7980):
+        read.clear()
+        next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, skip))
+        costs.append(sum(read))
+    assert max(costs) <= 150  # the block and what a shard has beyond it
+    for file in stream.sizes.glob("*"):
+        file.unlink()
+    read.clear()
+    next(make(tmp_path / "all.parquet", buffer_size=100).documents(0, 1, 1980))
+    assert sum(read) > 1900  # without the sizes all is read: the test sees the difference
+
+
+def batches_of_all(make, files, world_size, workers, number, first_batch=0):
+    """The first batches that each process gets through accelerate's wrapper and PyTorch's loader."""
+    result = []
+    for rank in range(world_size):
+        stream = make(files, rank=rank, world_size=world_size)
+        stream.first_batch = first_batch
+        wrapped = IterableDatasetShard(stream, batch_size=4, num_processes=world_size, process_index=rank)
+        loader = DataLoader(
+            wrapped if world_size > 1 else stream, batch_size=4, num_workers=workers, collate_fn=list,
+            multiprocessing_context="fork" if workers else None,
+        )  # fmt: skip
+        rows = [
+            [(feature["epoch"], IDS[int(feature["document_id"])]) for feature in batch]
+            for batch in itertools.islice(loader, number)
+        ]
+        result.append(rows)
+    return result
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_processes_and_workers_share_a_pass_and_resume(files, make, world_size, workers):
+    whole = batches_of_all(make, files, world_size, workers, 60)
+    seen = [item for rank in whole for batch in rank for item in batch]
+    assert Counter(item for item in seen if item[0] == 0) == Counter((0, index) for index in range(103))
+    assert {len(batch) for rank in whole for batch in rank} == {4}
+    for first_batch in (1, 7, 30):
+        rest = batches_of_all(make, files, world_size, workers, 20, first_batch)
+        assert rest == [rank[first_batch : first_batch + 20] for rank in whole]
+
+
+def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer):
+    (tmp_path / "all.txt").write_text("\n".join(TEXTS[:20]))
+    stream, fingerprint = stream_corpus(str(tmp_path / "all.txt"))
+    ours = DocumentStream(stream, fingerprint, tokenizer, "text", "rules", batch_size=4)
+    expected, _ = preparation.tokenize(corpora.load_corpus(str(tmp_path / "all.txt")), tokenizer, "text", "rules")
+    expected = {row["document_id"]: row for row in expected.with_format("numpy")}
+    collator = DocSplitCollator(tokenizer)
+    for feature in itertools.islice(ours.documents(0, 1), 20):
+        row = expected[int(feature["document_id"])]
+        assert set(feature) == set(row) | {"epoch"}
+        for name, value in row.items():
+            np.testing.assert_array_equal(feature[name], value)
+        collator.epoch.value = 0
+        for one, other in zip(collator.draw(feature), collator.draw(row)):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_path, wordpiece):
+    rows = [{"text": text} for text in [*TEXTS[:10], "", "word", None, "word \x00", "\u200b \u200b", TEXTS[10]]]
+    (tmp_path / "all.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    stream = make(tmp_path / "all.jsonl", excluded=frozenset({document_id(TEXTS[3])}))
+    features = list(itertools.islice(stream.documents(0, 1), 11))
+    assert stream.num_dropped.value == 6
+    empty = [feature for feature in features if len(feature["unit_lengths"]) == 0]
+    assert len(empty) == 1  # nothing but zero-width spaces: only the tokenizer sees that
+    assert {IDS.get(int(feature["document_id"])) for feature in features} == ({*range(11)} - {3}) | {None}
+    batch = DocSplitCollator(wordpiece)(features)
+    assert batch["input_ids"].shape[0] == 10
+    with pytest.raises(ValueError, match="no token in any document"):
+        DocSplitCollator(wordpiece)(empty)
+
+
+def test_a_stream_without_documents_says_so(make, tmp_path):
+    (tmp_path / "all.txt").write_text("one\ntwo\n")
+    with pytest.raises(ValueError, match=r"2 texts passed over.*--text_column"):
+        next(make(tmp_path / "all.txt").documents(0, 1))
+    (tmp_path / "few.txt").write_text(TEXTS[0])
+    with pytest.raises(ValueError, match="Reader 2 of 2"):
+        next(make(tmp_path / "few.txt").documents(1, 2))
+
+
+def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece):
+    (tmp_path / "all.jsonl").write_text('{"body": "A ship. A storm."}\n')
+    with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
+        next(make(tmp_path / "all.jsonl").documents(0, 1))
+    with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
+        take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 3, "text")
+    (tmp_path / "broken.jsonl").write_text('{"text": "A ship. A storm."}\n{"text": ')
+    with pytest.raises(ValueError, match="cannot be"):
+        next(make(tmp_path / "broken.jsonl").documents(0, 1))
+    with pytest.raises(ValueError, match="neither"):
+        stream_corpus("no/such/data")
+
+
+def test_sections_are_joined(make, tmp_path):
+    row = {"sections": [{"heading": "Ships", "text": "A ship. A sail."}, {"heading": None, "text": "A storm."}]}
+    (tmp_path / "all.jsonl").write_text(json.dumps(row))
+    texts = take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 5, "text")["text"]
+    assert texts == ["Ships\n\nA ship. A sail.\n\nA storm."]
+    (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
+    assert int(feature["document_id"]) == document_id(texts[0])
+
+
+def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_path):
+    (tmp_path / "all.txt").write_text("\n".join(TEXTS))
+    checkpoint = tmp_path / "checkpoint-5"
+    checkpoint.mkdir()
+    stream = make(tmp_path / "all.txt")
+    with pytest.raises(ValueError, match="without --streaming"):
+        stream.resume(checkpoint, num_workers=2)
+    stream.save(checkpoint, num_batches=10, num_workers=2)
+    again = make(tmp_path / "all.txt")
+    again.resume(checkpoint, num_workers=2)
+    assert again.first_batch == 10
+    with pytest.raises(ValueError, match="num_workers 2 -> 1"):
+        again.resume(checkpoint, num_workers=1)
+    with pytest.raises(ValueError, match="num_processes 1 -> 2"):
+        make(tmp_path / "all.txt", world_size=2).resume(checkpoint, num_workers=2)
+    with pytest.raises(ValueError, match="excluded"):
+        make(tmp_path / "all.txt", excluded=frozenset({1})).resume(checkpoint, num_workers=2)
+    (tmp_path / "all.txt").write_text("\n".join(TEXTS[1:]))
+    with pytest.raises(ValueError, match="corpus"):
+        make(tmp_path / "all.txt").resume(checkpoint, num_workers=2)
+
+
+def test_a_stream_plugs_into_a_loader_with_the_collator(make, tmp_path, wordpiece):
+    (tmp_path / "all.txt").write_text("\n".join(TEXTS))
+    loader = DataLoader(make(tmp_path / "all.txt"), batch_size=4, collate_fn=DocSplitCollator(wordpiece))
+    first, second = itertools.islice(loader, 2)
+    assert first["input_ids"].shape[:2] == (4, 2)
+    assert not torch.equal(first["document_ids"], second["document_ids"])

@@ -1,0 +1,158 @@
+"""Tokenising sentences one by one gives the ids of the joined text, for WordPiece and byte-level BPE."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.segmentation import clean_text, load_sentence_splitter
+from docsplit.data.tokenization import (
+    cut_in_two,
+    cut_into_chunks,
+    has_initial_form,
+    special_affixes,
+    tokenize_units,
+    train_wordpiece,
+)
+
+TRICKY = [
+    'He said "No." Then he left.',
+    "'s-Hertogenbosch is a city.",
+    "It costs $3.50 (or 2,000 yen)!",
+    "\tIndented  text\nover two lines.",
+    "naïve café — 日本語 текст",
+    "[MASK] and <mask> in a text.",
+    "x" * 200 + " long word.",
+    "...",
+    "42",
+]
+
+
+def joined_ids(tokenizer, units, max_length=10_000):
+    return tokenizer(" ".join(units), truncation=True, max_length=max_length)["input_ids"]
+
+
+def feature_of(tokenizer, units):
+    ids = tokenize_units(tokenizer, units)
+    feature = {"document_id": 1}
+    for name, unit_ids in ids.items():
+        feature[name] = np.array([token for unit in unit_ids for token in unit], dtype=np.int64)
+        feature[name.replace("input_ids", "unit_lengths")] = np.array([len(unit) for unit in unit_ids])
+    return feature
+
+
+def check_all_joins(tokenizer, units, seed):
+    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=10_000)
+    feature = feature_of(tokenizer, units)
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        chosen = rng.random(len(units)) < 0.6
+        if chosen.any():
+            ours = collator.join(feature, np.repeat(chosen, feature["unit_lengths"])).tolist()
+            assert ours == joined_ids(tokenizer, [unit for unit, is_in in zip(units, chosen) if is_in])
+
+
+def test_only_byte_level_bpe_has_an_initial_form(wordpiece, byte_level_bpe):
+    assert not has_initial_form(wordpiece)
+    assert has_initial_form(byte_level_bpe)
+
+
+def test_joined_units_have_the_ids_of_the_joined_text(tokenizer):
+    check_all_joins(tokenizer, TRICKY, seed=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(min_size=1, max_size=200), seed=st.integers(0, 1000))
+def test_joined_sentences_of_any_text(wordpiece, byte_level_bpe, text, seed):
+    for tokenizer in (wordpiece, byte_level_bpe):
+        units = load_sentence_splitter()(clean_text(text))
+        units = [unit for unit in units if tokenize_units(tokenizer, [unit])["input_ids"][0]]
+        if units:
+            check_all_joins(tokenizer, units, seed)
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base"])
+def test_joined_sentences_with_the_real_vocabularies(real_data, name):
+    tokenizer = AutoTokenizer.from_pretrained(real_data / "tokenizers" / name)
+    split = load_sentence_splitter()
+    rows = Dataset.from_parquet(str(real_data / "wikipedia" / "train.parquet")).select(range(100))
+    for row in rows:
+        text = "\n\n".join(section["text"] for section in row["sections"])
+        check_all_joins(tokenizer, split(clean_text(text)), seed=1)
+    check_all_joins(tokenizer, TRICKY, seed=2)
+
+
+def test_truncation_keeps_the_last_special_token(tokenizer):
+    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=12)
+    units = ["The ship was in the storm.", "It was the captain with the rope."]
+    feature = feature_of(tokenizer, units)
+    ours = collator.join(feature, np.ones(len(feature["input_ids"]), dtype=bool)).tolist()
+    assert ours == joined_ids(tokenizer, units, max_length=12)
+    assert len(ours) == 12
+
+
+def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
+    """There is no text whose beginning it is; only a whole sentence takes its initial form."""
+    collator = DocSplitCollator(byte_level_bpe, mlm=False)
+    feature = feature_of(byte_level_bpe, ["The ship was in the storm.", "It was the captain."])
+    ids, first = feature["input_ids"], feature["unit_lengths"][0]
+    tokens = np.arange(len(ids))
+    for view in (tokens >= 2, (tokens >= first) & (tokens < len(ids) - 1)):
+        assert collator.join(feature, view)[1:-1].tolist() == ids[view].tolist()
+    assert collator.join(feature, tokens >= first)[1] != ids[first]
+
+
+def test_affixes_are_what_the_tokenizer_adds(wordpiece, byte_level_bpe):
+    assert special_affixes(wordpiece) == ([wordpiece.cls_token_id], [wordpiece.sep_token_id])
+    assert special_affixes(byte_level_bpe) == ([byte_level_bpe.bos_token_id], [byte_level_bpe.eos_token_id])
+
+
+def test_one_sentence_is_cut_at_the_word_nearest_the_middle_token(tokenizer):
+    sentence = "bread butter oven flour lighthouse sugar"
+    first, second = cut_in_two(tokenizer, sentence)
+    assert f"{first} {second}" == sentence
+    # slow and obvious: of all cuts at a space, the one that halves the tokens best
+    num_tokens = len(tokenizer(sentence, add_special_tokens=False)["input_ids"])
+    distances = {}
+    for position in [index for index, char in enumerate(sentence) if char == " "]:
+        before = len(tokenizer(sentence[:position], add_special_tokens=False)["input_ids"])
+        distances[position] = abs(before - num_tokens / 2)
+    assert distances[len(first)] == min(distances.values())
+
+
+def test_a_single_word_cannot_be_cut(tokenizer):
+    assert cut_in_two(tokenizer, "lighthouse") == ["lighthouse"]
+
+
+def test_a_trained_tokenizer_is_cached_under_the_corpus_and_size(corpus, tmp_path):
+    first = train_wordpiece(corpus, "text", 200, tmp_path)
+    again = train_wordpiece(corpus, "text", 200, tmp_path)
+    other = train_wordpiece(corpus, "text", 150, tmp_path)
+    assert first.get_vocab() == again.get_vocab()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert len(other) <= 150 < len(first) <= 200
+    assert first("Bread BUTTER")["input_ids"] == first("bread butter")["input_ids"]
+    assert first.unk_token_id not in first("The ship was in the storm")["input_ids"]
+
+
+@pytest.mark.parametrize("room", [1, 3, 7, 1000])
+def test_chunks_fill_the_room_lose_nothing_and_cut_no_word_that_fits(tokenizer, room):
+    for text in [*TRICKY, " ".join(TRICKY), "", "   "]:
+        (chunks, lengths), *rest = cut_into_chunks(tokenizer, [text], room)
+        assert not rest
+        assert "".join(chunks) == text
+        whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert sum(lengths) == len(whole["input_ids"])
+        assert max(lengths) <= room
+        words = whole.word_ids()
+        cuts = np.cumsum(lengths)[:-1]
+        for start, cut in zip([0, *cuts], cuts):
+            if words[cut] == words[cut - 1]:  # within a word, which then begins the chunk and does not fit
+                assert words[start] == words[cut]
+                assert cut - start == room
+            else:  # the next word would not have fitted
+                end = next((i for i in range(cut, len(words)) if words[i] != words[cut]), len(words))
+                assert end - start > room

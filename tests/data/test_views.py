@@ -1,0 +1,143 @@
+"""Each view maker against its definition."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from docsplit.data import views
+from docsplit.data.views import DELETION_PROBABILITY, PASSAGE_TOKENS, VIEWS
+
+documents = st.lists(st.integers(1, 150), min_size=2, max_size=60).map(np.array)  # the lengths of its units
+seeds = st.integers(0, 2**32)
+PARTITIONS = {"docsplit", "ict", "half", "passages", "passage_vs_rest"}
+OF_WHOLE_UNITS = {"docsplit", "simcse", "half", "passages", "passage_vs_rest"}
+
+
+def draw(name, unit_lengths, seed=0):
+    return VIEWS[name](np.array(unit_lengths), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@given(documents, seeds)
+def test_views_are_not_empty_and_functions_of_their_generator(name, lengths, seed):
+    pair = draw(name, lengths, seed)
+    for view, again in zip(pair, draw(name, lengths, seed)):
+        assert view.dtype == bool
+        assert view.shape == (lengths.sum(),)
+        assert view.any()
+        np.testing.assert_array_equal(view, again)
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+@given(documents, seeds)
+def test_each_token_is_in_one_of_two_halves(name, lengths, seed):
+    first, second = draw(name, lengths, seed)
+    np.testing.assert_array_equal(first, ~second)
+
+
+@pytest.mark.parametrize("name", sorted(OF_WHOLE_UNITS))
+@given(documents, seeds)
+def test_sentences_stay_whole(name, lengths, seed):
+    for view in draw(name, lengths, seed):
+        for unit in np.split(view, lengths.cumsum()[:-1]):
+            assert unit.all() or not unit.any()
+
+
+@pytest.mark.parametrize("name", sorted(set(VIEWS) - {"simcse", "half"}))
+def test_views_differ_from_draw_to_draw(name):
+    first, second = (draw(name, [40] * 20, seed)[0] for seed in range(2))
+    assert (first != second).any()
+
+
+def test_docsplit_equals_coin_flips_redrawn_until_no_half_is_empty():
+    lengths = [2, 1, 3]
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        while True:
+            halves = ([], [])
+            for unit, coin in enumerate(rng.random(3)):
+                halves[0 if coin < 0.5 else 1].append(unit)
+            if all(halves):
+                break
+        tokens = np.repeat(np.arange(3), lengths)
+        for view, half in zip(draw("docsplit", lengths, seed), halves):
+            assert sorted(set(tokens[view])) == half
+
+
+def test_docsplit_puts_each_unit_in_either_half_equally_often():
+    counts = np.zeros(8)
+    for seed in range(2000):
+        counts += draw("docsplit", [1] * 8, seed)[0]
+    np.testing.assert_allclose(counts / 2000, 0.5, atol=5 * np.sqrt(0.25 / 2000))
+
+
+def test_simcse_is_the_whole_document_twice():
+    assert all(view.all() for view in draw("simcse", [3, 1]))
+
+
+def extent(view):
+    (tokens,) = view.nonzero()
+    return tokens[0], tokens[-1] + 1
+
+
+def test_crops_have_uniform_lengths_at_uniform_places_and_lose_a_tenth():
+    pairs = [draw("crop", [50] * 20, seed) for seed in range(2000)]
+    extents = np.array([[extent(view) for view in pair] for pair in pairs])  # (draws, 2, start and end)
+    lengths = extents[..., 1] - extents[..., 0]
+    assert lengths.min() >= 0.04 * 1000  # a deleted end shortens the extent by a few tokens
+    assert lengths.max() <= 0.5 * 1000
+    assert lengths.mean() == pytest.approx(0.275 * 1000, rel=0.02)
+    centres = extents.mean(axis=2)
+    assert centres.mean() == pytest.approx(500, rel=0.02)
+    kept = sum(view.sum() for pair in pairs for view in pair)
+    assert kept / lengths.sum() == pytest.approx(1 - DELETION_PROBABILITY, abs=0.01)
+    # The two are independent of each other, so they may overlap.
+    assert abs(np.corrcoef(centres.T)[0, 1]) < 0.1
+    assert 0.1 < np.mean([(first & second).any() for first, second in pairs]) < 0.9
+
+
+@given(documents, seeds)
+def test_ict_is_a_span_of_at_most_half_against_what_is_around_it(lengths, seed):
+    span, _ = draw("ict", lengths, seed)
+    start, end = extent(span)
+    assert span[start:end].all()
+    assert end - start <= max(0.5 * len(span), 1)
+
+
+def test_half_is_cut_at_the_boundary_nearest_to_the_middle():
+    assert draw("half", [5, 1, 1])[0].sum() == 5
+    assert draw("half", [1, 1, 5])[0].sum() == 2
+    assert draw("half", [3, 2, 2, 3])[0].sum() == 5
+    first, _ = draw("half", [3, 2, 2, 3])
+    assert first[:5].all()
+
+
+@given(documents)
+def test_passages_are_neighbours_of_about_a_hundred_words(lengths):
+    passage = views._passages(lengths)
+    assert passage[0] == 0
+    assert passage[-1] >= 1
+    assert set(np.diff(passage)) <= {0, 1}
+    sizes = np.bincount(passage, weights=lengths)
+    assert sizes.max() < PASSAGE_TOKENS + lengths.max()
+
+
+def test_passages_takes_half_of_them():
+    lengths = np.full(40, 32)  # ten passages of four units
+    for seed in range(20):
+        first, second = draw("passages", lengths, seed)
+        assert first.sum() == second.sum() == 5 * 128
+        for passage in np.split(first, 10):
+            assert passage.all() or not passage.any()
+
+
+def test_passage_vs_rest_takes_the_first_half_of_the_time_and_else_any():
+    counts = np.zeros(10)
+    for seed in range(2000):
+        first, _ = draw("passage_vs_rest", np.full(40, 32), seed)
+        (chosen,) = np.flatnonzero([passage.all() for passage in np.split(first, 10)])
+        assert first.sum() == 128
+        counts[chosen] += 1
+    expected = np.r_[0.55, np.full(9, 0.05)]
+    np.testing.assert_allclose(counts / 2000, expected, atol=5 * np.sqrt(0.25 / 2000))

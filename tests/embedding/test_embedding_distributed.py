@@ -1,0 +1,130 @@
+"""Real processes: together they give the array of one bit for bit, one that fails ends all, a kill leaves no file."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from docsplit.embedding import chunks
+from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.loading import load_encoder
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import free_port, make_corpus, spawn, tiny_config
+from tests.embedding.test_embedding import OnDisk
+
+CHUNK = 7
+TEXTS = [row["text"] for row in make_corpus(30)] + ["", "ship", "storm"]  # 5 chunks: the last round is not full
+
+
+@pytest.fixture(scope="module")
+def checkpoint(wordpiece, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=12)
+    model.save_pretrained(folder)
+    wordpiece.save_pretrained(folder)
+    return folder
+
+
+def embed_all(checkpoint, folder):
+    """Everything that is compared, by name; files and caches go to `folder`."""
+    model = load_encoder(str(checkpoint), device="cpu")
+    encoder, tokenizer = model[0].model, model.tokenizer
+    documents = {"dtype": torch.float32, "micro_batch_tokens": 100}
+    cached = documents | {"long_documents": "chunk_mean", "cache_dir": folder / "cache"}
+    return {
+        "encode": encode(encoder, tokenizer, TEXTS, micro_batch_tokens=100),
+        "encode, file": encode(encoder, tokenizer, OnDisk(TEXTS), 100, output_file=folder / "encode.npy"),
+        "fewer chunks than processes": encode(encoder, tokenizer, TEXTS[:3]),
+        "no texts": encode(encoder, tokenizer, []),
+        "documents": embed_documents(model, TEXTS, **documents)[0],
+        "documents, file": embed_documents(model, TEXTS, **documents, output_file=folder / "documents.npy")[0],
+        "pieces": embed_documents(model, TEXTS, **cached)[0],
+        "pieces, cached": embed_documents(model, TEXTS, **cached)[0],
+        "pieces, file": embed_documents(model, TEXTS, **cached, output_file=folder / "pieces.npy")[0],
+    }
+
+
+def start(rank, world_size, port):
+    torch.set_num_threads(1)
+    chunks.CHUNK_TEXTS = CHUNK
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
+
+
+def worker(rank, world_size, port, checkpoint, folder):
+    start(rank, world_size, port)
+    np.savez(folder / f"{rank}.npz", **embed_all(checkpoint, folder))
+
+    model = load_encoder(str(checkpoint), device="cpu")
+    tokenized, kind = [], type(model.tokenizer)
+    original = kind.__call__
+    kind.__call__ = lambda self, texts, **options: tokenized.extend(texts) or original(self, texts, **options)
+    encode(model[0].model, model.tokenizer, TEXTS)
+    (folder / f"{rank}.tokenized").write_text("\n".join(tokenized))
+
+    broken = [*TEXTS[:CHUNK], None, *TEXTS[CHUNK:]]  # the first text of process 1
+    (folder / "taken.npy.partial").mkdir(exist_ok=True)  # process 0, which writes, cannot
+    for name, texts in {"broken": broken, "taken": TEXTS}.items():
+        try:
+            encode(model[0].model, model.tokenizer, texts, output_file=folder / f"{name}.npy")
+        except Exception as error:
+            (folder / f"{rank}.{name}").write_text(f"{type(error).__name__}: {error}")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_path, monkeypatch):
+    spawn(worker, (world_size, free_port(), checkpoint, tmp_path), nprocs=world_size)
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", CHUNK)
+    (tmp_path / "alone").mkdir()
+    alone = embed_all(checkpoint, tmp_path / "alone")
+    for rank in range(world_size):
+        together = np.load(tmp_path / f"{rank}.npz")
+        assert set(together) == set(alone)
+        for name, expected in alone.items():
+            np.testing.assert_array_equal(together[name], expected, err_msg=name)
+    names = ["documents.npy", "encode.npy", "pieces.npy"]
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == names  # and no broken.npy
+    for name in names:
+        np.testing.assert_array_equal(np.load(tmp_path / name), np.load(tmp_path / "alone" / name))
+    assert len(list(tmp_path.glob("cache/*/*"))) == 5
+
+    shares = [(tmp_path / f"{rank}.tokenized").read_text().split("\n") for rank in range(world_size)]
+    assert sorted(text for share in shares for text in share) == sorted(TEXTS)
+    assert all(share[:CHUNK] == TEXTS[rank * CHUNK : (rank + 1) * CHUNK] for rank, share in enumerate(shares))
+
+    for name, failing, cause in (("broken", 1, "AttributeError"), ("taken", 0, "IsADirectoryError")):
+        errors = [(tmp_path / f"{rank}.{name}").read_text() for rank in range(world_size)]
+        assert errors.pop(failing).startswith(cause)
+        assert all(error.startswith(f"RuntimeError: Process {failing} failed: {cause}") for error in errors)
+
+
+def killed(rank, checkpoint, path):
+    chunks.CHUNK_TEXTS = CHUNK
+    model = load_encoder(str(checkpoint), device="cpu")
+    original, calls = chunks.embed_chunk, []
+
+    def embed_or_die(*args):
+        calls.append(1)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args)
+
+    chunks.embed_chunk = embed_or_die
+    encode(model[0].model, model.tokenizer, TEXTS, output_file=path)
+
+
+def test_a_killed_process_leaves_no_file(checkpoint, tmp_path, monkeypatch):
+    path = tmp_path / "embeddings.npy"
+    with pytest.raises(mp.ProcessExitedException, match="SIGKILL"):
+        spawn(killed, (checkpoint, path))
+    assert [file.name for file in tmp_path.iterdir()] == ["embeddings.npy.partial"]
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", CHUNK)
+    model = load_encoder(str(checkpoint), device="cpu")
+    again = encode(model[0].model, model.tokenizer, TEXTS, output_file=path)
+    np.testing.assert_array_equal(again, encode(model[0].model, model.tokenizer, TEXTS))
+    assert [file.name for file in tmp_path.iterdir()] == ["embeddings.npy"]

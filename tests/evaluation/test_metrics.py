@@ -1,0 +1,236 @@
+"""Metrics against scikit-learn and loops; the bootstrap against a loop, and on simulated noise."""
+
+import time
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+from docsplit.evaluation import metrics
+from docsplit.evaluation.metrics import (
+    ClassificationMetric,
+    LinkMetric,
+    interval,
+    item_scores,
+    paired_bootstrap,
+    predictions,
+    resampled_scores,
+    run_scores,
+)
+
+
+def f1_by_counting(true, predicted):
+    both, either = sum(true & predicted), sum(true) + sum(predicted)
+    return 2 * both / either if either else None
+
+
+@pytest.fixture
+def labels():
+    rng = np.random.default_rng(0)
+    references = rng.integers(0, 4, 60)
+    predicted = np.where(rng.random(60) < 0.6, references, rng.integers(0, 4, 60))
+    return predicted, references
+
+
+@pytest.fixture
+def multi_hot():
+    rng = np.random.default_rng(1)
+    references = (rng.random((50, 4)) < [0.5, 0.2, 0, 0]).astype(np.int8)
+    predicted = (references ^ (rng.random((50, 4)) < [0.3, 0.1, 0.1, 0])).astype(np.int8)
+    return predicted, references
+
+
+def test_single_label_equals_scikit_learn(labels):
+    predicted, references = labels
+    values = ClassificationMetric().compute(predictions=predicted, references=references)
+    assert values == {
+        "accuracy": pytest.approx(accuracy_score(references, predicted)),
+        "macro_f1": pytest.approx(f1_score(references, predicted, average="macro")),
+        "micro_f1": pytest.approx(accuracy_score(references, predicted)),
+    }
+
+
+def test_multi_label_equals_counting(multi_hot):
+    predicted, references = multi_hot
+    values = ClassificationMetric().compute(predictions=predicted, references=references)
+    per_label = [f1_by_counting(references[:, label] == 1, predicted[:, label] == 1) for label in range(4)]
+    assert per_label[2] == 0  # predicted, never true
+    assert per_label[3] is None  # neither
+    assert values["accuracy"] == pytest.approx(np.mean([(p == r).all() for p, r in zip(predicted, references)]))
+    assert values["per_label_f1"][:3] == pytest.approx(per_label[:3])
+    assert np.isnan(values["per_label_f1"][3])
+    assert values["macro_f1"] == pytest.approx(np.mean(per_label[:3]))
+    assert values["micro_f1"] == pytest.approx(f1_by_counting(references.ravel() == 1, predicted.ravel() == 1))
+
+
+def test_a_class_that_is_only_predicted_counts_and_one_that_is_neither_does_not():
+    values = ClassificationMetric().compute(predictions=[0, 0, 5], references=[0, 0, 0])
+    assert values["macro_f1"] == pytest.approx((0.8 + 0) / 2)
+
+
+def test_nothing_true_and_nothing_predicted_is_no_success():
+    values = ClassificationMetric().compute(predictions=[[0, 0]], references=[[0, 0]])
+    assert (values["accuracy"], values["macro_f1"], values["micro_f1"]) == (1, 0, 0)
+
+
+def test_links_equal_scikit_learn():
+    rng = np.random.default_rng(0)
+    references = rng.integers(0, 2, 40)
+    scores = references + rng.standard_normal(40)
+    predicted = (scores > 0.2).astype(int)
+    assert LinkMetric().compute(predictions=predicted, references=references, scores=scores) == {
+        "accuracy": pytest.approx(accuracy_score(references, predicted)),
+        "f1": pytest.approx(f1_score(references, predicted)),
+        "roc_auc": pytest.approx(roc_auc_score(references, scores)),
+    }
+    with pytest.raises(ValueError, match="both of them"):
+        LinkMetric().compute(predictions=[1, 1], references=[1, 1], scores=[0.5, 0.7])
+
+
+def test_metrics_leave_no_trace_and_do_not_mix(tmp_path, monkeypatch, labels):
+    monkeypatch.setattr("evaluate.config.HF_METRICS_CACHE", tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    references = labels[1]
+    right, wrong = ClassificationMetric(), ClassificationMetric()
+    right.add_batch(predictions=references[:30], references=references[:30])
+    wrong.add_batch(predictions=(references + 1) % 4, references=references)
+    right.add_batch(predictions=references[30:], references=references[30:])
+    assert right.compute()["accuracy"] == 1
+    assert wrong.compute()["accuracy"] == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictions_are_the_highest_score_or_those_from_one_half():
+    scores = np.array([[[0.2, 0.5], [0.6, 0.4]]])
+    np.testing.assert_array_equal(predictions(scores, multi_label=False), [[1, 0]])
+    np.testing.assert_array_equal(predictions(scores, multi_label=True), [[[0, 1], [1, 0]]])
+    scores[0, 1, 1] = np.nan
+    with pytest.raises(ValueError, match="1 of 2 predictions"):
+        predictions(scores, multi_label=False)
+
+
+def test_item_scores_add_up_to_accuracy_and_micro_f1(labels, multi_hot):
+    predicted, references = labels
+    runs = np.stack([predicted, references])
+    np.testing.assert_allclose(
+        run_scores(*item_scores(runs, references, False)), [accuracy_score(references, predicted), 1]
+    )
+    predicted, references = multi_hot
+    runs = np.stack([predicted, references])
+    np.testing.assert_allclose(
+        run_scores(*item_scores(runs, references, True)), [f1_score(references, predicted, average="micro"), 1]
+    )
+    silent = np.zeros_like(references)
+    assert run_scores(*item_scores(silent[None], silent, True)) == 0
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 10**6])
+def test_resampled_scores_equal_a_loop(chunk, monkeypatch):
+    monkeypatch.setattr(metrics, "CHUNK_DRAWS", chunk)
+    rng = np.random.default_rng(0)
+    denominators = rng.integers(0, 5, (3, 20))
+    numerators = np.minimum(denominators, rng.integers(0, 5, (3, 20)))
+    samples = resampled_scores(numerators, denominators, num_samples=9, seed=4)
+    generator = np.random.default_rng(4)
+    for sample in samples:
+        items = generator.integers(20, size=20)
+        for run in range(3):
+            expected = sum(numerators[run, item] for item in items) / sum(denominators[run, item] for item in items)
+            assert sample[run] == pytest.approx(expected)
+
+
+def test_the_interval_is_that_of_the_normal_approximation():
+    correct = (np.random.default_rng(0).random((1, 2000)) < 0.7).astype(np.float32)
+    mean = correct.mean()
+    half = 1.96 * np.sqrt(mean * (1 - mean) / 2000)
+    assert interval(correct, np.ones_like(correct)) == pytest.approx((mean - half, mean + half), abs=0.003)
+    copies = np.repeat(correct, 5, axis=0)  # five equal runs tell no more than one
+    assert interval(copies, np.ones_like(copies)) == pytest.approx((mean - half, mean + half), abs=0.003)
+
+
+def accuracy_items(correct):
+    return correct.astype(np.float32), np.ones(correct.shape, np.float32)
+
+
+def simulate(rng, num_runs, num_items, shift=0.0):
+    """Correct or not, (R, M), for two systems with common item difficulties and their own effects of items and runs.
+
+    A system of one run is one without chance in its training, as BM25: it has no effect of the run.
+    """
+    difficulty = rng.standard_normal(num_items)
+    systems = []
+    for own, size in zip((shift, 0.0), num_runs):
+        runs = 0.2 * rng.standard_normal((size, 1)) * (size > 1)
+        systems.append(accuracy_items(own + difficulty + runs + rng.standard_normal(num_items) > 0))
+    return systems
+
+
+def test_identical_systems_do_not_differ():
+    a, _ = simulate(np.random.default_rng(0), num_runs=(4, 4), num_items=100)
+    assert paired_bootstrap(a, a) == {"difference": 0, "low": 0, "high": 0, "p_value": 1}
+
+
+def test_a_clear_difference_is_found_and_has_a_sign():
+    a, b = simulate(np.random.default_rng(0), num_runs=(5, 5), num_items=500, shift=1.0)
+    found, mirrored = paired_bootstrap(a, b), paired_bootstrap(b, a)
+    assert found["difference"] == pytest.approx(a[0].mean() - b[0].mean(), abs=1e-6)
+    assert 0 < found["low"] < found["difference"] < found["high"]
+    assert found["p_value"] < 0.01
+    assert [mirrored[name] for name in ("difference", "low", "high", "p_value")] == pytest.approx(
+        [-found["difference"], -found["high"], -found["low"], found["p_value"]]
+    )
+
+
+def test_pairing_finds_what_separate_intervals_hide():
+    rng = np.random.default_rng(0)
+    b = rng.random((1, 400)) < 0.6
+    a = b | (rng.random((1, 400)) < 0.1)  # never worse
+    found = paired_bootstrap(accuracy_items(a), accuracy_items(b))
+    assert interval(*accuracy_items(a))[0] < interval(*accuracy_items(b))[1]
+    assert found["low"] > 0
+    assert found["p_value"] < 0.05
+
+
+def test_a_difference_that_one_run_in_three_makes_is_noise():
+    """Items alone would make it certain: the two systems differ on every item, but in one run only."""
+    b = np.zeros((3, 1000), bool)
+    a = b.copy()
+    a[0] = True
+    assert paired_bootstrap(accuracy_items(a), accuracy_items(b))["p_value"] > 0.3
+    assert paired_bootstrap(accuracy_items(a[:1]), accuracy_items(b[:1]))["p_value"] < 0.01
+
+
+def test_the_spread_over_runs_is_that_of_their_mean():
+    """With no noise over items the bootstrap's variance is the unbiased var / R, for few runs too."""
+    means = np.array([0.2, 0.3, 0.7])
+    b = accuracy_items(np.zeros((3, 10), bool))
+    a = (np.repeat(means[:, None], 10, axis=1).astype(np.float32), b[1])
+    samples = metrics._resample_runs(resampled_scores(*a, 20000), np.random.default_rng(0))
+    assert samples.var() == pytest.approx(means.var(ddof=1) / 3, rel=0.05)
+    assert samples.mean() == pytest.approx(means.mean(), abs=0.005)
+
+
+@pytest.mark.parametrize("num_runs", [(1, 1), (10, 10), (10, 1)])
+def test_noise_is_called_a_difference_about_one_time_in_twenty(num_runs):
+    rng = np.random.default_rng(0)
+    systems = [simulate(rng, num_runs, num_items=150) for _ in range(300)]
+    p_values = np.array([paired_bootstrap(a, b, num_samples=200)["p_value"] for a, b in systems])
+    assert 0.01 <= np.mean(p_values < 0.05) <= 0.09  # two standard errors of the share are 2.5 %
+    assert np.mean(p_values > 0.5) == pytest.approx(0.5, abs=0.12)
+
+
+def test_systems_on_other_items_cannot_be_compared():
+    a, b = accuracy_items(np.ones((2, 5), bool)), accuracy_items(np.ones((2, 6), bool))
+    with pytest.raises(ValueError, match="5 and 6"):
+        paired_bootstrap(a, b)
+    with pytest.raises(ValueError, match="neither of them 0"):
+        resampled_scores(np.ones((2, 0)), np.ones((2, 0)))
+
+
+def test_the_bootstrap_is_fast_and_repeatable():
+    a, b = simulate(np.random.default_rng(0), num_runs=(10, 10), num_items=10_000, shift=0.01)
+    start = time.perf_counter()
+    first = paired_bootstrap(a, b)
+    assert time.perf_counter() - start < 10  # about half a second on two idle cores
+    assert first == paired_bootstrap(a, b)
+    assert first != paired_bootstrap(a, b, seed=1)

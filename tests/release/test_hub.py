@@ -1,0 +1,266 @@
+"""A release on a Hub, over HTTP: what arrives loads there, what breaks is tried again, and no secret goes along."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+from transformers import BertForMaskedLM
+
+from docsplit.release import hub as release_hub
+from docsplit.training.arguments import PretrainingArguments
+from tests.conftest import tiny_config
+from tests.release.hub_server import TOKEN, HubServer
+
+ROOT = Path(__file__).parents[2]
+MODEL = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+CANARY = "CanaryOfTheEnvironment"
+
+
+@pytest.fixture
+def hub():
+    with HubServer() as server:
+        yield server
+
+
+def environment(hub, tmp_path, token=TOKEN):
+    values = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    values |= {
+        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": os.environ["HF_DATASETS_CACHE"],
+        "SECRET_SERVICE_KEY": CANARY, "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    return values | ({"HF_TOKEN": token} if token else {})
+
+
+def pretrain(hub, tmp_path, corpus_file, *options, token=TOKEN, check=True):
+    command = [
+        sys.executable, "run_docsplit_pretraining.py", "--corpus", corpus_file, "--output_dir", tmp_path / "out",
+        "--config_overrides", MODEL, "--vocab_size", 300, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
+        "--per_device_train_batch_size", 8, "--max_steps", 4, "--save_steps", 2, "--logging_steps", 2,
+        "--disable_tqdm", "--push_to_hub", "--hub_model_id", "tester/docsplit-tiny", *options,
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
+    )
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def run_python(hub, tmp_path, code):
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment(hub, tmp_path), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
+    result = pretrain(hub, tmp_path, corpus_file, "--hub_private_repo", "--report_to", "tensorboard")
+    files = hub.files["tester/docsplit-tiny"]
+    assert hub.private["tester/docsplit-tiny"]
+    assert {"model.safetensors", "README.md", "modules.json", "1_Pooling/config.json", "tokenizer.json", "run.json",
+            "all_results.json", "training.png"} <= set(files)  # fmt: skip
+    local = tmp_path / "out"
+    assert all(content == (local / name).read_bytes() for name, content in files.items())
+    assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint-" in name for name in files)
+    messages = [message for _, message, _ in hub.commits]
+    assert messages[-1] == "End of training"
+    assert any("step" in message for message in messages[:-1])
+
+    # nothing needs pickle, but for what Trainer resumes from; no secret is on the Hub, the disk or the screen
+    written = [path for path in local.rglob("*") if path.is_file()]
+    assert len(written) > 20
+    resumed_from = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}  # torch.load reads them with weights_only
+    assert {path.name for path in written if path.suffix in (".bin", ".pt", ".pth", ".pkl")} <= resumed_from
+    everything = [path.read_bytes() for path in written] + [result.stdout.encode(), result.stderr.encode()]
+    for secret in (TOKEN, CANARY):
+        assert not any(secret.encode() in content for content in everything)
+
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.library_name == "sentence-transformers"
+    assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
+
+    code = """
+import json
+from transformers import AutoModel
+from sentence_transformers import SentenceTransformer
+from transformers import BertForMaskedLM
+name = "tester/docsplit-tiny"
+print(json.dumps({
+    "hidden": AutoModel.from_pretrained(name).config.hidden_size,
+    "embedding": SentenceTransformer(name).encode("Bread and butter.").tolist(),
+}))
+"""
+    found = run_python(hub, tmp_path, code)
+    assert found["hidden"] == 32
+    expected = SentenceTransformer(str(local)).encode("Bread and butter.")
+    np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+
+
+def test_a_broken_upload_is_tried_again(hub, tmp_path, corpus_file):
+    older = {"notes.txt": b"was here before", "evaluations/topics/results.json": b"of other weights"}
+    hub.files["tester/docsplit-tiny"] = older  # an existing repository is used
+    hub.failures = ["drop", "error"]
+    result = pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+    assert "again in" in result.stderr
+    assert [message for _, message, _ in hub.commits] == ["End of training"]
+    assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
+    assert "evaluations/topics/results.json" not in hub.files["tester/docsplit-tiny"]
+
+
+def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_file):
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "checkpoint", "--hub_always_push", "--save_total_limit", 1)
+    files = hub.files["tester/docsplit-tiny"]
+    folder = tmp_path / "downloaded" / "checkpoint-4"
+    for name, content in files.items():
+        if name.startswith("last-checkpoint/"):
+            path = folder / name.removeprefix("last-checkpoint/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    assert not list((tmp_path / "out").glob(".push-*"))
+    stale = tmp_path / "out" / "evaluations" / "topics" / "results.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{}")
+    options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end", *options)
+    assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6
+    assert not stale.exists()
+
+
+@pytest.mark.parametrize(
+    ("repository", "token"), [("tester/docsplit-tiny", "hf_wrong"), ("somebody/else", TOKEN), ("somebody/else", None)]
+)
+def test_who_may_not_write_is_told_before_training(repository, token, hub, tmp_path):
+    hub.files["somebody/else"] = {}  # there, and everybody may read it
+    code = f"from docsplit.release.hub import create_repository; create_repository({repository!r})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
+    )
+    assert result.returncode != 0
+    assert f"cannot write to {repository!r}" in result.stderr
+    assert "hf auth login" in result.stderr
+    assert (token or TOKEN) not in result.stderr
+
+
+def test_a_token_on_the_command_line_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="process lists"):
+        PretrainingArguments(output_dir=str(tmp_path), hub_token="hf_x")
+
+
+def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
+    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+    weights = hub.files["tester/docsplit-tiny"]["model.safetensors"]
+    command = [
+        sys.executable, "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",
+        "--train_file", corpus_file, "--heads", "linear", "--shots", "2", "--num_draws", "3", "--num_seeds", "1",
+        "--output_dir", tmp_path / "topics", "--push_results",
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert hub.commits[-1][1] == "Results: Classification"
+    files = hub.files["tester/docsplit-tiny"]
+    assert files["model.safetensors"] is weights  # not downloaded and sent back
+    rows = json.loads((tmp_path / "topics" / "results.json").read_text())["rows"]
+    ours = {row["shots"]: row for row in rows if row["encoder"] == "tester/docsplit-tiny"}
+    card = ModelCard(files["README.md"].decode())
+    measured = {result.metric_name: result.metric_value for result in card.data.eval_results}
+    assert measured["accuracy (linear, 2 labels a class)"] == round(ours[2]["accuracy_mean"], 4)
+    assert measured["accuracy (linear)"] == round(ours[None]["accuracy_mean"], 4)
+    assert "tfidf" in card.text
+    assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
+    assert str(tmp_path) not in card.content
+    assert all(str(tmp_path).encode() not in content for content in files.values())
+
+    # Then from the folder, older by now than what is on the Hub: that keeps its weights and what is said there.
+    files["README.md"] = files["README.md"].replace(b"---\n", b"---\nlicense: apache-2.0\n", 1)
+    (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    code = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, ROOT)
+from docsplit.release.model_card import add_results
+rows = json.loads(Path("topics/results.json").read_text())["rows"]
+for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
+    Path(folder).mkdir()
+    named = [row | {"encoder": "out"} if "tester" in row["encoder"] else row for row in rows]
+    Path(folder, "results.json").write_text(json.dumps({"rows": named}))
+    try:
+        add_results(encoders, "Classification", "news", Path(folder))
+        message = ""
+    except SystemExit as error:
+        message = str(error)
+print(json.dumps(message))
+""".replace("ROOT", repr(str(ROOT)))
+    assert "out and copy are all tester/docsplit-tiny" in run_python(hub, tmp_path, code)
+    assert files["model.safetensors"] is weights
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.license == "apache-2.0"
+    for heading in (f"### Classification: {corpus_file.name}", "### Classification: news"):
+        assert heading in card.text
+    assert "evaluations/topics/few_shot.png" in files
+    for folder in ("out", "copy"):
+        assert "### Classification: news" in (tmp_path / folder / "README.md").read_text()
+
+
+def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, corpus_file, monkeypatch):
+
+    local = tmp_path / "out"
+    local.mkdir()
+    (local / "config.json").write_text("{}")
+    (local / ".env").write_text("KEY=secret")
+    (local / "model_old").mkdir()
+    (local / "model_old" / "private.safetensors").write_text("mine")
+    monkeypatch.setattr(release_hub, "push", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("gone")))
+    with pytest.raises(SystemExit, match=r"python -m docsplit.release.hub .*out tester/finish"):
+        release_hub.push_at_the_end(local, "tester/finish")
+    assert (local / "config.json").exists()
+
+    command = [sys.executable, "-m", "docsplit.release.hub", str(local), "tester/finish"]
+    result = subprocess.run(command, cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert hub.files["tester/finish"] == {"config.json": b"{}"}  # and nothing else that lay there
+
+
+def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_path, wordpiece):
+    config = tiny_config(wordpiece)
+    BertForMaskedLM(config).save_pretrained(tmp_path / "source")
+    wordpiece.save_pretrained(tmp_path / "source")
+    command = [
+        sys.executable, "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 256,
+        "--attention_window", 128, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
+    ]  # fmt: skip
+    result = subprocess.run(
+        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert hub.private["tester/longer"]
+    card = ModelCard(hub.files["tester/longer"]["README.md"].decode())
+    assert card.data.base_model is None  # a folder is no model of the Hub
+    assert "A Longformer of 256 positions" in card.text
+    assert str(tmp_path) not in card.text
+    assert re.search(r"by (\S+) of the largest", card.text)[1] in result.stdout
+    found = run_python(
+        hub,
+        tmp_path,
+        """
+import json
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+name = "tester/longer"
+print(json.dumps({
+    "type": type(AutoModelForMaskedLM.from_pretrained(name)).__name__,
+    "length": AutoTokenizer.from_pretrained(name).model_max_length,
+}))
+""",
+    )
+    assert found == {"type": "LongformerForMaskedLM", "length": 256}

@@ -1,0 +1,227 @@
+"""A card says what the files of its folder say, nothing else, and no name in them can break it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import DistilBertConfig
+
+from docsplit.release.model_card import add_results, without_folders, write_card
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config
+
+ROOT = Path(__file__).parents[2]
+RESULTS = {
+    "documents_used": 71234, "documents_dropped": 6, "documents_dropped_empty": 5, "documents_dropped_not_a_string": 1,
+    "documents_truncated_share": 0.2345, "tokens_truncated_share": 0.1357, "global_step": 4321,
+    "train_tokens": 98765432, "train_runtime": 777.4, "train_tokens_per_second": 127046.0, "train_loss": 1.23456,
+}  # fmt: skip
+PROBE = {
+    "probe_classes": 40, "probe_test_documents": 1999, "probe_before_5shot_accuracy": 0.101,
+    "probe_before_5shot_accuracy_std": 0.011, "probe_before_accuracy": 0.201, "probe_after_5shot_accuracy": 0.501,
+    "probe_after_5shot_accuracy_std": 0.012, "probe_after_accuracy": 0.701, "tfidf_5shot_accuracy": 0.301,
+    "tfidf_5shot_accuracy_std": 0.013, "tfidf_accuracy": 0.801,
+}  # fmt: skip
+RUN = {
+    "recipe": "small.yaml", "options": {"corpus": "wikimedia/wikipedia:20231101.en", "view": "crop",
+    "model_name_or_path": "google/bert_uncased_L-2_H-128_A-2", "lora_r": "8"}, "hardware": "Some CPU, 2 cores, 24 GB",
+    "processes": 1, "versions": {"torch": "2.13.0", "spacy": None}, "commit": "0123abc", "hub_model_id": None,
+}  # fmt: skip
+NASTY = 'Q"uote: a\n---\nlicense: stolen\n<script>alert(1)</script> | *x* `y` [z](http://w) {{ 7 * 7 }} é\ud800'
+
+
+@pytest.fixture
+def directory(tmp_path, wordpiece):
+    torch.manual_seed(0)
+    folder = tmp_path / "encoder"
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean").save_pretrained(folder)
+
+    def fill(**files):
+        for name, content in files.items():
+            (folder / f"{name}.json").write_text(json.dumps(content))
+        return folder
+
+    return fill
+
+
+def row(encoder, head="mlp", shots=None, value=0.5):
+    means = {f"{name}_{part}": number for name in ("accuracy", "macro_f1") for part, number in
+             (("mean", value), ("std", 0.01))}  # fmt: skip
+    return {"encoder": encoder, "head": head, "shots": shots, "features": "raw", "runs": 3} | means
+
+
+def write_rows(folder, rows):
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps({"rows": rows}))
+    return folder
+
+
+def test_numbers_of_the_files_are_in_the_card(directory):
+    text = write_card(directory(all_results=RESULTS | PROBE, run=RUN))
+    for shown in ("71,234", "dropped: empty", "23.4%", "13.6%", "4,321", "98,765,432", "777", "127,046", "1.2346",
+                  "0.501 ± 0.012", "0.801", "Some CPU, 2 cores, 24 GB", "torch 2.13.0", "0123abc", "`lora_r`",
+                  "started from `google/bert_uncased_L-2_H-128_A-2`", "view `crop`", "Izacard", "LoRA"):  # fmt: skip
+        assert shown in text, shown
+    data = ModelCard(text).data
+    assert data.base_model == "google/bert_uncased_L-2_H-128_A-2"
+    assert data.datasets == ["wikimedia/wikipedia"]
+    assert {result.metric_name: result.metric_value for result in data.eval_results} == {
+        "Accuracy, 5 labels a class": 0.501, "Accuracy": 0.701,
+    }  # fmt: skip
+
+
+def test_without_files_the_card_says_that_nothing_is_known(directory):
+    text = write_card(directory())
+    assert "Nothing was measured." in text
+    assert "Nothing about its training data is known" in text
+    assert "not recorded" in text
+    assert ModelCard(text).data.eval_results is None
+    stated = set(re.findall(r"\d[\d.,]*\d|\d", text.split("## Training")[1].split("## Papers")[0]))
+    assert stated == {"128", "2.0"}  # the length that it reads, Apache-2.0
+
+
+def test_it_is_made_again_from_the_folder_alone(directory, tmp_path):
+    folder = directory(all_results=RESULTS, run=RUN)
+    expected = write_card(folder)
+    moved = tmp_path / "elsewhere" / "encoder"
+    moved.parent.mkdir()
+    folder.rename(moved)
+    (moved / "README.md").unlink()
+    subprocess.run([sys.executable, "-m", "docsplit.release.model_card", str(moved)], cwd=ROOT, check=True)
+    assert (moved / "README.md").read_text() == expected
+
+
+def test_no_name_can_break_a_card(directory, tmp_path):
+    run = RUN | {"options": {"corpus": NASTY, "view": NASTY, "model_name_or_path": NASTY}, "hardware": NASTY,
+                 "recipe": NASTY, "commit": NASTY, "hub_model_id": None}  # fmt: skip
+    folder = directory(all_results=RESULTS, run=run)
+    rows = [row(str(folder), value=0.25), row(NASTY, value=0.75)]
+    add_results([str(folder)], NASTY, NASTY, write_rows(tmp_path / "probe", rows))
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.license is None
+    assert set(card.data.to_dict()) == {"library_name", "model-index", "pipeline_tag", "tags"}
+    (accuracy, _) = card.data.eval_results
+    assert accuracy.metric_value == 0.25
+    assert "\n" not in accuracy.dataset_name
+    assert "<script>" not in re.sub(r"`[^`\n]*`", "", card.text)  # outside code
+    assert "{{ 7 * 7 }}" in card.text
+    headings = [line for line in card.text.splitlines() if line.startswith("#")]
+    assert [line for line in headings if line.startswith("## ")] == [
+        "## Use", "## Training", "## Evaluation", "## Limits", "## Licence", "## Papers",
+    ]  # fmt: skip
+    assert "---" not in card.text.splitlines()
+    tables = [line for line in card.text.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", line)) in (3, 4) for line in tables), tables
+
+
+def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(directory, tmp_path):
+    folder = directory(all_results=RESULTS, run=RUN)
+    output_dir = tmp_path / "probe"
+    write_rows(output_dir, [row(str(folder), value=0.111), row("tfidf", value=0.222)])
+    data = tmp_path / "secret_folder" / "train.parquet"
+    data.parent.mkdir(parents=True)
+    data.touch()
+    add_results([str(folder), "tfidf"], "Classification", str(data), output_dir)
+    first = (folder / "README.md").read_text()
+    assert "11.1" in first
+    assert "22.2" in first
+    assert "secret_folder" not in first
+    assert ModelCard(first).data.eval_results[0].dataset_name == "train.parquet"
+    assert "### Classification: train.parquet" in first
+    (output_dir / "results.json").write_text(json.dumps({"rows": [row(str(folder), value=0.333)]}))
+    add_results([str(folder)], "Classification", str(data), output_dir)
+    second = (folder / "README.md").read_text()
+    assert "33.3" in second
+    assert "11.1" not in second
+
+
+def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "somebody"))
+    (tmp_path / "docsplit").mkdir()  # as in the project, where it is a view too
+    assert without_folders("docsplit") == "docsplit"
+    assert without_folders("wikimedia/wikipedia:20231101.en") == "wikimedia/wikipedia:20231101.en"
+    assert without_folders("hidden_size=64,num_hidden_layers=2") == "hidden_size=64,num_hidden_layers=2"
+    assert without_folders("1e-3") == "1e-3"
+    assert without_folders("/secret/place/news/train.jsonl") == "train.jsonl"
+    assert without_folders("~/news/train.jsonl") == "train.jsonl"
+    assert without_folders("../somebody/train.jsonl") == "train.jsonl"
+    assert without_folders("x/" + "y" * 5000) == "x/" + "y" * 5000
+    (tmp_path / "data" / "news").mkdir(parents=True)
+    (tmp_path / "data" / "news" / "train.jsonl").touch()
+    assert without_folders("data/news/train.jsonl") == "news/train.jsonl"
+
+
+def test_encoders_of_one_name_keep_their_own_numbers(directory, tmp_path):
+    first = directory(all_results=RESULTS, run=RUN)
+    second = tmp_path / "other" / first.name
+    shutil.copytree(first, second)
+    rows = [row(str(first), value=0.111), row(str(second), value=0.222), row("tfidf", value=0.333)]
+    add_results([str(second), str(first)], "Classification", "news", write_rows(tmp_path / "probe", rows))
+    for folder, value in ((first, 0.111), (second, 0.222)):
+        card = ModelCard.load(folder / "README.md")
+        assert [entry.metric_value for entry in card.data.eval_results] == [value, value]
+        for shown in ("11.1", "22.2", "33.3"):
+            assert shown in card.text
+
+
+def test_what_is_local_is_no_link_to_the_hub(directory):
+    run = RUN | {"options": {"corpus": "data/train.jsonl", "model_name_or_path": "outputs/simcse"}}
+    run["local"] = ["corpus", "model_name_or_path"]
+    data = ModelCard(write_card(directory(all_results=RESULTS, run=run))).data
+    assert data.base_model is None
+    assert data.datasets is None
+
+
+def test_any_architecture_gets_a_card(tmp_path, wordpiece):
+    config = DistilBertConfig(vocab_size=len(wordpiece), dim=48, n_layers=3, n_heads=2, hidden_dim=64)
+    DocSplitForContrastivePretraining(config, pooling="mean").save_pretrained(tmp_path / "encoder")
+    text = write_card(tmp_path / "encoder")
+    assert "48 numbers" in text
+    assert "`distilbert` of 3 layers" in text
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="has no config"):
+        write_card(tmp_path)
+
+
+def test_a_licence_is_stated_once_and_kept(directory, caplog):
+    folder = directory(all_results=RESULTS, run=RUN)
+    assert "None was stated for these weights." in write_card(folder)
+    command = [sys.executable, "-m", "docsplit.release.model_card", str(folder), "--license"]
+    subprocess.run([*command, "cc-by-sa-4.0"], cwd=ROOT, check=True)
+    for text in ((folder / "README.md").read_text(), write_card(folder)):
+        assert ModelCard(text).data.license == "cc-by-sa-4.0"
+        assert "These weights: cc-by-sa-4.0." in text
+    with pytest.raises(ValueError, match="no licence as the Hub names them"):
+        write_card(folder, licence="mine\ntags: [x]")
+    (folder / "README.md").write_text("---\nlicense: mit\nmodel-index: by hand\n---\n")
+    assert ModelCard(write_card(folder)).data.license == "mit"
+    by_hand = {"license": "other", "license_name": "ours", "license_link": "LICENSE"}
+    (folder / "README.md").write_text(
+        "".join(["---\n", *(f"{key}: {value}\n" for key, value in by_hand.items()), "---\n"])
+    )
+    card = ModelCard(write_card(folder))
+    assert by_hand.items() <= card.data.to_dict().items()
+    assert "These weights: ours." in card.text
+    (folder / "README.md").write_text("---\nlicense: [\n---\n")
+    assert ModelCard(write_card(folder)).data.license is None
+    assert "cannot be read, and is written anew without a licence" in caplog.text
+
+
+@pytest.mark.parametrize("card", sorted((ROOT / "model_cards").glob("*/README.md")), ids=lambda card: card.parent.name)
+def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
+    content = ModelCard.load(card)
+    assert content.data.eval_results
+    assert content.data.model_name == card.parent.name
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", content.text)
+    assert "training.png" in pictures
+    assert all((card.parent / picture).exists() for picture in pictures)

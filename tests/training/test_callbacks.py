@@ -1,0 +1,72 @@
+"""The numbers that are logged beside the loss."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from docsplit.data.collators import DocSplitCollator
+from docsplit.evaluation.analysis import embedding_geometry
+from docsplit.training import checkpoints
+from docsplit.training.callbacks import CheckpointCallback, EpochCallback, MetricsCallback, ProbeCallback
+
+
+def test_geometry_against_a_loop():
+    embeddings = torch.randn(5, 2, 8, generator=torch.Generator().manual_seed(0))
+    unit = embeddings / embeddings.norm(dim=-1, keepdim=True)
+    positives, negatives, distances, potentials = [], [], [], []
+    for i in range(5):
+        for j in range(5):
+            cosine = float(unit[i, 0] @ unit[j, 1])
+            distance = float((unit[i, 0] - unit[j, 1]).square().sum())
+            (positives if i == j else negatives).append(cosine)
+            (distances if i == j else potentials).append(distance if i == j else math.exp(-2 * distance))
+    ours = {name: float(value) for name, value in embedding_geometry(embeddings).items()}
+    assert ours["positive_cosine"] == pytest.approx(sum(positives) / 5, abs=1e-6)
+    assert ours["negative_cosine"] == pytest.approx(sum(negatives) / 20, abs=1e-6)
+    assert ours["alignment"] == pytest.approx(sum(distances) / 5, abs=1e-5)
+    assert ours["uniformity"] == pytest.approx(math.log(sum(potentials) / 20), abs=1e-5)
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, 0), (0.5, 0), (1.0, 1), (2.97, 2), (None, 0)])
+def test_the_epoch_reaches_the_collator(wordpiece, tmp_path, epoch, expected):
+    collator = DocSplitCollator(wordpiece)
+    collator.epoch.value = 7
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    EpochCallback(collator).on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
+    assert collator.epoch.value == expected
+
+
+def test_parameters_that_are_not_finite_are_not_sealed(tiny_model, tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    state = TrainerState(global_step=3, is_world_process_zero=True)
+    (tmp_path / "checkpoint-3").mkdir()
+    callback = CheckpointCallback(args)
+    callback.on_save(args, state, TrainerControl(), model=tiny_model)
+    assert checkpoints.what_is_wrong(tmp_path / "checkpoint-3") is None
+    with torch.no_grad():
+        next(tiny_model.parameters())[0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match="step 3"):
+        callback.on_save(args, state, TrainerControl(), model=tiny_model)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_the_run(loss):
+    callback = MetricsCallback.__new__(MetricsCallback)
+    with pytest.raises(FloatingPointError, match="step 3"):
+        callback.on_log(None, TrainerState(global_step=3), None, logs={"loss": loss})
+
+
+@pytest.mark.parametrize(("best", "measured"), [(False, 1), (True, 2)])
+def test_the_best_model_is_measured_anew(tmp_path, tiny_model, monkeypatch, best, measured):
+    trainer = SimpleNamespace(state=TrainerState(global_step=8))
+    probe = ProbeCallback(trainer, tiny_model, None, None)
+    calls = []
+    monkeypatch.setattr(probe, "_measure", lambda: calls.append(1) or {"probe_accuracy": len(calls)})
+    probe.measure()
+    args = SimpleNamespace(load_best_model_at_end=best)
+    probe.on_train_end(args, trainer.state, TrainerControl())
+    probe.measure()
+    assert probe.measure() == {"probe_accuracy": measured}
