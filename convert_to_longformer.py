@@ -18,8 +18,8 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
 
-from docsplit.modeling.long_documents import attend_as_documents_need, length_multiple
-from docsplit.modeling.settings import max_positions
+from docsplit.modeling.long_documents import length_multiple, patch_long_attention
+from docsplit.modeling.settings import current_settings, max_positions, settings_for
 from docsplit.release.hub import create_repository, push_at_the_end
 from docsplit.release.model_card import code, plain, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -143,7 +143,7 @@ def main() -> None:
     source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
-    attend_as_documents_need(model.base_model)
+    patch_long_attention(model.base_model)
     difference = largest_difference(source, model, tokenizer)
     if not difference <= TOLERANCE:
         raise RuntimeError(
@@ -156,8 +156,8 @@ def main() -> None:
         window = options.attention_window
         write_card_of_conversion(options.out, options.source, options.max_positions, window, difference)
     else:  # of a checkpoint of this project, with its pooling
-        one_encoder = {"objective": "info_nce", "momentum_queue_size": 0, "max_seq_length": options.max_positions}
-        wrapped = DocSplitForContrastivePretraining(model.config, model, **(settings | one_encoder))
+        one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
+        wrapped = DocSplitForContrastivePretraining(model.config, model, **one_encoder)
         wrapped.save_pretrained(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)

@@ -25,13 +25,10 @@ from torch.nn.functional import normalize
 from transformers import AutoTokenizer
 
 from docsplit.embedding.loading import load_encoder, resolve_prompt
+from docsplit.modeling.long_documents import NOT_EXPORTABLE
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
-NOT_EXPORTABLE = {
-    "longformer": "its window attention decides by the length of the text, which ONNX cannot follow",
-    "big_bird": "its random blocks are drawn in Python at each call",
-}
 
 
 class Embedder(nn.Module):

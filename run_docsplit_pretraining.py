@@ -31,7 +31,7 @@ from transformers import AutoConfig, EarlyStoppingCallback, Trainer, set_seed
 
 from docsplit.data.collators import DocSplitCollator, truncated_shares
 from docsplit.data.streaming import DocumentStream
-from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import create_repository, push_at_the_end, remove_what_was_on_its_way
@@ -119,7 +119,7 @@ def main() -> None:
 
     trainer.save_model()
     checkpoints.without_pickled_arguments(output_dir)
-    if model.training_state_lost and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
+    if model.training_state == "missing" and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
     results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}
@@ -152,7 +152,7 @@ def load_model(
         "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
-        "symmetric": args.symmetric_loss,
+        "symmetric_loss": args.symmetric_loss,
     }
     settings = {name: value for name, value in settings.items() if value is not None}
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
@@ -175,13 +175,9 @@ def load_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
-    if model.config.model_type == "longformer" and model_args.attn_implementation != "eager":
-        use_blocked_attention(model)
+    block_attention(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
-    if model.config.model_type == "big_bird" and model.config.attention_type == "block_sparse":
-        longest_full = (5 + 2 * model.config.num_random_blocks) * model.config.block_size
-        logger.info(f"BigBird: views of up to {longest_full} tokens get full attention, longer ones block-sparse.")
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     if args.compile_options is not None:
         model.compile(**args.compile_options)

@@ -30,7 +30,7 @@ MODULES = sorted(
     if path.name != "__init__.py"
 )
 WITHOUT_TORCH = [
-    *("docsplit.runtime.files", "docsplit.training.checkpoints"),
+    "docsplit.runtime.files",
     *(f"docsplit.data.{name}" for name in ("segmentation", "views", "python_docs")),
 ]
 LONGEST = {"modeling_docsplit": 350, "run_docsplit_pretraining": 250, "run_probe_classification": 260}

@@ -74,7 +74,10 @@ VARIANTS = {
     "docsplit": Variant(),
     "simcse": Variant("--view simcse --symmetric_loss --gradient_accumulation_steps 2"),
     "contrastive_tension": Variant("--view simcse --objective contrastive_tension --mlm_weight 0"),
-    "momentum_contrast": Variant("--view crop --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0"),
+    "momentum_contrast": Variant(
+        "--view crop --objective momentum_contrast --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
+        old_options="--view crop --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
+    ),
     "lora": Variant("--lora_r 2 --learning_rate 1e-2", start=PRETRAINED_START),
     "longformer": Variant("--view half", start=LONGFORMER_START),
     "cached_gradients": Variant("--cache_gradients --pooling cls"),

@@ -44,7 +44,7 @@ SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal 
 
 
 class DocumentStream(torch.utils.data.IterableDataset):
-    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and stock Trainer.
+    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and Trainer.
 
     Each feature carries its pass as `epoch`, so that the collator draws other views in each. Give the Trainer
     `max_steps`, `ignore_data_skip=True` and `accelerator_config={"dispatch_batches": False}`.

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import sentence_transformers
@@ -19,14 +19,13 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from torch import Tensor
-from transformers import LongformerModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.chunks import Advance, MicroBatch, Prepare, collect, embed_chunk, in_chunks, padded_batches
 from docsplit.embedding.loading import resolve_prompt
 from docsplit.modeling.encoding import pool
-from docsplit.modeling.long_documents import LongDocuments, attend_as_documents_need, length_multiple
-from docsplit.modeling.longformer_attention import use_blocked_attention, use_transformers_attention
+from docsplit.modeling.long_documents import LongDocuments, attention_for_embedding, length_multiple
 from docsplit.runtime.files import hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
@@ -82,22 +81,11 @@ def encode(
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
-    own_forward = vars(encoder).get("forward")  # already so, or compiled
-    is_to_be_blocked = type(encoder) is LongformerModel
     try:
         encoder.eval()
-        if own_forward is None:
-            attend_as_documents_need(encoder)
-        if is_to_be_blocked:
-            use_blocked_attention(encoder)
-        return collect(in_chunks(texts, prepare, show_progress), shape, output_file)[0]
+        with attention_for_embedding(encoder):
+            return collect(in_chunks(texts, prepare, show_progress), shape, output_file)[0]
     finally:
-        if own_forward is None:
-            vars(encoder).pop("forward", None)
-            if encoder.config.model_type == "big_bird":
-                cast(Any, encoder).set_attention_type(encoder.config.attention_type)
-        if is_to_be_blocked:
-            use_transformers_attention(encoder)
         encoder.train(was_training)
 
 

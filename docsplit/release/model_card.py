@@ -23,6 +23,8 @@ from transformers import AutoConfig
 from yaml import YAMLError
 
 from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.modeling.long_documents import needs_remote_code
+from docsplit.modeling.settings import current_settings, has_pooler
 from docsplit.release.hub import download_card_files, push_at_the_end
 
 logger = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ PAPERS = {
     "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
-PAPERS["passage_vs_rest"] = PAPERS["passages"]
+PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
 POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
 
 
@@ -83,15 +85,13 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
-    settings = config.docsplit
+    settings = current_settings(config.docsplit)
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
     stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
     licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
-    is_longformer = config.model_type == "longformer"
-    has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
         _metadata(address, run, results, evaluations, stated),
         template_path=str(TEMPLATE),
@@ -99,10 +99,10 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         address=json.dumps(address),
         hidden_size=config.hidden_size,
         max_seq_length=f"{settings['max_seq_length']:,}",
-        similarity=settings["similarity"],
-        trust=", trust_remote_code=True" if is_longformer else "",
+        similarity=settings.get("similarity", "cosine"),
+        trust=", trust_remote_code=True" if needs_remote_code(config) else "",
         pooled=POOLED[settings["pooling"]],
-        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler else "",
+        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler(config) else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
         training_table=_training_table(results, run),
@@ -274,15 +274,15 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
 
 
 def _made_by(config: Any, run: dict[str, Any]) -> str:
-    settings = config.docsplit
+    settings = current_settings(config.docsplit)
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
         learnt = f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
         learnt += code(settings["objective"])
-        if settings["objective"] == "info_nce":
+        if "similarity" in settings:
             learnt += f", {settings['similarity']} similarity, temperature {settings['contrastive_temperature']:g}"
-        if settings["momentum_queue_size"]:
+        if "momentum_queue_size" in settings:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
@@ -388,8 +388,6 @@ def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
 
 def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
     names = ["docsplit", options.get("view"), settings["objective"]]
-    if settings["momentum_queue_size"]:
-        names.append("crop")
     if str(options.get("lora_r", "0")) != "0":
         names.append("lora")
     return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))

@@ -16,11 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docsplit.modeling.settings import current_settings
+
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
 RESULTS = ("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png")
-WRITTEN_BY_TRAINER = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$"  # into config.json
+# Of config.json, what says nothing about the model: Trainer and transformers write it.
+NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 
 
 def seal(directory: Path) -> None:
@@ -159,7 +162,9 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
         ValueError: naming what differs.
     """
     saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    names = {name for name in saved | config if not re.search(WRITTEN_BY_TRAINER, name)}
+    if "docsplit" in saved:
+        saved["docsplit"] = current_settings(saved["docsplit"])
+    names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
         raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")

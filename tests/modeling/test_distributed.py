@@ -68,9 +68,9 @@ def worker(rank, rows, port, settings, folder):
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [
-        ((5, 4), {"symmetric": True}),
+        ((5, 4), {"symmetric_loss": True}),
         ((2, 6, 1), {}),
-        ((5, 4), {"momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0}),
+        ((5, 4), {"objective": "momentum_contrast", "momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0}),
         ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),  # of eight documents all are drawn
         ((5, 4), {"is_longformer": True}),  # in whose attention [CLS] has projections of its own
         ((5, 4), {"lora_r": 2}),
