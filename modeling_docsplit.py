@@ -112,7 +112,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.objective = objective(objective.Options(**{name: settings[name] for name in names}), encoder.base_model)
         # All processes compute the same buffers (a queue of keys, say), which may be large: DDP need not send them.
         self._ddp_params_and_buffers_to_ignore = [f"objective.{name}" for name, _ in self.objective.named_buffers()]
-        self.register_load_state_dict_pre_hook(saving.add_encoder_prefix)
+        self.register_load_state_dict_pre_hook(saving.accept_released_weights)
         self.register_load_state_dict_post_hook(saving.raise_on_missing_keys)
 
     @classmethod

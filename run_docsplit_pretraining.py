@@ -119,7 +119,9 @@ def main() -> None:
 
     trainer.save_model()
     checkpoints.without_pickled_arguments(output_dir)
-    if model.training_state == "missing" and trainer.is_world_process_zero():  # the best weights are those of this checkpoint
+    if (
+        model.training_state == "missing" and trainer.is_world_process_zero()
+    ):  # the best weights are those of this checkpoint
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
     results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}

@@ -7,11 +7,11 @@ with the contrastive batch. The price of that is a second forward pass (about a 
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -74,8 +74,7 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
     """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
 
     Of all cuts of the sorted rows, the one with the least padding, where each group counts as `MICRO_BATCH_OVERHEAD`
-    more: many small groups would have none at all. Found by dynamic programming, in the time of a few array operations
-    a row.
+    more: many small groups would have none at all.
 
     Args:
         lengths: number of tokens of each row, (R,).
@@ -84,31 +83,55 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
         multiple: what the encoder pads the longest row to, `length_multiple`; it counts for padding and bound.
     """
     lengths, order = lengths.sort(descending=True, stable=True)
-    if not len(lengths):
+    unpadded = lengths.clamp(min=1).tolist()
+    if not unpadded:
         return
-    unpadded = lengths.clamp(min=1).numpy(force=True)
-    if max_tokens is None:
-        yield order, int(unpadded[0])
-        return
-    longest = -(-unpadded // multiple) * multiple
-    num_rows = len(longest)
-    best = np.full(num_rows + 1, np.iinfo(np.int64).max)  # cost of the first i rows
-    best[0] = 0
-    previous = np.zeros(num_rows + 1, dtype=np.int64)  # where the last of their groups begins
-    sizes = np.arange(1, num_rows + 1)
-    for start, (length, limit) in enumerate(zip(longest.tolist(), (max_tokens // longest).clip(min=1).tolist())):
-        end = min(start + limit, num_rows)
-        costs = sizes[: end - start] * length + (best[start] + MICRO_BATCH_OVERHEAD)
-        better = costs < best[start + 1 : end + 1]
-        best[start + 1 : end + 1][better] = costs[better]
-        previous[start + 1 : end + 1][better] = start
-    ends = [num_rows]
-    while previous[ends[-1]]:
-        ends.append(int(previous[ends[-1]]))
-    start = 0
-    for end in reversed(ends):
-        yield order[start:end], int(unpadded[start])
-        start = end
+    starts = [0]
+    if max_tokens is not None:
+        starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens)
+    for start, end in itertools.pairwise([*starts, len(unpadded)]):
+        yield order[start:end], unpadded[start]
+
+
+def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
+    """Where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
+
+    A group from row i to row e costs `MICRO_BATCH_OVERHEAD + lengths[i] x (e - i)`. If a group that begins later is
+    the better one for the rows up to e, it is for any more rows too: its rows are no longer, and its bound is reached
+    later (dynamic programming with monotone decisions; Galil and Park, 1992). So of all rows that a group may begin
+    at, a queue holds those that are the best from some e on.
+    """
+    num_rows = len(lengths)
+    limits = [start + max(max_tokens // length, 1) for start, length in enumerate(lengths)]  # the last possible e
+    costs = [0] * (num_rows + 1)  # of the first e rows
+    previous = [0] * (num_rows + 1)  # where the last of their groups begins
+    queue, head = [(0, 1)], 0  # (start, the first e for which it is the best)
+    for end in range(1, num_rows + 1):
+        while head + 1 < len(queue) and queue[head + 1][1] <= end:
+            head += 1
+        start = queue[head][0]
+        costs[end] = costs[start] + MICRO_BATCH_OVERHEAD + lengths[start] * (end - start)
+        previous[end] = start
+        if end == num_rows:
+            break
+        while True:  # from which e on is it better to begin at `end` than at the last in the queue?
+            start, since = queue[-1]
+            first = limits[start] + 1
+            behind = costs[end] - lengths[end] * end - costs[start] + lengths[start] * start
+            if lengths[start] > lengths[end]:
+                first = min(first, behind // (lengths[start] - lengths[end]) + 1)
+            elif behind < 0:
+                first = end + 1
+            first = max(first, end + 1)
+            if first > since or len(queue) == head + 1:
+                break
+            queue.pop()
+        if first <= num_rows:
+            queue.append((end, first))
+    starts = [previous[num_rows]]
+    while starts[-1]:
+        starts.append(previous[starts[-1]])
+    return starts[::-1]
 
 
 def encode_in_micro_batches(

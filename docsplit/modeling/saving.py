@@ -57,29 +57,30 @@ def load_training_state(module: Any, directory: Path) -> None:
     module.objective.load_state_dict(load_file(path, device=str(module.device)))
 
 
-def add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-    """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
+def accept_released_weights(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+    """Before `load_state_dict`: accept a checkpoint's native keys, which Trainer loads with `strict=False`, silently.
+
+    The objective keeps what it has, for such a checkpoint says nothing of it, and `training_state` tells whether that
+    belongs to these weights. `load_state_dict` copies the dict before it gets here: the caller's own stays as it was.
+    """
     for key in list(state_dict):
         if key.startswith(prefix) and not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
             state_dict[f"{prefix}{ENCODER}{key[len(prefix) :]}"] = state_dict.pop(key)
+    own = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
+    if own and not any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict):
+        state_dict.update(own)
+        module.training_state = "fresh" if module.training_state == "loaded" else "missing"
     if module.lora_config is not None:
         load_merged(module, state_dict, prefix)
-    # `load_state_dict` copies the dict before it gets here, so that the caller's own stays as it was.
 
 
 def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     """Refuse a checkpoint that would leave a weight as it was; the keys of tied weights may be absent.
 
-    So may all of the training state, which `load_training_state` loads: then `training_state` says whether it did.
-
     Raises:
         RuntimeError: naming the keys that are missing or unknown.
     """
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
-    of_training_state = {key for key in missing if not key.startswith(ENCODER)}
-    if of_training_state and len(of_training_state) == len(module.objective.state_dict()):
-        module.training_state = "fresh" if module.training_state == "loaded" else "missing"
-        missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
         raise RuntimeError(

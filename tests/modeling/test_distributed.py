@@ -24,7 +24,7 @@ def model_for_test(settings):
     if lora_r:
         model.add_lora(lora_r)
         model.double()
-    model.training = True  # which fills a queue; what is inside stays without dropout
+    model.training = model.objective.training = True  # which fills a queue; the encoder stays without dropout
     model.micro_batch_tokens, model.cache_gradients = 60, True  # ranks with different numbers of micro-batches
     return model
 
@@ -56,7 +56,7 @@ def worker(rank, rows, port, settings, folder):
         "mlm_loss": None if output.mlm_loss is None else output.mlm_loss.detach(),
         "masked": output.num_masked_negatives,
         "gradients": gradients,
-        "queue": model.queue,
+        "buffers": dict(model.objective.named_buffers()),
     }
     torch.save(result, f"{folder}/{rank}.pt")
     # First DDP: were its reference to the group the last one, its destructor could wait, with Python's lock, for a
@@ -92,9 +92,10 @@ def test_processes_equal_one_process_with_the_whole_batch(rows, settings, tmp_pa
         for result in results:
             torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-9, atol=1e-13)
     for result in results:
-        assert (result["queue"] is None) == (model.queue is None)
-        for name, value in (model.queue or {}).items():
-            torch.testing.assert_close(result["queue"][name], value)
+        buffers = dict(model.objective.named_buffers())
+        assert result["buffers"].keys() == buffers.keys()
+        for name, value in buffers.items():
+            torch.testing.assert_close(result["buffers"][name], value)
 
 
 def test_the_documents_of_other_processes_do_count():
