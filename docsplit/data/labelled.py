@@ -140,26 +140,15 @@ def load_labelled(
     if train_file is not None and (validation_split or test_split):
         raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
     if train_file is None and dataset_name in (None, PYTHON_DOCS):
-        if tuple(text_columns) != ("text",) or label_column != "label":
-            raise ValueError(
-                f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
-                "--dataset_name to go with --text_column and --label_column."
-            )
-        if named := [
-            name
-            for name, value in {
-                "validation_file": validation_file,
-                "test_file": test_file,
-                "validation_split": validation_split,
-                "test_split": test_split,
-                "strip_newsgroup_headers": strip_newsgroup_headers,
-            }.items()
-            if value
-        ]:
-            raise ValueError(
-                f"{_options(named)} cannot go with {PYTHON_DOCS!r}, the default data: name a --train_file or "
-                "a --dataset_name."
-            )
+        _check_built_in(
+            tuple(text_columns),
+            label_column,
+            validation_file=validation_file,
+            test_file=test_file,
+            validation_split=validation_split,
+            test_split=test_split,
+            strip_newsgroup_headers=strip_newsgroup_headers,
+        )
         return _limited(split_labelled(load_corpus(PYTHON_DOCS), seed=seed), max_train_samples, max_test_samples, seed)
     if train_file is not None:
         sources = load_files(dataset_name, {"train": train_file, "validation": validation_file, "test": test_file})
@@ -168,14 +157,7 @@ def load_labelled(
         if validation_file or test_file:
             raise ValueError("--validation_file and --test_file go with a --train_file, not with a --dataset_name.")
         sources = load_splits(dataset_name, {"train": train_split, "validation": validation_split, "test": test_split})
-    parts = {
-        name: Part(source, dataset, read_labels(dataset, label_column, source))
-        for name, (source, dataset) in sources.items()
-    }
-    multi_label = isinstance(parts["train"].labels[0], tuple)
-    for part in parts.values():
-        if isinstance(part.labels[0], tuple) != multi_label:
-            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+    parts = _labelled_parts(sources, label_column)
     if "test" not in parts:
         parts |= hold_out_test(parts["train"], test_share, "validation" not in parts, seed)
     for name, limit in {
@@ -186,6 +168,41 @@ def load_labelled(
         if name in parts and limit is not None and limit < len(parts[name].labels):
             parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
     return _assemble(parts, list(text_columns), strip_newsgroup_headers)
+
+
+def _check_built_in(text_columns: tuple[str, ...], label_column: str, **others: Any) -> None:
+    """Refuse options that the built-in corpus does not have.
+
+    Raises:
+        ValueError: naming them and the remedy.
+    """
+    if text_columns != ("text",) or label_column != "label":
+        raise ValueError(
+            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
+            "--dataset_name to go with --text_column and --label_column."
+        )
+    if given := [name for name, value in others.items() if value]:
+        raise ValueError(
+            f"{_options(given)} cannot go with {PYTHON_DOCS!r}, the default data: name a --train_file or a "
+            "--dataset_name."
+        )
+
+
+def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
+    """Each part with its labels read: one a document in all parts, or lists in all.
+
+    Raises:
+        ValueError: naming the part and row.
+    """
+    parts = {
+        name: Part(source, dataset, read_labels(dataset, label_column, source))
+        for name, (source, dataset) in sources.items()
+    }
+    multi_label = isinstance(parts["train"].labels[0], tuple)
+    for part in parts.values():
+        if isinstance(part.labels[0], tuple) != multi_label:
+            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+    return parts
 
 
 def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> LabelledSplit:

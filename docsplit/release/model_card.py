@@ -394,6 +394,7 @@ def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
+    """Write the card of a folder again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
