@@ -30,10 +30,11 @@ from tqdm.auto import tqdm
 from docsplit.data.labelled import LabelledSplit, fingerprint, load_labelled
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.evaluation.comparison import Result, classification_rows, comparisons, text_statistics, write_results
-from docsplit.evaluation.finetuning import check_batch_size, check_setfit, finetune, setfit
+from docsplit.evaluation.finetuning import check_batch_size, finetune
 from docsplit.evaluation.heads import standardize
 from docsplit.evaluation.plots import plot_few_shot
 from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, tfidf_features
+from docsplit.evaluation.setfit_head import check_setfit, setfit
 from docsplit.evaluation.tables import statistics_table
 from docsplit.release.model_card import add_results
 from docsplit.runtime.arguments import parse_arguments
