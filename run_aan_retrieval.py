@@ -143,7 +143,7 @@ def load_pairs(data_args: DataArguments, seed: int) -> CitationPairs:
             "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
             "--test_pairs_file."
         )
-    return citations.load_pairs(data_args.papers_file, *pair_files)
+    return citations.load_pair_files(data_args.papers_file, *pair_files)
 
 
 def link(
@@ -220,7 +220,7 @@ def report(
     parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"pairs": {name: len(part.labels) for name, part in parts.items()}, "counts": pairs.counts}
-    settings |= {"data_fingerprint": citations.fingerprint(pairs)}
+    settings |= {"data_fingerprint": pairs.fingerprint()}
     settings |= {"splits_made_here": pairs.made_here, "processes": num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     notes, links = [], pairs.test.labels.mean()

@@ -27,7 +27,7 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from docsplit.data.labelled import LabelledSplit, fingerprint, load_labelled
+from docsplit.data.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.evaluation.comparison import Result, classification_rows, comparisons, text_statistics, write_results
 from docsplit.evaluation.finetuning import check_batch_size, finetune
@@ -279,7 +279,7 @@ def report(results: list[Result], split: LabelledSplit, arguments: list[Any], la
     output_dir = Path(args.output_dir)
     rows = classification_rows(results, split.test_labels, split.class_names, split.multi_label)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
-    settings |= {"data_fingerprint": fingerprint(split), "documents_dropped": split.counts}
+    settings |= {"data_fingerprint": split.fingerprint(), "documents_dropped": split.counts}
     settings |= {"class_names": split.class_names, "processes": PartialState().num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     text = write_results(
