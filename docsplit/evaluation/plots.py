@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator
 
 from docsplit.evaluation.tables import NUMBERS, head_name, measures, short_names, unique
 
+matplotlib.use("Agg")  # no screen needed
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
