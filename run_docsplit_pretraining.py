@@ -35,7 +35,7 @@ from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import create_repository, push_at_the_end, remove_what_was_on_its_way
-from docsplit.release.reporting import describe_run, write_results
+from docsplit.release.reporting import describe_run, write_run
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
 from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
 from docsplit.training import checkpoints
@@ -134,7 +134,7 @@ def main() -> None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
         run = describe_run(args.device.type, args.world_size, args.hub_model_id if args.push_release else None)
-        write_results(output_dir, results, trainer.state.log_history, run)
+        write_run(output_dir, results, trainer.state.log_history, run)
         if pushes is not None:
             pushes.wait()
             push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])

@@ -27,13 +27,16 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from docsplit.data.labelled import LabelledSplit, fingerprint, load_labelled
+from docsplit.data.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.evaluation.comparison import Result, classification_rows, comparisons, text_statistics, write_results
-from docsplit.evaluation.finetuning import check_batch_size, check_setfit, finetune, setfit
+from docsplit.evaluation import comparison
+from docsplit.evaluation.finetuning import check_batch_size, finetune
 from docsplit.evaluation.heads import standardize
 from docsplit.evaluation.plots import plot_few_shot
 from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, tfidf_features
+from docsplit.evaluation.report import text_statistics, write_comparison
+from docsplit.evaluation.results import Result, classification_result
+from docsplit.evaluation.setfit_head import check_setfit, setfit
 from docsplit.evaluation.tables import statistics_table
 from docsplit.release.model_card import add_results
 from docsplit.runtime.arguments import parse_arguments
@@ -215,9 +218,7 @@ def probe(
             few_shot=shots is not None,
             validation=validation,
         )
-        yield Result(
-            name, head, shots, output.scores, output.seconds, output.trainable_parameters, info | {"features": kind}
-        )
+        yield classification_result(name, head, shots, output, split, info | {"features": kind})
 
 
 def tune(
@@ -253,7 +254,7 @@ def tune(
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
             own = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
-            yield Result(name, head, shots, output.scores, output.seconds, output.trainable_parameters, info | own)
+            yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)
 
 
 def runs_of(split: LabelledSplit, shots: int | None, args: ProbeArguments) -> list[Any]:
@@ -276,20 +277,21 @@ def report(results: list[Result], split: LabelledSplit, arguments: list[Any], la
     """The table on screen, results.json, results.md, the few-shot curve, and if asked for the encoders' cards."""
     encoder_args, data_args, args = arguments
     output_dir = Path(args.output_dir)
-    rows = classification_rows(results, split.test_labels, split.class_names, split.multi_label)
+    task, rows = results[0].task, comparison.rows(results)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
-    settings |= {"data_fingerprint": fingerprint(split), "documents_dropped": split.counts}
+    settings |= {"data_fingerprint": split.fingerprint(), "documents_dropped": split.counts}
     settings |= {"class_names": split.class_names, "processes": PartialState().num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-    text = write_results(
+    text = write_comparison(
         output_dir,
+        task,
         rows,
-        comparisons(results, split.test_labels, split.multi_label),
+        comparison.comparisons(results),
         settings,
         statistics=statistics_of(split, data_args),
         title=f"Probes on {source_of(data_args)}",
     )
-    plotted = plot_few_shot(rows, output_dir / "few_shot.png")
+    plotted = plot_few_shot(rows, task, output_dir / "few_shot.png")
     if last:
         print(text)
         if plotted:

@@ -1,9 +1,8 @@
 """Labelled documents from anywhere: which are trained and tested on, and the few-shot draws.
 
     load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
-    LabelledSplit    the protocol: texts, labels and draws
+    LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
     split_labelled   a split of one labelled corpus without near-duplicates, for probes while pretraining
-    fingerprint      what results.json says the data were
 
 A split is fixed by the data and a seed and by nothing else, so that every encoder, every head and TF-IDF are measured
 on the same documents. The trade-off: the texts of the chosen documents are held in memory.
@@ -91,6 +90,22 @@ class LabelledSplit:
             draw = np.concatenate([generator.choice(its, shots, replace=False) for its in members])
             draws.append(np.unique(draw) if self.multi_label else draw)
         return draws
+
+    def fingerprint(self) -> str:
+        """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        parts: list[tuple[list[str], np.ndarray | None]] = [
+            (self.class_names, None),
+            (self.train_texts, self.train_labels),
+            (self.validation_texts or [], self.validation_labels),
+            (self.test_texts, self.test_labels),
+        ]
+        for texts, labels in parts:
+            digest.update(f"{len(texts)};".encode())
+            add_texts(digest, texts)
+            if labels is not None:
+                digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
+        return digest.hexdigest()
 
 
 def load_labelled(
@@ -297,23 +312,6 @@ def _limited(
         test_texts=[split.test_texts[row] for row in test],
         test_labels=split.test_labels[test],
     )
-
-
-def fingerprint(split: LabelledSplit) -> str:
-    """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
-    digest = hashlib.blake2b(digest_size=8)
-    parts: list[tuple[list[str], np.ndarray | None]] = [
-        (split.class_names, None),
-        (split.train_texts, split.train_labels),
-        (split.validation_texts or [], split.validation_labels),
-        (split.test_texts, split.test_labels),
-    ]
-    for texts, labels in parts:
-        digest.update(f"{len(texts)};".encode())
-        add_texts(digest, texts)
-        if labels is not None:
-            digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def _options(names: Sequence[str]) -> str:

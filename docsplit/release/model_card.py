@@ -15,6 +15,7 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformers import AutoConfig
 from yaml import YAMLError
 
 from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.settings import current_settings, has_pooler
 from docsplit.release.hub import download_card_files, push_at_the_end
@@ -135,12 +137,14 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
     """
-    rows = read_json(output_dir / "results.json")["rows"]
+    measured = read_json(output_dir / "results.json")
+    rows = measured["rows"]
     local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
     shown = short_names(local, longest=0)
     evaluation = {
         "title": title,
         "dataset": without_folders(dataset),
+        "task": asdict(task_of_file(measured)),
         "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
     }
     on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
@@ -217,16 +221,14 @@ def _metadata(
                                ("probe_after_accuracy", "Accuracy"))
         ]  # fmt: skip
     for evaluation in evaluations:
-        is_links = any("roc_auc_mean" in row for row in evaluation["rows"])
+        task = task_of_file(evaluation)
         for row in evaluation["rows"]:
             if row["encoder"] == evaluation["encoder"]:
                 labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
-                for measure in ("accuracy", "macro_f1", "roc_auc"):
-                    if f"{measure}_mean" in row:
-                        features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
-                        title = f"{measure} ({row['head']}{features}{labels})"
-                        task = "text-ranking" if is_links else "text-classification"
-                        entries.append(_entry(task, evaluation["dataset"], title, row[f"{measure}_mean"]))
+                features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
+                for measure in task.columns:
+                    title = f"{measure} ({row['head']}{features}{labels})"
+                    entries.append(_entry(task.name, evaluation["dataset"], title, row[f"{measure}_mean"]))
     base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
     local = run.get("local", [])
     return ModelCardData(
@@ -345,7 +347,7 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
         parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
     for evaluation in evaluations:
         rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
-        tables = re.sub(r"^## ", "#### ", result_tables(rows), flags=re.MULTILINE)
+        tables = re.sub(r"^## ", "#### ", result_tables(rows, task_of_file(evaluation)), flags=re.MULTILINE)
         note = (
             f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{plain(evaluation['encoder'])} is this model; all rows are from one run."

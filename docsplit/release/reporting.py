@@ -6,22 +6,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 from docsplit.evaluation.plots import plot_training
 from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware
 
-matplotlib.use("Agg")  # no screen needed; before pyplot is imported
 ROOT = Path(__file__).parents[2]
 NOT_RECORDED = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
 
 
-def write_results(
+def write_run(
     output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
 ) -> None:
     """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
