@@ -28,6 +28,7 @@ from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.settings import current_settings, has_pooler
 from docsplit.release.hub import download_card_files, push_at_the_end
+from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
     )
     text = str(card)
-    (directory / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    write_text(directory / "README.md", text)
     return text
 
 
@@ -186,7 +187,7 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
             f"name, {folder.name}: these take their place. To keep both, give each a name of its own."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "results.json", json.dumps(evaluation, indent=2) + "\n")
     (folder / "few_shot.png").unlink(missing_ok=True)
     if (output_dir / "few_shot.png").exists():
         shutil.copy(output_dir / "few_shot.png", folder)

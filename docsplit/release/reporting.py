@@ -9,7 +9,7 @@ from typing import Any
 from docsplit.evaluation.plots import plot_training
 from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
 from docsplit.runtime.arguments import given_options
-from docsplit.runtime.files import versions
+from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def write_run(
 ) -> None:
     """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
     for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
-        (output_dir / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_text(output_dir / name, json.dumps(values, indent=2) + "\n")
     plot_training(log_history, results, output_dir / "training.png")
     write_card(output_dir)
     print(f"\n{probe_table(results)}\n")

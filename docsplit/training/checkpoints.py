@@ -8,7 +8,6 @@ complete one.
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.modeling.settings import current_settings
+from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,8 @@ def seal(directory: Path) -> None:
         for file in sorted(directory.rglob("*"))
         if file.is_file() and file.name != MANIFEST
     }
-    temporary = directory / f"{MANIFEST}.tmp"
     manifest = {"written": time.time(), "files": files}
-    temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, directory / MANIFEST)
+    write_text(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def without_pickled_arguments(directory: Path) -> None:
