@@ -79,7 +79,7 @@ class LabelledSplit:
             np.flatnonzero(self.train_labels[:, label] if self.multi_label else self.train_labels == label)
             for label in range(len(self.class_names))
         ]
-        if scarce := [f"{name} ({len(its)})" for name, its in zip(self.class_names, members) if len(its) < shots]:
+        if scarce := [f"{name} ({len(rows)})" for name, rows in zip(self.class_names, members) if len(rows) < shots]:
             raise ValueError(
                 f"{shots} shots need {shots} training documents of each class, these have fewer: {some(scarce)}. "
                 "Lower --shots, or drop those classes from the data."
@@ -87,7 +87,7 @@ class LabelledSplit:
         generator = np.random.default_rng((seed, shots))
         draws = []
         for _ in range(num_draws):
-            draw = np.concatenate([generator.choice(its, shots, replace=False) for its in members])
+            draw = np.concatenate([generator.choice(rows, shots, replace=False) for rows in members])
             draws.append(np.unique(draw) if self.multi_label else draw)
         return draws
 
@@ -283,7 +283,7 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     index = {name: number for number, name in enumerate(class_names)}
     encoded = {}
     for name, own in sets.items():
-        unknown = Counter(str(label) for its in own for label in its if str(label) not in index)
+        unknown = Counter(str(label) for labels_of_one in own for label in labels_of_one if str(label) not in index)
         if unknown:
             raise ValueError(
                 f"{parts[name].source} has labels that no training document has: "
@@ -292,8 +292,8 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
             )
         if multi_label:
             encoded[name] = np.zeros((len(own), len(class_names)), dtype=np.int8)
-            for row, its in enumerate(own):
-                encoded[name][row, [index[str(label)] for label in its]] = 1
+            for row, labels_of_one in enumerate(own):
+                encoded[name][row, [index[str(label)] for label in labels_of_one]] = 1
         else:
             encoded[name] = np.array([index[str(label)] for (label,) in own], dtype=np.int64)
     return encoded, class_names

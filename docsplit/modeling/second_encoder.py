@@ -19,6 +19,8 @@ CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 
 
 class _SecondEncoder(Objective):
+    """A copy of the encoder embeds the second view of each document."""
+
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
         self.second_encoder = copy.deepcopy(base_model)

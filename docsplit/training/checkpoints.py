@@ -42,7 +42,7 @@ def without_pickled_arguments(directory: Path) -> None:
     (directory / "training_args.bin").unlink(missing_ok=True)
 
 
-def what_is_wrong(directory: Path) -> str | None:
+def why_incomplete(directory: Path) -> str | None:
     """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
     try:
         files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -84,7 +84,7 @@ def _written(directory: Path) -> float:
 def newest_complete(output_dir: Path) -> Path | None:
     """The complete checkpoint that was written last; each one passed over is logged with the reason."""
     for checkpoint in sorted(checkpoints(output_dir), key=_written, reverse=True):
-        reason = what_is_wrong(checkpoint)
+        reason = why_incomplete(checkpoint)
         if reason is None:
             return checkpoint
         logger.warning(f"Passing over {checkpoint}: {reason}.")
@@ -115,7 +115,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     choice = "newest" if choice in ("True", "true") else choice  # in a recipe, where an option has a value
     checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
     if checkpoint is not None:
-        if choice != "newest" and (reason := what_is_wrong(checkpoint)):
+        if choice != "newest" and (reason := why_incomplete(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
             raise ValueError(

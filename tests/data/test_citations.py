@@ -352,7 +352,7 @@ def test_popularity_is_at_chance_on_splits_made_here(monkeypatch):
     assert number > 2000
     assert abs(share - 0.5) < margin
     # Not so if second papers are permuted whatever their degrees: each still is in as many negatives as positives.
-    monkeypatch.setattr(citation_splits, "_exchange_seconds", permuted_seconds)
+    monkeypatch.setattr(citation_splits, "rewire_negatives", permuted_seconds)
     share, _ = popularity_over_seeds(3)
     assert share > 0.5 + 2 * margin
 

@@ -148,7 +148,7 @@ def test_momentum_queue_against_a_slow_version():
         anchors, keys = embed(model.encoder.base_model, batch, 0), embed(slow_encoder, batch, 1).detach()
         expected, masked = 0.0, 0
         for index, document in enumerate(batch["document_ids"].tolist()):
-            negatives = [key for key, its in queue if its != document]
+            negatives = [key for key, other in queue if other != document]
             masked += len(queue) - len(negatives)
             candidates = torch.stack([keys[index], *negatives])
             nothing = torch.zeros(1, len(candidates), dtype=torch.bool)
