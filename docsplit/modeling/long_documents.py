@@ -4,7 +4,7 @@ import contextlib
 import logging
 import shutil
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,29 +39,39 @@ def longest_full_attention(config: Any) -> int:
 
 
 def patch_long_attention(base_model: Any) -> None:
-    """Make a Longformer or BigBird, called without more than ids and mask, attend as long documents need it.
+    """Make an encoder, called without more than ids and mask, attend as long documents need it: as `FORWARDS` says.
 
-    A Longformer's first token attends to all and all to it (Longformer, section 3.1): transformers leaves that to the
-    caller. BigBird's block-sparse attention needs rows of more than so many tokens, and at the first short ones
-    transformers switches to full attention for good: with this it is full for those rows alone. Any other encoder
-    stays as it is.
+    Any other architecture stays as it is.
     """
-    if base_model.config.model_type in ("longformer", "big_bird"):
+    if base_model.config.model_type in FORWARDS:
         # No hook, which sentence-transformers would pass by; and a method, of which a deep copy has its own.
-        base_model.forward = types.MethodType(_forward_for_documents, base_model)
+        base_model.forward = types.MethodType(FORWARDS[base_model.config.model_type], base_model)
 
 
-def _forward_for_documents(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    config = self.config
-    if input_ids is not None and config.model_type == "longformer":
-        if len(args) < 2 and kwargs.get("global_attention_mask") is None:
-            kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
-            kwargs["global_attention_mask"][:, 0] = 1
-    elif input_ids is not None and config.attention_type == "block_sparse":
-        fits = input_ids.shape[1] > longest_full_attention(config)
+def _with_a_global_token(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """A Longformer's first token attends to all and all to it (Longformer, section 3.1); transformers asks for it."""
+    if input_ids is not None and len(args) < 2 and kwargs.get("global_attention_mask") is None:
+        kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
+        kwargs["global_attention_mask"][:, 0] = 1
+    return type(self).forward(self, input_ids, *args, **kwargs)
+
+
+def _with_full_attention_of_short_rows(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """BigBird's block-sparse attention needs rows of more than so many tokens.
+
+    At the first short ones transformers switches to full attention for good: with this it is full for those alone.
+    """
+    if input_ids is not None and self.config.attention_type == "block_sparse":
+        fits = input_ids.shape[1] > longest_full_attention(self.config)
         with torch.random.fork_rng(devices=[]):  # new modules are made for it, whose weights are drawn and thrown away
             self.set_attention_type("block_sparse" if fits else "original_full")
     return type(self).forward(self, input_ids, *args, **kwargs)
+
+
+FORWARDS: dict[str, Callable[..., Any]] = {  # by model type: `forward` with what its caller would have to know
+    "longformer": _with_a_global_token,
+    "big_bird": _with_full_attention_of_short_rows,
+}
 
 
 def block_attention(model: Any, attn_implementation: str | None = None) -> None:
