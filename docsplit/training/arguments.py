@@ -106,7 +106,10 @@ class DataArguments:
 
 @dataclass
 class PretrainingArguments(TrainingArguments):
-    """Trainer's arguments with the papers' values as defaults, and the objective's."""
+    """The loss and the run.
+
+    Beside what this adds it gives Trainer's arguments the papers' values as defaults.
+    """
 
     output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
     per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a process and step."})
