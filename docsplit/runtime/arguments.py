@@ -10,7 +10,7 @@ import argparse
 import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from inspect import get_annotations
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -60,7 +60,8 @@ class _Parser(HfArgumentParser):
 
     def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
         """Add options of a dataclass; returns what argparse made of them."""
-        group, types, before = self.add_argument_group(title, description), get_type_hints(dtype), len(self._actions)
+        group: Any = self.add_argument_group(title, description)
+        types, before = get_type_hints(dtype), len(self._actions)
         for field in fields(dtype):
             if field.name in names:
                 field.type = types[field.name]
@@ -87,7 +88,7 @@ def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
         name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
     }
     seen: set[str] = set()
-    for declaring in filter(is_dataclass, dtype.__mro__):
+    for declaring in dtype.__mro__[:-1]:
         names = set(get_annotations(declaring)) - seen
         seen |= names
         if declaring.__module__.startswith("transformers."):
