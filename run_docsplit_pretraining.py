@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 
-from docsplit.modeling.longformer_attention import use_blocked_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
@@ -172,6 +171,8 @@ def load_model(
             "--tokenizer_name to use the encoder's own."
         )
     if model.config.model_type == "longformer" and model_args.attn_implementation != "eager":
+        from docsplit.modeling.longformer_attention import use_blocked_attention
+
         use_blocked_attention(model)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
