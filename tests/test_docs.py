@@ -40,7 +40,7 @@ def commands(page):
     for block in re.findall(r"((?:^<!--.*-->\n)?(?:^    .*\n?)+)", page.read_text(), flags=re.MULTILINE):
         marker, _, text = block.partition("-->\n") if block.startswith("<!--") else ("", "", block)
         for line in re.sub(r"\\\n\s*", "", text).splitlines():
-            if line.strip().startswith(("python ", "accelerate launch ")):
+            if line.strip().startswith(("python ", "accelerate launch ", "docsplit-")):
                 found.append((line.strip(), marker))
     return found
 
@@ -56,6 +56,10 @@ def test_commands_are_found():
 @pytest.mark.parametrize(("page", "command"), ALL)
 def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     words = [word for word in shlex.split(command) if word != "..."]
+    if words[0].startswith("docsplit-"):  # of an installation, which finds recipes by name
+        (module,) = re.findall(rf'^{words[0]} = "(\w+):main"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        recipe = [f"recipes/{word}.yaml" for word in words[1:2] if "run_" in module and not word.startswith("--")]
+        words = [f"{module}.py", *recipe, *words[1 + len(recipe) :]]
     scripts = [word for word in words if word.endswith(".py")]
     if not scripts:
         assert words[:2] == ["python", "-m"], command
