@@ -114,7 +114,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
 
 def test_messages_that_are_explained_are_those_of_the_code():
     strings = []
-    for path in [*ROOT.glob("*.py"), *(ROOT / "docsplit").glob("*.py")]:
+    for path in [*ROOT.glob("*.py"), *(ROOT / "docsplit").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.append(node.value)
