@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from docsplit.modeling.long_documents import attend_as_documents_need, length_multiple
+from docsplit.modeling.long_documents import length_multiple, patch_long_attention
+from docsplit.modeling.settings import current_settings, max_positions, settings_for
 
 if TYPE_CHECKING:
     from transformers import LongformerForMaskedLM
@@ -37,8 +38,6 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
         ValueError: for another architecture, or numbers that cannot work.
     """
     from transformers import LongformerConfig, LongformerForMaskedLM
-
-    from docsplit.modeling.settings import max_positions
 
     old = source.config
     if old.model_type not in SOURCES or getattr(old, "is_decoder", False):
@@ -93,8 +92,6 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 @torch.no_grad()
 def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
-    from docsplit.modeling.settings import max_positions
-
     window = length_multiple(model.base_model)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
@@ -168,7 +165,7 @@ def main() -> None:
     source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
-    attend_as_documents_need(model.base_model)
+    patch_long_attention(model.base_model)
     difference = largest_difference(source, model, tokenizer)
     if not difference <= TOLERANCE:
         raise RuntimeError(
@@ -181,8 +178,8 @@ def main() -> None:
         window = options.attention_window
         write_card_of_conversion(options.out, options.source, options.max_positions, window, difference)
     else:  # of a checkpoint of this project, with its pooling
-        one_encoder = {"objective": "info_nce", "momentum_queue_size": 0, "max_seq_length": options.max_positions}
-        wrapped = DocSplitForContrastivePretraining(model.config, model, **(settings | one_encoder))
+        one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
+        wrapped = DocSplitForContrastivePretraining(model.config, model, **one_encoder)
         wrapped.save_pretrained(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)

@@ -22,15 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from docsplit.modeling.long_documents import NOT_EXPORTABLE
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
-NOT_EXPORTABLE = {
-    "longformer": "its window attention decides by the length of the text, which ONNX cannot follow",
-    "big_bird": "its random blocks are drawn in Python at each call",
-}
 
 
 class Embedder(nn.Module):

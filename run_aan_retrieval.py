@@ -30,7 +30,8 @@ from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
     from docsplit.data.citations import CitationPairs
-    from docsplit.evaluation.comparison import Result
+    from docsplit.evaluation.heads import HeadOutput
+    from docsplit.evaluation.results import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -93,9 +94,9 @@ def link(
 ) -> Iterator["Result"]:
     """The heads on an encoder's embeddings."""
     from docsplit.evaluation import links
-    from docsplit.evaluation.comparison import Result
     from docsplit.evaluation.heads import Run
     from docsplit.evaluation.mlp_head import mlp
+    from docsplit.evaluation.results import link_result
 
     if "mlp" in args.heads:
         output = mlp(
@@ -108,50 +109,41 @@ def link(
             validation=(links.pair_features(embeddings, pairs.validation), pairs.validation.labels),
             hidden=embeddings.shape[1],
         )
-        yield Result(name, "mlp", None, output.scores[:, :, 1:], output.seconds, output.trainable_parameters, info)
+        yield link_result(name, "mlp", output, pairs.test.labels, info)
     if "cosine" in args.heads:
         train, test = (links.cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
-        yield untrained(name, "cosine", train, test, pairs, 0.0, info)
+        threshold = links.best_threshold(train, pairs.train.labels)
+        yield link_result(name, "cosine", untrained(test, 0.0), pairs.test.labels, info, threshold)
 
 
-def untrained(
-    name: str,
-    head: str,
-    train: np.ndarray,
-    test: np.ndarray,
-    pairs: "CitationPairs",
-    seconds: float,
-    info: dict[str, Any],
-) -> "Result":
-    """Scores as they are, with the threshold that is best on the training pairs."""
-    from docsplit.evaluation import links
-    from docsplit.evaluation.comparison import Result
+def untrained(scores: np.ndarray, seconds: float) -> "HeadOutput":
+    """Scores (M,) of the test pairs as a head of one run gives them."""
+    from docsplit.evaluation.heads import HeadOutput
 
-    threshold = links.best_threshold(train, pairs.train.labels)
-    scores = test[None, :, None].astype(np.float32)
-    return Result(name, head, None, scores, seconds, 0, info, predicted=(test >= threshold)[None].astype(np.int64))
+    return HeadOutput(scores[None, :, None].astype(np.float32), seconds, trainable_parameters=0)
 
 
 def baselines(pairs: "CitationPairs", args: RetrievalArguments) -> Iterator["Result"]:
     """What needs no encoder."""
     from docsplit.data.citation_splits import PairPart
     from docsplit.evaluation import links, ranking
-    from docsplit.evaluation.comparison import Result
+    from docsplit.evaluation.results import link_result
 
     info = dict.fromkeys(
         ["pooling", "max_seq_length", "num_parameters", "dtype", "long_documents", "embedding_seconds"]
     )
     for head in (head for head in args.heads if head in BASELINES):
         logger.info(f"Scoring the pairs by {head}")
-        started = perf_counter()
+        started, threshold = perf_counter(), 0.5
         if head == "bm25":
             both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))
             scores = ranking.bm25_scores(pairs.texts, both, show_progress=True)
             train, test = np.split(scores, [len(pairs.train.labels)])
-            yield untrained(head, head, train, test, pairs, perf_counter() - started, info)
+            threshold = links.best_threshold(train, pairs.train.labels)
         else:
-            scores = links.popularity(pairs, args.seed)[None, :, None].astype(np.float32)
-            yield Result(head, head, None, scores, perf_counter() - started, 0, info)
+            test = links.popularity(pairs, args.seed)
+        output = untrained(test, perf_counter() - started)
+        yield link_result(head, head, output, pairs.test.labels, info, threshold, is_baseline=True)
 
 
 def source_of(data_args: DataArguments) -> str:
@@ -161,7 +153,7 @@ def source_of(data_args: DataArguments) -> str:
 
 def statistics_of(pairs: "CitationPairs", data_args: DataArguments) -> list[dict[str, Any]]:
     """Of the papers that each split's pairs are made of."""
-    from docsplit.evaluation.comparison import text_statistics
+    from docsplit.evaluation.report import text_statistics
 
     papers = {name: np.union1d(part.first, part.second) for name, part in pairs.parts.items()}
     texts = {name: [pairs.texts[row] for row in rows] for name, rows in papers.items()}
@@ -174,29 +166,31 @@ def report(
     """The table on screen, results.json and results.md, and if asked for the encoders' cards."""
     import torch
 
-    from docsplit.data.citations import fingerprint
-    from docsplit.evaluation.comparison import comparisons, link_rows, write_results
+    from docsplit.evaluation import comparison
     from docsplit.evaluation.links import popularity_warning
+    from docsplit.evaluation.report import write_comparison
+    from docsplit.evaluation.tasks import LINKS
     from docsplit.release.model_card import add_results
 
     data_args, args = arguments[1:]
-    rows = link_rows(results, pairs.test.labels)
+    rows = comparison.rows(results)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"pairs": {name: len(part.labels) for name, part in pairs.parts.items()}, "counts": pairs.counts}
-    settings |= {"data_fingerprint": fingerprint(pairs)}
+    settings |= {"data_fingerprint": pairs.fingerprint()}
     settings |= {"splits_made_here": pairs.made_here, "processes": num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-    notes, linked = [], pairs.test.labels.mean()
+    notes, linked = [], pairs.test.labels.mean()  # share of linked pairs
     for row in rows:
         if row["head"] == "popularity" and (
             warning := popularity_warning(row["accuracy_mean"], len(pairs.test.labels), max(linked, 1 - linked))
         ):
             logger.warning(warning)
             notes.append(warning)
-    text = write_results(
+    text = write_comparison(
         Path(args.output_dir),
+        LINKS,
         rows,
-        comparisons(results, pairs.test.labels, multi_label=False),
+        comparison.comparisons(results),
         settings,
         statistics=statistics_of(pairs, data_args),
         title=f"Citation links in {source_of(data_args)}",

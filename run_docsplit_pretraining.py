@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
@@ -116,7 +117,7 @@ def main() -> None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
         run = reporting.describe_run(args.device.type, args.world_size, pushes.repo_id if pushes else None)
-        reporting.write_results(output_dir, results, trainer.state.log_history, run)
+        reporting.write_run(output_dir, results, trainer.state.log_history, run)
         if pushes is not None:
             pushes.wait()
             hub.push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])
@@ -145,7 +146,7 @@ def load_model(
         "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
-        "symmetric": args.symmetric_loss,
+        "symmetric_loss": args.symmetric_loss,
     }
     settings = {name: value for name, value in settings.items() if value is not None}
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
@@ -170,15 +171,9 @@ def load_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
-    if model.config.model_type == "longformer" and model_args.attn_implementation != "eager":
-        from docsplit.modeling.longformer_attention import use_blocked_attention
-
-        use_blocked_attention(model)
+    block_attention(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
-    if model.config.model_type == "big_bird" and model.config.attention_type == "block_sparse":
-        longest_full = (5 + 2 * model.config.num_random_blocks) * model.config.block_size
-        logger.info(f"BigBird: views of up to {longest_full} tokens get full attention, longer ones block-sparse.")
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     if args.compile_options is not None:
         model.compile(**args.compile_options)
@@ -191,7 +186,7 @@ def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
     output_dir = Path(trainer.args.output_dir)
     trainer.save_model()
     checkpoints.without_pickled_arguments(output_dir)
-    if model.training_state_lost and trainer.is_world_process_zero():
+    if model.training_state == "missing" and trainer.is_world_process_zero():
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
 

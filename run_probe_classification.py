@@ -28,7 +28,7 @@ from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
     from docsplit.data.labelled import LabelledSplit
-    from docsplit.evaluation.comparison import Result
+    from docsplit.evaluation.results import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -81,7 +81,7 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.data.labelled import load_labelled
-    from docsplit.evaluation.comparison import text_statistics
+    from docsplit.evaluation.report import text_statistics
     from docsplit.evaluation.tables import statistics_table
     from docsplit.runtime.launching import join_processes
 
@@ -108,16 +108,17 @@ def main() -> None:
 
 def check(encoder_args: EncoderArguments, args: ProbeArguments, split: "LabelledSplit") -> None:
     """Whatever can fail, before any long work: draws, encoders and heads that do not go together."""
-    from docsplit.evaluation import finetuning
+    from docsplit.evaluation.finetuning import check_batch_size
     from docsplit.evaluation.probing import few_shot_runs
+    from docsplit.evaluation.setfit_head import check_setfit
 
     for shots in args.shots:
         split.draws(shots, args.num_draws, args.seed)
     if "finetune" in args.heads:
-        finetuning.check_batch_size(args.finetune_batch_size)
+        check_batch_size(args.finetune_batch_size)
     if "setfit" in args.heads:
         for shots in args.shots:
-            finetuning.check_setfit(split, few_shot_runs(split, shots, args.num_draws, args.seed))
+            check_setfit(split, few_shot_runs(split, shots, args.num_draws, args.seed))
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     names = encoder_args.model_name_or_path
     if TFIDF in names and not set(args.heads) & set(TFIDF_HEADS):
@@ -146,9 +147,9 @@ def probe(
     """Train each head on frozen features: on each few-shot draw, and on the full data for each seed."""
     from tqdm.auto import tqdm
 
-    from docsplit.evaluation.comparison import Result
     from docsplit.evaluation.heads import standardize
     from docsplit.evaluation.probing import HEADS, runs_of
+    from docsplit.evaluation.results import classification_result
 
     heads = [head for head in args.heads if head in (TFIDF_HEADS if name == TFIDF else FROZEN_HEADS)]
     kinds = ["raw"] if name == TFIDF else args.features
@@ -166,9 +167,7 @@ def probe(
             few_shot=shots is not None,
             validation=validation,
         )
-        yield Result(
-            name, head, shots, output.scores, output.seconds, output.trainable_parameters, info | {"features": kind}
-        )
+        yield classification_result(name, head, shots, output, split, info | {"features": kind})
 
 
 def tune(
@@ -180,9 +179,10 @@ def tune(
     show_progress: bool,
 ) -> Iterator["Result"]:
     """Train the encoder itself, by all processes: on the full data (finetune) and on the draws (setfit)."""
-    from docsplit.evaluation.comparison import Result
-    from docsplit.evaluation.finetuning import finetune, setfit
+    from docsplit.evaluation.finetuning import finetune
     from docsplit.evaluation.probing import runs_of
+    from docsplit.evaluation.results import classification_result
+    from docsplit.evaluation.setfit_head import setfit
 
     if name == TFIDF:
         return
@@ -208,7 +208,7 @@ def tune(
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
             own = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
-            yield Result(name, head, shots, output.scores, output.seconds, output.trainable_parameters, info | own)
+            yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)
 
 
 def source_of(data_args: DataArguments) -> str:
@@ -223,27 +223,28 @@ def report(
     import torch
     from accelerate import PartialState
 
-    from docsplit.data.labelled import fingerprint
-    from docsplit.evaluation.comparison import classification_rows, comparisons, write_results
+    from docsplit.evaluation import comparison
     from docsplit.evaluation.plots import plot_few_shot
+    from docsplit.evaluation.report import write_comparison
     from docsplit.release.model_card import add_results
 
     encoder_args, data_args, args = arguments
     output_dir = Path(args.output_dir)
-    rows = classification_rows(results, split.test_labels, split.class_names, split.multi_label)
+    task, rows = results[0].task, comparison.rows(results)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
-    settings |= {"data_fingerprint": fingerprint(split), "documents_dropped": split.counts}
+    settings |= {"data_fingerprint": split.fingerprint(), "documents_dropped": split.counts}
     settings |= {"class_names": split.class_names, "processes": PartialState().num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-    text = write_results(
+    text = write_comparison(
         output_dir,
+        task,
         rows,
-        comparisons(results, split.test_labels, split.multi_label),
+        comparison.comparisons(results),
         settings,
         statistics=statistics,
         title=f"Probes on {source_of(data_args)}",
     )
-    plotted = plot_few_shot(rows, output_dir / "few_shot.png")
+    plotted = plot_few_shot(rows, task, output_dir / "few_shot.png")
     if last:
         print(text)
         if plotted:

@@ -55,7 +55,17 @@ ROWS = {
     "passages, no MLM": ["--view", "passages", *NO_MLM],
     "passage_vs_rest, no MLM": ["--view", "passage_vs_rest", *NO_MLM],
     "Contrastive Tension": ["--view", "simcse", "--objective", "contrastive_tension", *NO_MLM],
-    "crop, MoCo queue, no MLM": ["--view", "crop", "--momentum_queue_size", "4096", "--momentum", "0.99", *NO_MLM],
+    "crop, MoCo queue, no MLM": [
+        "--view",
+        "crop",
+        "--objective",
+        "momentum_contrast",
+        "--momentum_queue_size",
+        "4096",
+        "--momentum",
+        "0.99",
+        *NO_MLM,
+    ],
 }
 SMALL = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
 BERT = SMALL | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}

@@ -24,7 +24,7 @@ from benchmarks.scaling import peak_memory
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches, pool
-from docsplit.modeling.objectives import info_nce
+from docsplit.modeling.info_nce import info_nce
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 
@@ -150,7 +150,7 @@ def test_micro_batches_are_the_cheapest_cut():
 @pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
 def test_micro_batches_change_neither_loss_nor_gradients(name, symmetric, mlm_weight):
     batch = random_batch()
-    model = double_model(name, symmetric=symmetric, mlm_weight=mlm_weight)
+    model = double_model(name, symmetric_loss=symmetric, mlm_weight=mlm_weight)
     plain, expected = loss_and_gradients(model, batch)
     assert any(gradient.abs().max() > 1e-6 for gradient in expected.values())  # else the rest shows nothing
     assert all(gradient.abs().max() > 0 for key, gradient in expected.items() if "query.weight" in key)
@@ -189,7 +189,7 @@ def test_a_symmetric_loss_is_the_mean_of_both_directions():
     batch = random_batch()
     swapped = {key: value.flip(1) if value.dim() == 3 else value for key, value in batch.items()}
     one_way = double_model()
-    both = double_model(symmetric=True)
+    both = double_model(symmetric_loss=True)
     expected = (one_way(**batch).contrastive_loss + one_way(**swapped).contrastive_loss) / 2
     assert one_way(**batch).contrastive_loss != one_way(**swapped).contrastive_loss
     torch.testing.assert_close(both(**batch).contrastive_loss, expected)
@@ -297,7 +297,7 @@ def test_roberta_has_two_positions_less_than_its_table():
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_checkpoint_is_native_and_loads_back(name, tmp_path):
-    model = double_model(name, pooling="max", symmetric=True).float()
+    model = double_model(name, pooling="max", symmetric_loss=True).float()
     model.save_pretrained(tmp_path)
     again = DocSplitForContrastivePretraining.from_pretrained(tmp_path).eval()
     assert again.config.docsplit == model.config.docsplit

@@ -349,7 +349,7 @@ def test_the_other_choices_together(tmp_path, corpus_file):
     assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 100
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["docsplit"]["mlm_weight"] == 0
-    assert config["docsplit"]["symmetric"] is True
+    assert config["docsplit"]["symmetric_loss"] is True
     history = json.loads((checkpoints.newest_complete(tmp_path) / "trainer_state.json").read_text())["log_history"]
     assert not any("mlm_loss" in entry for entry in history)
     assert sum("eval_loss" in entry for entry in history) == 2

@@ -55,7 +55,7 @@ def make_splits(
     for split, name in enumerate(PART_NAMES):
         positives = distinct[within & (split_of[distinct[:, 0]] == split)]
         positives = np.where(generator.random((len(positives), 1)) < 0.5, positives, positives[:, ::-1])
-        seconds, matched = _exchange_seconds(positives, num_papers, forbidden_keys, generator)
+        seconds, matched = rewire_negatives(positives, num_papers, forbidden_keys, generator)
         if not matched.any():
             raise ValueError(
                 f"Of {len(distinct)} links between {len(np.unique(distinct))} papers none is left for the {name} "
@@ -99,7 +99,7 @@ def _fill_splits(sizes: np.ndarray, shares: tuple[float, float, float], generato
     return splits
 
 
-def _exchange_seconds(
+def rewire_negatives(
     positives: np.ndarray, num_papers: int, forbidden: set[int], generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn positives into negatives: pairs exchange their second papers until no pair is a link.

@@ -1,18 +1,17 @@
 """Citation pairs: does one paper cite the other, given the texts of both (Long Range Arena's AAN task)?
 
-    load_named                           what the options of the retrieval script name, by one of these:
-    load_long_range_arena, load_pairs    pairs that others divided and labelled
-    load_citations, python_docs_pairs    a list of links, from which `make_splits` makes the pairs
-    cosine_scores, bm25_scores           what needs no training but a threshold
-    popularity                           what the ids alone give away: no text is read
+    load_named                                what the options of the retrieval script name, by one of these:
+    load_long_range_arena, load_pair_files    pairs that others divided and labelled
+    load_citations, python_docs_pairs         a list of links, from which `make_splits` makes the pairs
 
 Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes, and
-where papers are in several splits, the ids can be learnt; `popularity` measures both. Pairs of ours share no paper
-between splits, and the negatives are the positives with their second papers exchanged, so that each paper is as often
-in a negative pair as in a positive one. That alone is not enough: linked papers resemble each other in their number
-of links (those that list each other under "See also" have about equal numbers), and boosted trees on two degrees told
-60 to 66 % of such pairs apart on `python_docs`. So pairs exchange their papers only where degrees are equal, which
-keeps the degrees of a pair's two papers jointly as they were; a link that finds no such exchange is dropped.
+where papers are in several splits, the ids can be learnt; `docsplit.evaluation.links.popularity` measures both. Pairs
+of ours share no paper between splits, and the negatives are the positives with their second papers exchanged, so that
+each paper is as often in a negative pair as in a positive one. That alone is not enough: linked papers resemble each
+other in their number of links (those that list each other under "See also" have about equal numbers), and boosted
+trees on two degrees told 60 to 66 % of such pairs apart on `python_docs`. So pairs exchange their papers only where
+degrees are equal, which keeps the degrees of a pair's two papers jointly as they were; a link that finds no such
+exchange is dropped.
 
 The price of sharing no paper is links lost between the splits. Papers are divided by communities (Louvain), which
 keeps 81 % of AAN's links and 99 % of those of `python_docs`, where papers divided at random 80/10/10 keep 66 %, of
@@ -60,6 +59,15 @@ class CitationPairs:
         """The three splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    def fingerprint(self) -> str:
+        """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        add_texts(digest, (*self.ids, *self.texts))
+        for part in (self.train, self.validation, self.test):
+            for column in (part.first, part.second, part.labels):
+                digest.update(column.astype("<i8").tobytes())
+        return digest.hexdigest()
+
 
 def load_named(
     seed: int,
@@ -92,7 +100,7 @@ def load_named(
             "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
             "--test_pairs_file."
         )
-    return load_pairs(papers_file, *pair_files)
+    return load_pair_files(papers_file, *pair_files)
 
 
 def load_long_range_arena(directory: str | Path) -> CitationPairs:
@@ -168,7 +176,7 @@ def _label(label: Any, place: str) -> int:
     return LABELS[str(label)]
 
 
-def load_pairs(
+def load_pair_files(
     papers_file: str | Path,
     train_pairs_file: str | Path,
     validation_pairs_file: str | Path,
@@ -287,23 +295,13 @@ def _assemble(
     return CitationPairs(used_texts, used_ids, train, validation, test, counts, made_here)
 
 
-def fingerprint(pairs: CitationPairs) -> str:
-    """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
-    digest = hashlib.blake2b(digest_size=8)
-    add_texts(digest, (*pairs.ids, *pairs.texts))
-    for part in (pairs.train, pairs.validation, pairs.test):
-        for column in (part.first, part.second, part.labels):
-            digest.update(column.astype("<i8").tobytes())
-    return digest.hexdigest()
-
-
 def _keys(part: PairPart, num_papers: int) -> np.ndarray:
     """A number for each pair, the same for (a, b) and (b, a)."""
     return np.minimum(part.first, part.second) * num_papers + np.maximum(part.first, part.second)
 
 
 def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
-    """Read a table of papers (as in `load_pairs`) and the links among them, columns citing and cited.
+    """Read a table of papers (as in `load_pair_files`) and the links among them, columns citing and cited.
 
     Raises:
         ValueError: naming what is missing: a column, or papers that links name.

@@ -1,9 +1,8 @@
 """Labelled documents from anywhere: which are trained and tested on, and the few-shot draws.
 
     load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
-    LabelledSplit    the protocol: texts, labels and draws
+    LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
     split_labelled   a split of one labelled corpus without near-duplicates, for probes while pretraining
-    fingerprint      what results.json says the data were
 
 A split is fixed by the data and a seed and by nothing else, so that every encoder, every head and TF-IDF are measured
 on the same documents. The trade-off: the texts of the chosen documents are held in memory.
@@ -86,7 +85,7 @@ class LabelledSplit:
             np.flatnonzero(self.train_labels[:, label] if self.multi_label else self.train_labels == label)
             for label in range(len(self.class_names))
         ]
-        if scarce := [f"{name} ({len(its)})" for name, its in zip(self.class_names, members) if len(its) < shots]:
+        if scarce := [f"{name} ({len(rows)})" for name, rows in zip(self.class_names, members) if len(rows) < shots]:
             raise ValueError(
                 f"{shots} shots need {shots} training documents of each class, these have fewer: {some(scarce)}. "
                 "Lower --shots, or drop those classes from the data."
@@ -94,9 +93,25 @@ class LabelledSplit:
         generator = np.random.default_rng((seed, shots))
         draws = []
         for _ in range(num_draws):
-            draw = np.concatenate([generator.choice(its, shots, replace=False) for its in members])
+            draw = np.concatenate([generator.choice(rows, shots, replace=False) for rows in members])
             draws.append(np.unique(draw) if self.multi_label else draw)
         return draws
+
+    def fingerprint(self) -> str:
+        """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        parts: list[tuple[list[str], np.ndarray | None]] = [
+            (self.class_names, None),
+            (self.train_texts, self.train_labels),
+            (self.validation_texts or [], self.validation_labels),
+            (self.test_texts, self.test_labels),
+        ]
+        for texts, labels in parts:
+            digest.update(f"{len(texts)};".encode())
+            add_texts(digest, texts)
+            if labels is not None:
+                digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
+        return digest.hexdigest()
 
 
 def load_labelled(
@@ -146,26 +161,15 @@ def load_labelled(
     if train_file is not None and (validation_split or test_split):
         raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
     if train_file is None and dataset_name in (None, PYTHON_DOCS):
-        if tuple(text_columns) != ("text",) or label_column != "label":
-            raise ValueError(
-                f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
-                "--dataset_name to go with --text_column and --label_column."
-            )
-        if named := [
-            name
-            for name, value in {
-                "validation_file": validation_file,
-                "test_file": test_file,
-                "validation_split": validation_split,
-                "test_split": test_split,
-                "strip_newsgroup_headers": strip_newsgroup_headers,
-            }.items()
-            if value
-        ]:
-            raise ValueError(
-                f"{_options(named)} cannot go with {PYTHON_DOCS!r}, the default data: name a --train_file or "
-                "a --dataset_name."
-            )
+        _check_built_in(
+            tuple(text_columns),
+            label_column,
+            validation_file=validation_file,
+            test_file=test_file,
+            validation_split=validation_split,
+            test_split=test_split,
+            strip_newsgroup_headers=strip_newsgroup_headers,
+        )
         return _limited(split_labelled(load_corpus(PYTHON_DOCS), seed=seed), max_train_samples, max_test_samples, seed)
     if train_file is not None:
         sources = load_files(dataset_name, {"train": train_file, "validation": validation_file, "test": test_file})
@@ -174,14 +178,7 @@ def load_labelled(
         if validation_file or test_file:
             raise ValueError("--validation_file and --test_file go with a --train_file, not with a --dataset_name.")
         sources = load_splits(dataset_name, {"train": train_split, "validation": validation_split, "test": test_split})
-    parts = {
-        name: Part(source, dataset, read_labels(dataset, label_column, source))
-        for name, (source, dataset) in sources.items()
-    }
-    multi_label = isinstance(parts["train"].labels[0], tuple)
-    for part in parts.values():
-        if isinstance(part.labels[0], tuple) != multi_label:
-            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+    parts = _labelled_parts(sources, label_column)
     if "test" not in parts:
         parts |= hold_out_test(parts["train"], test_share, "validation" not in parts, seed)
     for name, limit in {
@@ -192,6 +189,41 @@ def load_labelled(
         if name in parts and limit is not None and limit < len(parts[name].labels):
             parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
     return _assemble(parts, list(text_columns), strip_newsgroup_headers)
+
+
+def _check_built_in(text_columns: tuple[str, ...], label_column: str, **others: Any) -> None:
+    """Refuse options that the built-in corpus does not have.
+
+    Raises:
+        ValueError: naming them and the remedy.
+    """
+    if text_columns != ("text",) or label_column != "label":
+        raise ValueError(
+            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
+            "--dataset_name to go with --text_column and --label_column."
+        )
+    if given := [name for name, value in others.items() if value]:
+        raise ValueError(
+            f"{_options(given)} cannot go with {PYTHON_DOCS!r}, the default data: name a --train_file or a "
+            "--dataset_name."
+        )
+
+
+def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
+    """Each part with its labels read: one a document in all parts, or lists in all.
+
+    Raises:
+        ValueError: naming the part and row.
+    """
+    parts = {
+        name: Part(source, dataset, read_labels(dataset, label_column, source))
+        for name, (source, dataset) in sources.items()
+    }
+    multi_label = isinstance(parts["train"].labels[0], tuple)
+    for part in parts.values():
+        if isinstance(part.labels[0], tuple) != multi_label:
+            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+    return parts
 
 
 def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> LabelledSplit:
@@ -257,7 +289,7 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     index = {name: number for number, name in enumerate(class_names)}
     encoded = {}
     for name, own in sets.items():
-        unknown = Counter(str(label) for its in own for label in its if str(label) not in index)
+        unknown = Counter(str(label) for labels_of_one in own for label in labels_of_one if str(label) not in index)
         if unknown:
             raise ValueError(
                 f"{parts[name].source} has labels that no training document has: "
@@ -266,8 +298,8 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
             )
         if multi_label:
             encoded[name] = np.zeros((len(own), len(class_names)), dtype=np.int8)
-            for row, its in enumerate(own):
-                encoded[name][row, [index[str(label)] for label in its]] = 1
+            for row, labels_of_one in enumerate(own):
+                encoded[name][row, [index[str(label)] for label in labels_of_one]] = 1
         else:
             encoded[name] = np.array([index[str(label)] for (label,) in own], dtype=np.int64)
     return encoded, class_names
@@ -286,23 +318,6 @@ def _limited(
         test_texts=[split.test_texts[row] for row in test],
         test_labels=split.test_labels[test],
     )
-
-
-def fingerprint(split: LabelledSplit) -> str:
-    """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
-    digest = hashlib.blake2b(digest_size=8)
-    parts: list[tuple[list[str], np.ndarray | None]] = [
-        (split.class_names, None),
-        (split.train_texts, split.train_labels),
-        (split.validation_texts or [], split.validation_labels),
-        (split.test_texts, split.test_labels),
-    ]
-    for texts, labels in parts:
-        digest.update(f"{len(texts)};".encode())
-        add_texts(digest, texts)
-        if labels is not None:
-            digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def _options(names: Sequence[str]) -> str:

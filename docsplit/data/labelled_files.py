@@ -29,6 +29,7 @@ class Part:
     labels: list[Any]  # a string, integer or bool each, or a tuple of them
 
     def select(self, rows: np.ndarray) -> "Part":
+        """The part that has these rows, (n,)."""
         return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows])
 
     @property
@@ -205,5 +206,6 @@ def strip_newsgroup_headers(text: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
+    """The first `NAMED` of many names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (", ".join(names[:NAMED]) or "nothing") + more

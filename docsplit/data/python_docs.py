@@ -80,6 +80,8 @@ SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{NAME}`{{0,2}}")
 
 
 class Docstring(NamedTuple):
+    """A docstring and where it stands."""
+
     package: str
     module: str
     name: str  # inside the module: "DataFrame.merge"; "" for the module itself
@@ -87,6 +89,7 @@ class Docstring(NamedTuple):
 
     @property
     def id(self) -> str:
+        """The full name."""
         return f"{self.module}.{self.name}" if self.name else self.module
 
     @property
@@ -107,6 +110,7 @@ class NameIndex:
         self.modules: dict[tuple[str, str], list[str]] = defaultdict(list)  # (package, name in module) -> modules
 
     def add(self, docstring: Docstring, document_id: str | None) -> None:
+        """Note where the name of a docstring leads."""
         if docstring.id not in self.ids:
             self.modules[docstring.package, docstring.name].append(docstring.module)
         self.ids[docstring.id] = document_id

@@ -16,7 +16,6 @@ is left over as raw text, without segmenting or tokenising it.
 import itertools
 import json
 import multiprocessing
-import os
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.data.corpora import join_sections
 from docsplit.data.preparation import document_id, tokenize_batch
 from docsplit.data.segmentation import clean_text
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import cache_directory, write_text
 
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and how many batches there were
 ROWS_READ_AT_ONCE = 1000
@@ -44,7 +43,7 @@ SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal 
 
 
 class DocumentStream(torch.utils.data.IterableDataset):
-    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and stock Trainer.
+    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and Trainer.
 
     Each feature carries its pass as `epoch`, so that the collator draws other views in each. Give the Trainer
     `max_steps`, `ignore_data_skip=True` and `accelerator_config={"dispatch_batches": False}`.
@@ -113,7 +112,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
     def save(self, checkpoint: Path, num_batches: int, num_workers: int) -> None:
         """Note in a checkpoint after how many batches of each process it was made."""
         state = self.layout | {"num_workers": num_workers, "num_batches": num_batches}
-        (checkpoint / LAYOUT_FILE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        write_text(checkpoint / LAYOUT_FILE, json.dumps(state, indent=2) + "\n")
 
     def resume(self, checkpoint: Path, num_workers: int) -> None:
         """Go on with the batch after those before the checkpoint.
@@ -189,9 +188,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     block = []
             if size is None:
                 size_file.parent.mkdir(parents=True, exist_ok=True)
-                temporary = size_file.with_name(f"{size_file.name}.{os.getpid()}")
-                temporary.write_text(str(position - before))
-                temporary.replace(size_file)
+                write_text(size_file, str(position - before))
         yield (start if block else position), block
 
     def _texts(self, shard: int, first: int, step: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -30,16 +30,25 @@ T = TypeVar("T")
 
 CHUNK_TEXTS = 1024
 Advance = Callable[[float], None]  # told which share of a chunk is done
-Prepare = Callable[[list[str]], Callable[[Advance], np.ndarray]]  # tokenises a chunk; the result embeds it, (texts, H)
 MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
 
 
+class Embedder(Protocol):
+    """What embeds a chunk of texts, in two steps: the first is taken for the next chunk while the second runs."""
+
+    def tokenize(self, texts: list[str]) -> Any:
+        """Whatever `embed` takes; on a thread of its own."""
+
+    def embed(self, tokenized: Any, advance: Advance) -> np.ndarray:
+        """(texts, H), in their order."""
+
+
 def in_chunks(
-    texts: Sequence[str], prepare: Prepare, show_progress: bool, cache_dir: Path | None = None
+    texts: Sequence[str], embedder: Embedder, show_progress: bool, cache_dir: Path | None = None
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Embed chunks of texts, in rounds of one a process.
 
-    A background thread, the only user of the tokenizer, prepares a process's next chunk while this one embeds.
+    A background thread, the only user of the tokenizer, tokenises a process's next chunk while this one embeds.
 
     Yields: on each process the embeddings (texts of the chunk, H) of all chunks in order, and the seconds they took.
 
@@ -50,10 +59,10 @@ def in_chunks(
     rank, world_size = _rank_and_world_size()
     in_a_round = CHUNK_TEXTS * world_size
 
-    def prepare_chunk(start: int) -> tuple[Path | None, Callable[[Advance], np.ndarray] | None]:
+    def tokenize(start: int) -> tuple[Path | None, Any]:
         chunk = _valid_unicode(texts[start : start + CHUNK_TEXTS])
         path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
-        return path, None if path is not None and path.exists() else prepare(chunk)
+        return path, None if path is not None and path.exists() else embedder.tokenize(chunk)
 
     def advance(first: int, share: float) -> None:
         progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
@@ -63,11 +72,11 @@ def in_chunks(
         if start >= len(texts):
             return None
         started = time.perf_counter()
-        path, embed = next(prepared)
-        if embed is None:
+        path, tokenized = next(ahead)
+        if tokenized is None:
             with np.load(f"{path}/embeddings.npz") as stored:
                 return stored["embeddings"], float(stored["seconds"])
-        embeddings = embed(partial(advance, first)).astype(np.float32, copy=False)
+        embeddings = embedder.embed(tokenized, partial(advance, first)).astype(np.float32, copy=False)
         bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
         if len(bad):
             raise ValueError(
@@ -79,7 +88,7 @@ def in_chunks(
             build_once(path, lambda to: np.savez(to / "embeddings.npz", embeddings=embeddings, seconds=seconds))
         return embeddings, seconds
 
-    prepared = _one_ahead(prepare_chunk, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
+    ahead = _one_ahead(tokenize, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
     with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress or rank > 0) as progress:
         for first in range(0, len(texts), in_a_round):
             yield from filter(None, _on_all(partial(embed_own, first)))

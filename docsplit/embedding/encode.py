@@ -7,10 +7,9 @@ embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached 
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import sentence_transformers
@@ -19,14 +18,13 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
 from torch import Tensor
-from transformers import LongformerModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
-from docsplit.embedding.chunks import Advance, MicroBatch, Prepare, collect, embed_chunk, in_chunks, padded_batches
+from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
 from docsplit.embedding.loading import resolve_prompt
 from docsplit.modeling.encoding import pool
-from docsplit.modeling.long_documents import LongDocuments, attend_as_documents_need, length_multiple
-from docsplit.modeling.longformer_attention import use_blocked_attention, use_transformers_attention
+from docsplit.modeling.long_documents import LongDocuments, attention_for_embedding, length_multiple
 from docsplit.runtime.files import hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
@@ -68,36 +66,14 @@ def encode(
             "DocSplitForContrastivePretraining.from_pretrained(..., pooling=..., max_seq_length=...)."
         )
 
-    def forward(features: dict[str, Tensor]) -> Tensor:
-        mask = features["attention_mask"]
-        hidden_states = encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
-        return pool(hidden_states, mask, settings["pooling"])
-
-    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
-        batches = padded_batches(
-            tokenizer, chunk, settings["max_seq_length"], budget, "right", length_multiple(encoder)
-        )
-        return partial(embed_chunk, forward, encoder.device, batches)
-
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    shape = (len(texts), encoder.config.hidden_size)
+    embedder, shape = _EncoderEmbedder(encoder, tokenizer, budget), (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
-    own_forward = vars(encoder).get("forward")  # already so, or compiled
-    is_to_be_blocked = type(encoder) is LongformerModel
     try:
         encoder.eval()
-        if own_forward is None:
-            attend_as_documents_need(encoder)
-        if is_to_be_blocked:
-            use_blocked_attention(encoder)
-        return collect(in_chunks(texts, prepare, show_progress), shape, output_file)[0]
+        with attention_for_embedding(encoder):
+            return collect(in_chunks(texts, embedder, show_progress), shape, output_file)[0]
     finally:
-        if own_forward is None:
-            vars(encoder).pop("forward", None)
-            if encoder.config.model_type == "big_bird":
-                cast(Any, encoder).set_attention_type(encoder.config.attention_type)
-        if is_to_be_blocked:
-            use_transformers_attention(encoder)
         encoder.train(was_training)
 
 
@@ -136,70 +112,112 @@ def embed_documents(
     micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
     prompt = resolve_prompt(model, prompt)
     if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
-        prepare = _prepare_micro_batches(model, prompt, long_documents, dtype, micro_batch_tokens)
+        embedder: Embedder = _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
     elif long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
-    else:  # those that do not begin with a transformer and its tokenizer (static ones, say) batch as they like
-
-        def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
-            return lambda advance: model.encode(chunk, prompt=prompt or None, show_progress_bar=False)
-
+    else:
+        embedder = _WholeModelEmbedder(model, prompt)
     if cache_dir is not None:
         key = _fingerprint(model, prompt, str(dtype), micro_batch_tokens, long_documents)
         cache_dir = cache_dir / f"embeddings-{key}"
     shape = (len(texts), model.truncate_dim or model.get_embedding_dimension() or 0)
-    return collect(in_chunks(texts, prepare, show_progress, cache_dir), shape, output_file)
+    return collect(in_chunks(texts, embedder, show_progress, cache_dir), shape, output_file)
 
 
-def _prepare_micro_batches(
-    model: SentenceTransformer, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
-) -> Prepare:
-    """What `model.encode` gives, but in micro-batches of bounded numbers of tokens.
+class _EncoderEmbedder:
+    """An encoder in memory, its token states pooled as its config says."""
+
+    def __init__(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, micro_batch_tokens: int):
+        self.encoder, self.tokenizer, self.micro_batch_tokens = encoder, tokenizer, micro_batch_tokens
+        self.settings = encoder.config.docsplit
+
+    def tokenize(self, texts: list[str]) -> list[MicroBatch]:
+        limit, multiple = self.settings["max_seq_length"], length_multiple(self.encoder)
+        return padded_batches(self.tokenizer, texts, limit, self.micro_batch_tokens, "right", multiple)
+
+    def embed(self, tokenized: list[MicroBatch], advance: Advance) -> np.ndarray:
+        return embed_chunk(self._forward, self.encoder.device, tokenized, advance)
+
+    def _forward(self, features: dict[str, Tensor]) -> Tensor:
+        mask = features["attention_mask"]
+        hidden_states = self.encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
+        return pool(hidden_states, mask, self.settings["pooling"])
+
+
+class _DocumentEmbedder:
+    """What `model.encode` gives, but in micro-batches of bounded numbers of tokens; long documents perhaps in pieces.
 
     Raises:
         ValueError: if the model cannot be cut into pieces.
     """
-    modules: list[Any] = list(model)
-    tokenizer, device, limit = modules[0].processor, model.device, model.max_seq_length
-    multiple = length_multiple(modules[0].model)
-    prompt_ids = tokenizer(prompt)["input_ids"]
-    room = (limit or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
-    if long_documents == "chunk_mean" and not (limit and tokenizer.is_fast):
-        raise ValueError(
-            "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
-            "(tokenizer.json), which says where in the text a token is."
-        )
-    if long_documents == "chunk_mean" and room < 1:
-        raise ValueError(f"The prompt leaves no room within {limit} tokens: raise --max_seq_length.")
-    # A pooling without the prompt leaves out its tokens and the special ones before it.
-    extra = {"prompt_length": len(prompt_ids) - (prompt_ids[-1] in tokenizer.all_special_ids)} if prompt else {}
 
-    def forward(features: dict[str, Any]) -> Tensor:
-        features = modules[0](features | extra)
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        prompt: str,
+        long_documents: LongDocuments,
+        dtype: torch.dtype,
+        micro_batch_tokens: int,
+    ):
+        self.model, self.prompt, self.dtype, self.micro_batch_tokens = model, prompt, dtype, micro_batch_tokens
+        self.modules: list[Any] = list(model)
+        self.tokenizer, self.in_pieces = self.modules[0].processor, long_documents == "chunk_mean"
+        prompt_ids = self.tokenizer(prompt)["input_ids"]
+        self.room = (model.max_seq_length or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
+        if self.in_pieces and not (model.max_seq_length and self.tokenizer.is_fast):
+            raise ValueError(
+                "--long_documents chunk_mean needs a length to cut at (--max_seq_length) and a fast tokenizer "
+                "(tokenizer.json), which says where in the text a token is."
+            )
+        if self.in_pieces and self.room < 1:
+            raise ValueError(
+                f"The prompt leaves no room within {model.max_seq_length} tokens: raise --max_seq_length."
+            )
+        # A pooling without the prompt leaves out its tokens and the special ones before it.
+        is_special = prompt_ids[-1:] and prompt_ids[-1] in self.tokenizer.all_special_ids
+        self.extra_features = {"prompt_length": len(prompt_ids) - bool(is_special)} if prompt else {}
+
+    def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Sequence[list[int]] | None]:
+        """Batches of the texts, or of their pieces with the numbers of tokens of each."""
+        if not self.in_pieces:
+            return self._batches(texts), None
+        pieces, sizes = zip(*cut_into_chunks(self.tokenizer, texts, self.room))
+        return self._batches(itertools.chain.from_iterable(pieces)), sizes
+
+    def embed(self, tokenized: tuple[list[MicroBatch], Sequence[list[int]] | None], advance: Advance) -> np.ndarray:
+        batches, sizes = tokenized
+        # Around all micro-batches: each weight is cast once.
+        with torch.autocast(self.model.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            embeddings = embed_chunk(self._forward, self.model.device, batches, advance)
+        return embeddings if sizes is None else _weighted_means(embeddings, sizes)
+
+    def _batches(self, texts: Iterable[str]) -> list[MicroBatch]:
+        prompted = [self.prompt + text for text in texts]
+        limit, multiple = self.model.max_seq_length, length_multiple(self.modules[0].model)
+        side = self.tokenizer.padding_side
+        return padded_batches(self.tokenizer, prompted, limit, self.micro_batch_tokens, side, multiple)
+
+    def _forward(self, features: dict[str, Any]) -> Tensor:
+        features = self.modules[0](features | self.extra_features)
         # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
         features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
-        with torch.autocast(device.type, enabled=False):
-            for module in modules[1:]:
+        with torch.autocast(self.model.device.type, enabled=False):
+            for module in self.modules[1:]:
                 features = module(features)
-        return features["sentence_embedding"][:, : model.truncate_dim]
+        return features["sentence_embedding"][:, : self.model.truncate_dim]
 
-    def embed(batches: list[MicroBatch], advance: Advance) -> np.ndarray:
-        # Around all micro-batches: each weight is cast once.
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-            return embed_chunk(forward, device, batches, advance)
 
-    def batches_of(texts: Iterable[str]) -> list[MicroBatch]:
-        prompted = [prompt + text for text in texts]
-        return padded_batches(tokenizer, prompted, limit, micro_batch_tokens, tokenizer.padding_side, multiple)
+class _WholeModelEmbedder:
+    """A model that does not begin with a transformer and its tokenizer (a static one, say) batches as it likes."""
 
-    def prepare(chunk: list[str]) -> Callable[[Advance], np.ndarray]:
-        if long_documents == "truncate":
-            return partial(embed, batches_of(chunk))
-        pieces, sizes = zip(*cut_into_chunks(tokenizer, chunk, room))
-        batches = batches_of(itertools.chain.from_iterable(pieces))
-        return lambda advance: _weighted_means(embed(batches, advance), sizes)
+    def __init__(self, model: SentenceTransformer, prompt: str):
+        self.model, self.prompt = model, prompt
 
-    return prepare
+    def tokenize(self, texts: list[str]) -> list[str]:
+        return texts
+
+    def embed(self, tokenized: list[str], advance: Advance) -> np.ndarray:
+        return self.model.encode(tokenized, prompt=self.prompt or None, show_progress_bar=False)
 
 
 def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -9,10 +8,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.models import Transformer
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
-from transformers import AutoConfig, LongformerModel
+from transformers import AutoConfig
 
-from docsplit.modeling.long_documents import LONGFORMER_MODULE, attend_as_documents_need
-from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
 from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
 
 logger = logging.getLogger(__name__)
@@ -38,7 +36,9 @@ def load_encoder(
     logs.addFilter(report)
     logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
     try:
-        is_assembled = not is_sentence_transformer_model(name_or_path) or _is_own_longformer(name_or_path)
+        is_assembled = not is_sentence_transformer_model(name_or_path) or is_own_longformer(
+            load_file_path(name_or_path, "modules.json")
+        )
         if not is_assembled:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
@@ -71,10 +71,8 @@ def load_encoder(
         first: Any = model[0]
         first.model.pooler = None
     model.float().eval()
-    if isinstance(model[0], Transformer) and (is_assembled or model[0].config.model_type != "longformer"):
-        attend_as_documents_need(model[0].model)  # a SentenceTransformer with a Longformer was made as it is
-    if isinstance(model[0], Transformer) and type(model[0].model) is LongformerModel:
-        use_blocked_attention(model[0].model)
+    if isinstance(model[0], Transformer):
+        prepare_long_attention(model[0].model, is_own=is_assembled)
     positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
@@ -86,12 +84,6 @@ def load_encoder(
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
     return model
-
-
-def _is_own_longformer(name_or_path: str) -> bool:
-    """Whether sentence-transformers would want the module in the checkpoint, which `load_encoder` does without."""
-    path = load_file_path(name_or_path, "modules.json")
-    return path is not None and LONGFORMER_MODULE in Path(path).read_text(encoding="utf-8")
 
 
 class _LoadReport(logging.Filter):

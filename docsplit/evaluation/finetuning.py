@@ -1,17 +1,17 @@
-"""Heads that change the encoder: fine-tuning as the ceiling of the frozen probes, SetFit as a few-shot comparison.
+"""Fine-tuning, the ceiling of the frozen probes: a head that changes the encoder.
 
-Both start each run from a fresh encoder, so nothing of a run reaches the next one or the probes; that is why they cost
-a training of the encoder for each draw or seed, where a probe costs one embedding of the documents for all of them.
-Only the training documents' labels are ever seen (and the validation part's, to choose an epoch). Documents are
-truncated to the encoder's maximum length: there is no averaging over chunks here.
+Each run starts from a fresh encoder, so nothing of a run reaches the next one or the probes; that is why it costs a
+training of the encoder for each seed, where a probe costs one embedding of the documents for all of them. Only the
+training documents' labels are ever seen (and the validation part's, to choose an epoch). Documents are truncated to
+the encoder's maximum length: there is no averaging over chunks here. `setfit_head` has the few-shot counterpart.
 """
 
-import importlib.util
 import math
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,10 @@ import torch.nn.functional as F
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
-from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
 from torch import Tensor, nn
 from transformers import (
     EvalPrediction,
     PrinterCallback,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -42,10 +39,6 @@ from docsplit.evaluation.metrics import ClassificationMetric
 DROPOUT = 0.1
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
-# Everything else about SetFit is the library's default.
-SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022: R = 20)
-SETFIT_BATCH_SIZE = 16
-SETFIT_MAX_DOCUMENTS = 2000  # it lists all pairs of them before it takes some
 
 
 class TextClassifier(nn.Module):
@@ -83,8 +76,9 @@ class _StopAtNaN(TrainerCallback):
     """The logged loss is the mean over all processes, so that all of them stop."""
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Raise a FloatingPointError if a loss is not finite."""
         for name in ("loss", "eval_loss"):
-            _check_finite(kwargs["logs"].get(name, 0.0), f"{name} of fine-tuning at step {state.global_step}")
+            check_finite(kwargs["logs"].get(name, 0.0), f"{name} of fine-tuning at step {state.global_step}")
 
 
 class _BestEpoch(TrainerCallback):
@@ -101,6 +95,7 @@ class _BestEpoch(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        """Copy the weights if no epoch before had so high a macro-F1."""
         if kwargs["metrics"]["eval_macro_f1"] > self.macro_f1:
             self.macro_f1 = kwargs["metrics"]["eval_macro_f1"]
             self.weights = {name: value.to("cpu", copy=True) for name, value in kwargs["model"].state_dict().items()}
@@ -137,143 +132,109 @@ def finetune(
         FloatingPointError: if the loss or a prediction is not finite.
         ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
     """
-    rows_per_process = check_batch_size(batch_size)
+    arguments = partial(
+        _training_arguments,
+        documents_per_process=check_batch_size(batch_size),
+        learning_rate=learning_rate,
+        num_epochs=num_epochs,
+        bf16=bf16,
+        show_progress=show_progress,
+    )
+    scores, seconds, trainable_parameters = [], [], 0
+    for run in runs:
+        probabilities, run_seconds, trainable_parameters = _finetune_once(load, split, run, prompt, arguments)
+        scores.append(probabilities)
+        seconds.append(run_seconds)
+    return HeadOutput(np.stack(scores), sum(seconds) / len(runs), trainable_parameters)
+
+
+def _finetune_once(
+    load: Callable[[], SentenceTransformer],
+    split: LabelledSplit,
+    run: Run,
+    prompt: str | None,
+    arguments: Callable[..., TrainingArguments],
+) -> tuple[np.ndarray, float, int]:
+    """One run of `finetune`.
+
+    Args:
+        arguments: `_training_arguments` of a directory, the seed and whether there is a validation part.
+
+    Returns: probabilities (M, C) of the test documents, float32; seconds of training and prediction; the number of
+        trainable parameters.
+    """
+    set_seed(int(run.seed))
+    body, width = fresh_body(load, split, prompt)
+    _remove_normalization(body)
+    model = TextClassifier(body, width, len(split.class_names), split.multi_label)
+    train = _labelled_dataset([split.train_texts[index] for index in run.indices], split.train_labels[run.indices])
     validation = None
     if split.validation_texts is not None:
         validation = _labelled_dataset(split.validation_texts, split.validation_labels)
     longest_first = np.argsort([-len(text) for text in split.test_texts], kind="stable")
     test = _labelled_dataset([split.test_texts[index] for index in longest_first])
-    scores, seconds, trainable_parameters = [], 0.0, 0
-    for run in runs:
-        set_seed(int(run.seed))
-        body, width = _fresh_body(load, split, prompt)
-        _remove_normalization(body)
-        model = TextClassifier(body, width, len(split.class_names), split.multi_label)
-        trainable_parameters = _num_trainable(model)
-        train = _labelled_dataset([split.train_texts[index] for index in run.indices], split.train_labels[run.indices])
-        with tempfile.TemporaryDirectory(prefix="docsplit-finetuning-") as directory:  # Trainer wants one
-            args = TrainingArguments(
-                directory,
-                seed=int(run.seed),
-                learning_rate=learning_rate,
-                num_train_epochs=num_epochs,
-                per_device_train_batch_size=rows_per_process,
-                per_device_eval_batch_size=2 * rows_per_process,
-                lr_scheduler_type="linear",
-                warmup_steps=WARMUP,
-                weight_decay=WEIGHT_DECAY,
-                train_sampling_strategy="group_by_length",
-                # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
-                accelerator_config={"use_seedable_sampler": False},
-                ddp_find_unused_parameters=False,
-                remove_unused_columns=False,
-                eval_strategy="no" if validation is None else "epoch",
-                save_strategy="no",
-                logging_steps=0.1,  # of all steps
-                logging_nan_inf_filter=False,
-                report_to="none",
-                disable_tqdm=not show_progress,
-                use_cpu=not torch.cuda.is_available(),
-                bf16=bf16,
-            )
-            best_epoch = _BestEpoch()
-            trainer = Trainer(
-                model,
-                args,
-                data_collator=_Collator(body, prompt),
-                train_dataset=train,
-                eval_dataset=validation,
-                compute_metrics=None if validation is None else _macro_f1,
-                callbacks=[_StopAtNaN(), best_epoch],
-            )
-            trainer.remove_callback(PrinterCallback)
-            start = time.perf_counter()
-            trainer.train()
-            if best_epoch.weights:
-                model.load_state_dict(best_epoch.weights)
-            args.train_sampling_strategy = "random"  # "group_by_length" would shuffle what is predicted, too
-            logits = torch.from_numpy(np.asarray(trainer.predict(test).predictions))  # (M, C), longest text first
-            seconds += time.perf_counter() - start
-            trainer.accelerator.free_memory()
-        _check_finite(logits, "prediction of fine-tuning")
-        in_order = torch.empty_like(logits, dtype=torch.float32)
-        in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
-        scores.append(in_order.numpy())
-    return HeadOutput(np.stack(scores), seconds / len(runs), trainable_parameters)
-
-
-def setfit(
-    load: Callable[[], SentenceTransformer],
-    split: LabelledSplit,
-    runs: Sequence[Run],
-    *,
-    prompt: str | None = None,
-    show_progress: bool = False,
-) -> HeadOutput:
-    """SetFit (Tunstall et al., 2022): contrast pairs of labelled documents, then a logistic regression on them.
-
-    For few-shot runs, with the `setfit` library and its defaults but for the number of pairs, which is the paper's. In
-    multi-label data a pair is positive if the documents share a label, and there is one regression a label.
-
-    Args: those of `finetune`.
-
-    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction.
-
-    Raises:
-        FloatingPointError: if training breaks the encoder.
-        ImportError: if `setfit` is not installed.
-        ValueError: if a run has too many documents, no positive or no negative pair, or the processes do not fit.
-    """
-    rows_per_process = check_setfit(split, runs)
-    from setfit import SetFitModel
-    from setfit import Trainer as SetFitTrainer
-    from setfit import TrainingArguments as SetFitArguments
-    from setfit import logging as setfit_logging
-
-    setfit_logging.set_verbosity_warning()
-    test_texts = [_encodable(text) for text in split.test_texts]
-    scores, seconds, trainable_parameters = [], 0.0, 0
-    for run in runs:
-        set_seed(int(run.seed))
-        body, width = _fresh_body(load, split, prompt)
-        body.prompts, body.default_prompt_name = {"document": prompt or ""}, "document"  # for its own `encode`
-        head: Any = LogisticRegression(max_iter=1000)
-        model = SetFitModel(
-            model_body=body,
-            model_head=OneVsRestClassifier(head) if split.multi_label else head,
-            multi_target_strategy="one-vs-rest" if split.multi_label else None,
+    with tempfile.TemporaryDirectory(prefix="docsplit-finetuning-") as directory:  # Trainer wants one
+        best_epoch = _BestEpoch()
+        trainer = Trainer(
+            model,
+            arguments(directory, seed=int(run.seed), validates=validation is not None),
+            data_collator=_Collator(body, prompt),
+            train_dataset=train,
+            eval_dataset=validation,
+            compute_metrics=None if validation is None else _macro_f1,
+            callbacks=[_StopAtNaN(), best_epoch],
         )
-        texts = [_encodable(split.train_texts[index]) for index in run.indices]
-        labels = split.train_labels[run.indices]
-        with tempfile.TemporaryDirectory(prefix="docsplit-setfit-") as directory:
-            args = SetFitArguments(
-                output_dir=directory,
-                seed=int(run.seed),
-                batch_size=rows_per_process,
-                num_iterations=SETFIT_ITERATIONS,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
-                show_progress_bar=show_progress,
-            )
-            trainer = SetFitTrainer(model, args)
-            trainer.st_trainer.data_collator.prompts = prompt
-            trainer.remove_callback(PrinterCallback)
-            if not show_progress:
-                trainer.remove_callback(ProgressCallback)
-            start = time.perf_counter()
-            trainer.train_embeddings(texts, labels.tolist(), args=args)
-            for parameter in body.parameters():
-                _check_finite(parameter, "parameter after SetFit")
-            trainer.train_classifier(texts, labels.tolist(), args=args)
-        probabilities = np.asarray(model.predict_proba(test_texts, as_numpy=True, show_progress_bar=show_progress))
-        seconds += time.perf_counter() - start
-        columns = np.arange(len(split.class_names)) if split.multi_label else model.model_head.classes_
-        trainable_parameters = _num_trainable(body) + (width + 1) * len(split.class_names)
-        scores.append(np.zeros((len(test_texts), len(split.class_names)), dtype=np.float32))
-        scores[-1][:, columns] = probabilities  # a class that the run has no document of is never predicted
-        trainer.st_trainer.accelerator.free_memory()
-    return HeadOutput(np.stack(scores), seconds / len(runs), trainable_parameters)
+        trainer.remove_callback(PrinterCallback)
+        start = time.perf_counter()
+        trainer.train()
+        if best_epoch.weights:
+            model.load_state_dict(best_epoch.weights)
+        trainer.args.train_sampling_strategy = "random"  # "group_by_length" would shuffle what is predicted, too
+        logits = torch.from_numpy(np.asarray(trainer.predict(test).predictions))  # (M, C), longest text first
+        seconds = time.perf_counter() - start
+        trainer.accelerator.free_memory()
+    check_finite(logits, "prediction of fine-tuning")
+    in_order = torch.empty_like(logits, dtype=torch.float32)
+    in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
+    return in_order.numpy(), seconds, num_trainable(model)
+
+
+def _training_arguments(
+    directory: str,
+    *,
+    seed: int,
+    validates: bool,
+    documents_per_process: int,
+    learning_rate: float,
+    num_epochs: float,
+    bf16: bool,
+    show_progress: bool,
+) -> TrainingArguments:
+    """What Trainer is told for one run of `finetune`."""
+    return TrainingArguments(
+        directory,
+        seed=seed,
+        learning_rate=learning_rate,
+        num_train_epochs=num_epochs,
+        per_device_train_batch_size=documents_per_process,
+        per_device_eval_batch_size=2 * documents_per_process,
+        lr_scheduler_type="linear",
+        warmup_steps=WARMUP,
+        weight_decay=WEIGHT_DECAY,
+        train_sampling_strategy="group_by_length",
+        # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
+        accelerator_config={"use_seedable_sampler": False},
+        ddp_find_unused_parameters=False,
+        remove_unused_columns=False,
+        eval_strategy="epoch" if validates else "no",
+        save_strategy="no",
+        logging_steps=0.1,  # of all steps
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=not show_progress,
+        use_cpu=not torch.cuda.is_available(),
+        bf16=bf16,
+    )
 
 
 def check_one_gpu_per_process() -> None:
@@ -308,14 +269,14 @@ def check_batch_size(batch_size: int) -> int:
     return batch_size // _world_size()
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """A lone surrogate would make the tokenizer raise."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _labelled_dataset(texts: Sequence[str], labels: np.ndarray | None = None) -> Dataset:
     """Columns "text", "length" (characters, to group batches by) and, where given, "labels"."""
-    columns: dict[str, Any] = {"text": [_encodable(text) for text in texts], "length": [len(text) for text in texts]}
+    columns: dict[str, Any] = {"text": [encodable(text) for text in texts], "length": [len(text) for text in texts]}
     if labels is not None:
         columns["labels"] = labels.tolist()
     return Dataset.from_dict(columns)
@@ -334,7 +295,7 @@ class _Collator:
         return batch
 
 
-def _fresh_body(
+def fresh_body(
     load: Callable[[], SentenceTransformer], split: LabelledSplit, prompt: str | None
 ) -> tuple[SentenceTransformer, int]:
     """Load an encoder in fp32 and freeze what an embedding does not depend on, such as poolers.
@@ -344,7 +305,7 @@ def _fresh_body(
     Returns: the encoder and the width H of its embeddings.
     """
     body = load().float()  # a checkpoint kept in half precision would lose the small steps of a low learning rate
-    features = body.preprocess([_encodable(text)[:200] for text in split.train_texts[:2]], prompt=prompt)
+    features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=prompt)
     features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
     embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)
     embeddings.sum().backward()
@@ -360,7 +321,8 @@ def _remove_normalization(body: SentenceTransformer) -> None:
             delattr(body, name)
 
 
-def _num_trainable(model: nn.Module) -> int:
+def num_trainable(model: nn.Module) -> int:
+    """How many parameters ask for a gradient."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
@@ -372,37 +334,8 @@ def _macro_f1(prediction: EvalPrediction) -> dict[str, float]:
     return {"macro_f1": metrics["macro_f1"]}
 
 
-def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
-    """What `setfit` needs, before any long work.
-
-    Returns: documents a process and step.
-
-    Raises: as `setfit`.
-    """
-    if importlib.util.find_spec("setfit") is None:
-        raise ImportError("The head setfit needs a library: pip install setfit")
-    for run in runs:
-        _check_pairs(split.train_labels[run.indices])
-    return check_batch_size(SETFIT_BATCH_SIZE)
-
-
-def _check_pairs(labels: np.ndarray) -> None:
-    """Raise a ValueError where SetFit has no pairs to contrast, or too many to list."""
-    if len(labels) > SETFIT_MAX_DOCUMENTS:
-        raise ValueError(
-            f"SetFit lists all pairs of its training documents and a run has {len(labels)}, more than "
-            f"{SETFIT_MAX_DOCUMENTS}: give fewer --shots, or leave setfit out of --heads."
-        )
-    positive = labels @ labels.T.astype(np.int64) > 0 if labels.ndim == 2 else labels[:, None] == labels  # (N, N)
-    if positive.all() or not positive.any():
-        raise ValueError(
-            "SetFit needs pairs of documents with and without a common label, but "
-            f"{'all' if positive.all() else 'no'} pairs of a run's {len(labels)} documents have one: give more "
-            "--shots, or leave setfit out of --heads."
-        )
-
-
-def _check_finite(values: Tensor | float, what: str) -> None:
+def check_finite(values: Tensor | float, what: str) -> None:
+    """Raise a FloatingPointError that names what is not finite, and the remedy."""
     if not bool(torch.as_tensor(values).isfinite().all()):
         raise FloatingPointError(
             f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head or this encoder."

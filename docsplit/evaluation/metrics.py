@@ -4,13 +4,18 @@ The metrics are `evaluate.Metric`s computed by scikit-learn; nothing is download
 
 A "run" is one training of a head (one draw of few-shot labels, or one seed), R of them, each measured on the same M
 test items. The bootstrap (Efron and Tibshirani, 1993) works on numerators and denominators for each item, (R, M), of
-which a run's score is the ratio of the sums: this covers accuracy (correct / 1) and micro-F1
-(2 tp / (2 tp + fp + fn)). Macro-F1 is no such ratio and has no interval here.
+which a run's score is the ratio of the sums: this covers accuracy (correct / 1), micro-F1
+(2 tp / (2 tp + fp + fn)) and means over items such as nDCG (nDCG of a query / 1). Macro-F1 is no such ratio and has no
+interval here. `resample` draws the items once for all systems; `interval` and `paired_bootstrap` read what it gives.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import datasets
 import evaluate
 import numpy as np
-from datasets import Features, Sequence, Value
+from datasets import Features, Value
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 NUM_SAMPLES = 2000
@@ -30,7 +35,7 @@ class ClassificationMetric(evaluate.Metric):
         super().__init__(keep_in_memory=True)
 
     def _info(self) -> evaluate.MetricInfo:
-        kinds = (Sequence(Value("int8")), Value("int64"))
+        kinds = (datasets.Sequence(Value("int8")), Value("int64"))
         return evaluate.MetricInfo(
             description="Accuracy, macro-F1 and micro-F1.",
             citation="",
@@ -88,8 +93,8 @@ class LinkMetric(evaluate.Metric):
         }
 
 
-def predictions(scores: np.ndarray, multi_label: bool) -> np.ndarray:
-    """Scores (..., C) to class indices (...,), or for multi-label (probabilities) to 0 or 1, (..., C).
+def predictions(scores: np.ndarray, multi_label: bool, threshold: float = 0.5) -> np.ndarray:
+    """Scores (..., C) to class indices (...,), or for multi-label to 0 or 1, (..., C): 1 from the threshold on.
 
     Raises:
         ValueError: if a score is NaN.
@@ -99,60 +104,95 @@ def predictions(scores: np.ndarray, multi_label: bool) -> np.ndarray:
             f"{bad} of {scores[..., 0].size} predictions have a score that is NaN: the embeddings or the training of "
             "the head went wrong; check them before measuring."
         )
-    return (scores >= 0.5).astype(np.int8) if multi_label else scores.argmax(axis=-1)
+    return (scores >= threshold).astype(np.int8) if multi_label else scores.argmax(axis=-1)
 
 
-def item_scores(predicted: np.ndarray, references: np.ndarray, multi_label: bool) -> tuple[np.ndarray, np.ndarray]:
-    """What each test item adds to the two sides of a score.
+@dataclass(frozen=True)
+class ItemScores:
+    """What each test item adds to the two sides of a score, in each run."""
+
+    numerators: np.ndarray  # (R, M) float32
+    denominators: np.ndarray  # (R, M) float32
+
+    def __post_init__(self) -> None:
+        shape = self.numerators.shape
+        if len(shape) != 2 or shape != self.denominators.shape or not self.numerators.size:
+            raise ValueError(
+                "Item scores must be numerators and denominators of one shape, runs x test items and neither of them "
+                f"0, not {shape} and {self.denominators.shape}."
+            )
+
+    def of_runs(self) -> np.ndarray:
+        """The score of each run, (R,) float64: the ratio of the sums over test items."""
+        return _ratios(self.numerators.sum(axis=1, dtype=np.float64), self.denominators.sum(axis=1, dtype=np.float64))
+
+
+def accuracy_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """Correct and 1; with several labels an item is correct if all its labels are.
 
     Args:
         predicted: (R, M) class indices, or (R, M, C) multi-hot: what `predictions` gives.
         references: (M,) or (M, C).
-
-    Returns: numerators and denominators, each (R, M) float32: correct and 1 (accuracy), or for multi-label 2 tp and
-        2 tp + fp + fn (micro-F1).
     """
-    if multi_label:
-        both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
-        return both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32)
-    correct = (predicted == references).astype(np.float32)
-    return correct, np.ones_like(correct)
+    correct = predicted == references
+    correct = (correct.all(axis=2) if correct.ndim == 3 else correct).astype(np.float32)
+    return ItemScores(correct, np.ones_like(correct))
 
 
-def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """numerators / denominators in float64, 0 where both are 0 (no label true and none predicted)."""
-    safe = np.where(denominators == 0, 1, denominators).astype(np.float64)
-    return numerators / safe
-
-
-def run_scores(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """The score of each run, (R,), from item scores (R, M)."""
-    return ratios(numerators.sum(axis=1, dtype=np.float64), denominators.sum(axis=1, dtype=np.float64))
-
-
-def resampled_scores(
-    numerators: np.ndarray, denominators: np.ndarray, num_samples: int = NUM_SAMPLES, seed: int = 0
-) -> np.ndarray:
-    """The score of each run on `num_samples` sets of M test items drawn with replacement.
-
-    The sets depend on M, `num_samples` and `seed` only, so that systems measured on the same items meet the same sets.
+def micro_f1_items(predicted: np.ndarray, references: np.ndarray) -> ItemScores:
+    """2 tp and 2 tp + fp + fn of each item's labels.
 
     Args:
-        numerators, denominators: (R, M) of `item_scores`; runs of several systems may be stacked.
+        predicted: (R, M, C) multi-hot.
+        references: (M, C) multi-hot.
+    """
+    both = 2 * (predicted & references).sum(axis=2, dtype=np.float32)
+    return ItemScores(both, predicted.sum(axis=2, dtype=np.float32) + references.sum(axis=1, dtype=np.float32))
 
-    Returns: (num_samples, R) float64.
+
+def _ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """numerators / denominators in float64, 0 where both are 0 (no label true and none predicted)."""
+    return numerators / np.where(denominators == 0, 1, denominators).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """The scores of a system's R runs, on the test items as they are and on S sets drawn from them."""
+
+    scores: np.ndarray  # (R,)
+    samples: np.ndarray  # (S, R)
+
+
+def resample(systems: Sequence[ItemScores], num_samples: int = NUM_SAMPLES, seed: int = 0) -> list[Resampled]:
+    """Scores of each system on `num_samples` sets of M test items drawn with replacement.
+
+    The sets depend on M, `num_samples` and `seed` only, so that all systems meet the same sets.
+
+    Args:
+        systems: measured on the same M items; their numbers of runs may differ.
 
     Raises:
-        ValueError: if the shapes do not agree or there is no item.
+        ValueError: if the systems were measured on different numbers of items.
     """
-    if numerators.ndim != 2 or numerators.shape != denominators.shape or not numerators.size:
+    if not systems:
+        return []
+    sizes = list(dict.fromkeys(system.numerators.shape[1] for system in systems))
+    if len(sizes) > 1:
         raise ValueError(
-            f"Item scores must be numerators and denominators of one shape, runs x test items and neither of them 0, "
-            f"not {numerators.shape} and {denominators.shape}."
+            f"A paired test needs the same test items for all systems, found {' and '.join(map(str, sizes))}."
         )
+    numerators = np.concatenate([system.numerators for system in systems])  # (all runs, M)
+    denominators = np.concatenate([system.denominators for system in systems])
+    ends = np.cumsum([len(system.numerators) for system in systems])
+    samples = np.split(_sampled_scores(numerators, denominators, num_samples, seed), ends[:-1], axis=1)
+    return [Resampled(system.of_runs(), drawn) for system, drawn in zip(systems, samples)]
+
+
+def _sampled_scores(numerators: np.ndarray, denominators: np.ndarray, num_samples: int, seed: int) -> np.ndarray:
+    """(R, M) each to the scores (num_samples, R) on items drawn with replacement."""
     generator = np.random.default_rng(seed)
     num_items = numerators.shape[1]
-    above, below = numerators.T.astype(np.float32), denominators.T.astype(np.float32)  # integers: sums are exact
+    above, below = _summable(numerators.T), _summable(denominators.T)
     chunk = max(CHUNK_DRAWS // num_items, 1)
     samples = []
     for start in range(0, num_samples, chunk):
@@ -160,29 +200,27 @@ def resampled_scores(
         drawn = generator.integers(num_items, size=(size, num_items))
         drawn += num_items * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(np.float32)
-        samples.append(ratios(times @ above, times @ below))
+        samples.append(_ratios(times @ above, times @ below))
     return np.concatenate(samples)
 
 
-def interval(
-    numerators: np.ndarray, denominators: np.ndarray, num_samples: int = NUM_SAMPLES, seed: int = 0
-) -> tuple[float, float]:
-    """The 95 % percentile interval over test items of the mean score of R runs; the runs stay as they are."""
-    return percentiles(resampled_scores(numerators, denominators, num_samples, seed).mean(axis=1))
+def _summable(values: np.ndarray) -> np.ndarray:
+    """Whole numbers in float32, where their sums are exact; others in float64, where ties stay ties (`DECIMALS`)."""
+    return values.astype(np.float32 if (values == np.rint(values)).all() else np.float64)
 
 
-def percentiles(samples: np.ndarray) -> tuple[float, float]:
+def interval(system: Resampled) -> tuple[float, float]:
+    """The 95 % percentile interval over test items of the mean score of the runs; the runs stay as they are."""
+    return _percentiles(system.samples.mean(axis=1))
+
+
+def _percentiles(samples: np.ndarray) -> tuple[float, float]:
     """The middle 95 % of the samples."""
     low, high = np.quantile(samples, [0.025, 0.975])
     return float(low), float(high)
 
 
-def paired_bootstrap(
-    a: tuple[np.ndarray, np.ndarray],
-    b: tuple[np.ndarray, np.ndarray],
-    num_samples: int = NUM_SAMPLES,
-    seed: int = 0,
-) -> dict[str, float]:
+def paired_bootstrap(a: Resampled, b: Resampled, seed: int = 0) -> dict[str, float]:
     """Is system a better than system b on these test items, or is it noise?
 
     The null hypothesis is that both have the same expected score over test items and over runs. Test items are drawn
@@ -192,43 +230,22 @@ def paired_bootstrap(
     for that run only. Drawing items and runs independently errs on the side of too wide intervals (Owen, 2007).
 
     Args:
-        a, b: numerators and denominators of `item_scores`, (R, M) each; the R may differ.
+        a, b: of one call of `resample`.
+        seed: of the draws of runs.
 
     Returns: `difference` (mean of a over its runs minus that of b), `low` and `high` (95 % percentile interval) and
         `p_value` (two-sided; twice the share of samples on the other side of 0, at least 2 / (num_samples + 1)).
-
-    Raises:
-        ValueError: if the systems were measured on different numbers of items.
-    """
-    if a[0].shape[1] != b[0].shape[1]:
-        raise ValueError(
-            f"A paired test needs the same test items for both systems, found {a[0].shape[1]} and {b[0].shape[1]}."
-        )
-    numerators, denominators = (np.concatenate(parts) for parts in zip(a, b))
-    samples = resampled_scores(numerators, denominators, num_samples, seed)
-    split = len(a[0])
-    return paired_difference(run_scores(*a), run_scores(*b), samples[:, :split], samples[:, split:], seed)
-
-
-def paired_difference(
-    a: np.ndarray, b: np.ndarray, a_samples: np.ndarray, b_samples: np.ndarray, seed: int = 0
-) -> dict[str, float]:
-    """The end of `paired_bootstrap`, for callers that compare many systems: `resampled_scores` only once for each.
-
-    Args:
-        a, b: (R,) of `run_scores`.
-        a_samples, b_samples: (num_samples, R) of `resampled_scores` with one seed.
     """
     generator = np.random.default_rng((seed, 1))  # another stream than that of the items
-    if len(a) == len(b):
-        samples = _resample_runs(a_samples - b_samples, generator)
+    if len(a.scores) == len(b.scores):
+        samples = _resample_runs(a.samples - b.samples, generator)
     else:
-        samples = _resample_runs(a_samples, generator) - _resample_runs(b_samples, generator)
+        samples = _resample_runs(a.samples, generator) - _resample_runs(b.samples, generator)
     samples = samples.round(DECIMALS)
-    low, high = percentiles(samples)
+    low, high = _percentiles(samples)
     other_side = min((samples <= 0).sum(), (samples >= 0).sum())
     return {
-        "difference": float(np.round(a.mean() - b.mean(), DECIMALS)),
+        "difference": float(np.round(a.scores.mean() - b.scores.mean(), DECIMALS)),
         "low": low,
         "high": high,
         "p_value": min(1.0, 2 * (1 + int(other_side)) / (1 + len(samples))),

@@ -4,20 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from docsplit.evaluation.tables import NUMBERS, head_name, measures, short_names, unique
+from docsplit.evaluation.tables import head_name, short_names, unique
+from docsplit.evaluation.tasks import Task
 
+matplotlib.use("Agg")  # no screen needed
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
-def plot_few_shot(rows: Sequence[dict[str, Any]], path: str | Path) -> bool:
-    """Accuracy and macro-F1 over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
+def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) -> bool:
+    """The task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
 
-    One column of panels for each head, one line for each encoder, a band of one standard deviation over the draws;
-    the full training set as a separate point on the right.
+    A row of panels for each of the task's columns (accuracy and macro-F1, say), a column of them for each head; one
+    line for each encoder, a band of one standard deviation over the draws; the full training set as a separate point
+    on the right.
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
     """
@@ -32,13 +36,12 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], path: str | Path) -> bool:
     ticks = {shot: str(shot) for shot in shots}
     if any(row["shots"] is None for row in shown):
         ticks[full] = "all"
-    size = (1.8 + 3.4 * len(heads), 6)
-    figure, axes = plt.subplots(
-        2, len(heads), figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained"
-    )
-    for line, measure in zip(axes, measures(rows)):
-        line[0].set_ylabel(f"{NUMBERS[measure]} (%)")
-        for axis, head in zip(line, heads):
+    shape = (len(task.columns), len(heads))
+    size = (1.8 + 3.4 * len(heads), 3 * len(task.columns))
+    figure, axes = plt.subplots(*shape, figsize=size, squeeze=False, sharex=True, sharey="row", layout="constrained")
+    for panels, measure in zip(axes, task.columns):
+        panels[0].set_ylabel(f"{task.measures[measure]} (%)")
+        for axis, head in zip(panels, heads):
             for number, encoder in enumerate(names):
                 own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
                 shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
@@ -46,8 +49,8 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], path: str | Path) -> bool:
             if full in ticks:
                 axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
             axis.grid(alpha=0.3)
-    for above, below, head in zip(*axes, heads):
-        above.set_title(head)
+    for top, below, head in zip(axes[0], axes[-1], heads):
+        top.set_title(head)
         below.set_xscale("log", base=2)
         below.set_xlabel("labels per class")
         below.xaxis.set_minor_locator(NullLocator())

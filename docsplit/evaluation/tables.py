@@ -1,16 +1,14 @@
-"""Rows of results as Markdown tables, which also line up on screen."""
+"""Rows of results as Markdown tables, which also line up on screen.
+
+Which measures a table shows, under which titles and in which layout, is what the `Task` of the rows states.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from docsplit.evaluation.tasks import Task
+
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
-NUMBERS = {
-    "accuracy": "Accuracy",
-    "micro_f1": "Micro-F1",
-    "macro_f1": "Macro-F1",
-    "f1": "F1",
-    "roc_auc": "ROC-AUC",
-}
 
 
 def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, str]:
@@ -65,10 +63,12 @@ def _bold_best(cells: list[list[tuple[float, str] | None]]) -> list[list[str]]:
 
 
 def unique(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in the order of first appearance."""
     return list(dict.fromkeys(values))
 
 
 def head_name(row: dict[str, Any]) -> str:
+    """The head, and the features that it was trained on where they are not the raw ones."""
     return row["head"] if row["features"] == "raw" else f"{row['head']} ({row['features']})"
 
 
@@ -76,45 +76,47 @@ def _shots(shots: int | None) -> str:
     return "all" if shots is None else str(shots)
 
 
-def measures(rows: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """The two numbers of a table or picture: micro-F1 in place of accuracy where documents have several labels."""
-    return ("micro_f1" if any("per_label_f1" in row for row in rows) else "accuracy", "macro_f1")
+def result_tables(rows: Sequence[dict[str, Any]], task: Task) -> str:
+    """The columns of a task, under headings, in its layout.
 
-
-def result_tables(rows: Sequence[dict[str, Any]]) -> str:
-    """Encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2)."""
+    A grid has encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2).
+    Lines have one for each encoder and head, and the interval of the main measure.
+    """
     names = short_names(row["encoder"] for row in rows)
-    if rows and "roc_auc_mean" in rows[0]:
-        return _link_table(rows, names)
+    if task.layout == "lines":
+        return f"## {' '.join(task.heading.split())}\n\n{_line_table(rows, task, names)}"
     sections = []
     for shots in sorted({row["shots"] for row in rows}, key=lambda shots: shots or 0):  # the full set first
-        chosen = {(row["encoder"], head_name(row)): row for row in rows if row["shots"] == shots}
-        encoders, heads = (unique(part) for part in zip(*chosen))
-        columns = [(head, measure) for head in heads for measure in measures(rows)]
-        cells = [
-            [_percent(chosen[encoder, head], name) if (encoder, head) in chosen else None for head, name in columns]
-            for encoder in encoders
-        ]
         title = "Full training set" if shots is None else f"{shots} labels per class"
-        header = ["encoder", *(f"{head}: {NUMBERS[measure]}" for head, measure in columns)]
-        body = [[names[encoder], *line] for encoder, line in zip(encoders, _bold_best(cells))]
-        sections.append(f"## {title}\n\n{markdown_table(header, body)}")
+        grid = _grid_table([row for row in rows if row["shots"] == shots], task, names)
+        sections.append(f"## {title}\n\n{grid}")
     return "\n\n".join(sections)
 
 
-def _link_table(rows: Sequence[dict[str, Any]], names: dict[str, str]) -> str:
-    """One line for each encoder and head (DocSplit v1, Table 3, has accuracy alone)."""
-    columns = ["accuracy", "f1", "roc_auc"]
-    texts = _bold_best([[_percent(row, name) for name in columns] for row in rows])
-    intervals = [f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]" for row in rows]
-    body = [
-        [names[row["encoder"]], head_name(row), *line, interval] for row, line, interval in zip(rows, texts, intervals)
+def _grid_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+    row_of = {(row["encoder"], head_name(row)): row for row in rows}
+    encoders, heads = (unique(part) for part in zip(*row_of))
+    columns = [(head, measure) for head in heads for measure in task.columns]
+    cells = [
+        [_percent(row_of[encoder, head], measure) if (encoder, head) in row_of else None for head, measure in columns]
+        for encoder in encoders
     ]
-    header = ["encoder", "head", *(NUMBERS[name] for name in columns), "accuracy, 95 % interval"]
-    return f"## Linked or not\n\n{markdown_table(header, body)}"
+    header = ["encoder", *(f"{head}: {task.measures[measure]}" for head, measure in columns)]
+    return markdown_table(header, [[names[encoder], *line] for encoder, line in zip(encoders, _bold_best(cells))])
 
 
-def difference_table(differences: Sequence[dict[str, Any]]) -> str:
+def _line_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+    """DocSplit v1, Table 3, is such a table with accuracy alone."""
+    cells = _bold_best([[_percent(row, measure) for measure in task.columns] for row in rows])
+    intervals = [f"[{100 * row[f'{task.main}_low']:.1f}, {100 * row[f'{task.main}_high']:.1f}]" for row in rows]
+    body = [
+        [names[row["encoder"]], head_name(row), *line, interval] for row, line, interval in zip(rows, cells, intervals)
+    ]
+    titles = [task.measures[measure] for measure in task.columns]
+    return markdown_table(["encoder", "head", *titles, f"{task.measures[task.main]}, 95 % interval"], body)
+
+
+def difference_table(differences: Sequence[dict[str, Any]], task: Task) -> str:
     """All pairs of encoders, in points, with interval and p; intervals without 0 in bold."""
     names = short_names(name for row in differences for name in (row["a"], row["b"]))
     body = []
@@ -122,26 +124,28 @@ def difference_table(differences: Sequence[dict[str, Any]]) -> str:
         text = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
         text = f"**{text}**" if row["low"] > 0 or row["high"] < 0 else text
         encoders = f"{names[row['a']]} - {names[row['b']]}"
-        measure, p_value = NUMBERS[row["measure"]], f"{row['p_value']:.3f}"
+        measure, p_value = task.measures[row["measure"]], f"{row['p_value']:.3f}"
         body.append([encoders, head_name(row), _shots(row["shots"]), measure, text, p_value])
     return markdown_table(["encoders", "head", "labels per class", "measure", "difference [95 % interval]", "p"], body)
 
 
-def per_label_table(rows: Sequence[dict[str, Any]]) -> str:
-    """F1 of each label with the full training set, one column for each encoder and head."""
-    chosen = [row for row in rows if "per_label_f1" in row and row["shots"] is None]
+def detail_table(rows: Sequence[dict[str, Any]], detail: str) -> str:
+    """A detail of each label with the full training set, one column for each encoder and head; "" without such rows.
+
+    Args:
+        detail: one that the task of the rows names, such as `per_label_f1`.
+    """
+    chosen = [row for row in rows if row["shots"] is None]
     if not chosen:
         return ""
     names = short_names(row["encoder"] for row in rows)
 
     def cell(label: str, row: dict[str, Any]) -> str:
-        value = row["per_label_f1"][label]
+        value = row[detail][label]
         return "" if value is None else f"{100 * value:.1f}"
 
     header = ["label", *(f"{names[row['encoder']]}: {head_name(row)}" for row in chosen)]
-    return markdown_table(
-        header, [[label, *(cell(label, row) for row in chosen)] for label in chosen[0]["per_label_f1"]]
-    )
+    return markdown_table(header, [[label, *(cell(label, row) for row in chosen)] for label in chosen[0][detail]])
 
 
 def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -174,6 +178,7 @@ def cost_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def statistics_table(statistics: Sequence[dict[str, Any]]) -> str:
+    """Size and length of each part of the data: the rows of `docsplit.evaluation.report.text_statistics`."""
     columns = {"part": "part", "documents": "documents", "classes": "classes", "mean_words": "mean words"}
     columns |= {"median_words": "median words", "max_words": "maximum words"}
     body = [[row["dataset"], *(_value(row[name]) for name in columns)] for row in statistics]

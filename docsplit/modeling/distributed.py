@@ -1,5 +1,6 @@
-"""What processes tell each other in a step."""
+"""What processes tell each other in a step: the loss is that of the documents of all, with its exact gradient."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        """Rows (B, ...) of each process, of which there are `counts`, to (N, ...) on all."""
         ctx.counts = counts
         padded = F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, max(counts) - rows.shape[0]))
         buffers = [torch.empty_like(padded) for _ in counts]
@@ -21,6 +23,7 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        """(N, ...) to this process's (B, ...), summed over processes."""
         gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient)
         start = sum(ctx.counts[: dist.get_rank()])
@@ -35,3 +38,35 @@ def gather_counts(num_documents: int, num_targets: int, device: torch.device) ->
     buffers = [torch.empty_like(local) for _ in range(dist.get_world_size())]
     dist.all_gather(buffers, local)
     return [(rows, targets) for rows, targets in torch.stack(buffers).tolist()]
+
+
+@dataclass
+class GlobalBatch:
+    """The documents of all processes, as one of them compares its own with them."""
+
+    embeddings: Tensor  # (N, 2, H), with gradient to the process that each row is from
+    targets: Tensor  # (B,), which of the N are this process's
+    document_ids: Tensor | None  # (N,)
+    excluded: Tensor | None  # (B, N), True where both are the same document, but for the document itself
+    num_excluded: Tensor  # (), of this process's pairs
+    scale: float  # of a sum over the B, for its mean over processes to be the mean over the N
+
+
+def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> GlobalBatch:
+    """Put the documents of all processes together.
+
+    Args:
+        embeddings: (B, 2, H), both views of this process's documents.
+        document_ids: (B,), equal for equal documents; None: each is another.
+        counts: B of each process.
+    """
+    everything = embeddings if len(counts) == 1 else GatherRows.apply(embeddings, counts)  # (N, 2, H)
+    start = sum(counts[: dist.get_rank()]) if len(counts) > 1 else 0
+    targets = torch.arange(start, start + embeddings.shape[0], device=embeddings.device)
+    excluded, num_excluded, all_ids = None, targets.new_zeros(()), None
+    if document_ids is not None:
+        all_ids = document_ids if len(counts) == 1 else GatherRows.apply(document_ids, counts)
+        excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
+        excluded[torch.arange(len(targets)), targets] = False
+        num_excluded = excluded.sum()
+    return GlobalBatch(everything, targets, all_ids, excluded, num_excluded, len(counts) / sum(counts))

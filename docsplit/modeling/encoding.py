@@ -1,19 +1,55 @@
-"""Rows of tokens to vectors, in micro-batches of similar length."""
+"""Rows of tokens to vectors, in micro-batches of similar length, and rows to documents where a document has several.
+
+InfoNCE needs all vectors of a batch at once, but never all activations. So rows are sorted by length, cut into
+micro-batches, trimmed each to its own longest row and encoded one after another: padding disappears, and the number is
+the same. With cached gradients each micro-batch is recomputed in the backward pass, so that memory no longer grows
+with the contrastive batch. The price of that is a second forward pass (about a third of a step).
+"""
 
 import contextlib
-import sys
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from docsplit.modeling.settings import Pooling
 
-MICRO_BATCH_OVERHEAD = 128  # what one more micro-batch takes (launches, gradients of weights), as tokens
+MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens
+
 # Autocast would cast the weights once for all micro-batches and sum the gradients of all in bfloat16, where small ones
 # are lost. A cast for each would keep as many copies of the weights.
 MICRO_BATCHES_PER_CAST = 4
+
+
+@dataclass
+class Rows:
+    """What the rows of a batch are parts of, (R,) int64 each; rows of a document and view come one after another.
+
+    For DocSplit a row is a view. For an encoder with a method `combine(row_vectors, rows)` it is a passage of one:
+    `combine` turns the vectors (R, H) of some rows into one (D, H) for each document and view among them, in the order
+    of documents, and of views within a document.
+    """
+
+    document: Tensor  # number in the batch
+    view: Tensor  # 0 or 1
+    section: Tensor | None = None
+    position: Tensor | None = None  # in the document
+    is_query: Tensor | None = None  # to be embedded as a query is
+
+    @classmethod
+    def of_views(cls, num_documents: int, device: torch.device) -> "Rows":
+        """Two rows a document, the first view and the second."""
+        numbers = torch.arange(2 * num_documents, device=device)
+        return cls(document=numbers // 2, view=numbers % 2)
+
+    def select(self, chosen: Tensor) -> "Rows":
+        """Those rows, (R',) numbers."""
+        parts: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in vars(self).items()}
+        return Rows(**parts)
 
 
 def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
@@ -37,8 +73,8 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
 def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
 
-    Of all cuts of the sorted rows, the one with the least padding, where each group counts as
-    `MICRO_BATCH_OVERHEAD` more: many small groups would have none at all.
+    Of all cuts of the sorted rows, the one with the least padding, where each group counts as `MICRO_BATCH_OVERHEAD`
+    more: many small groups would have none at all.
 
     Args:
         lengths: number of tokens of each row, (R,).
@@ -48,26 +84,91 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
     """
     lengths, order = lengths.sort(descending=True, stable=True)
     unpadded = lengths.clamp(min=1).tolist()
-    longest = [-(-length // multiple) * multiple for length in unpadded]
-    num_rows = len(longest)
-    if not num_rows:
+    if not unpadded:
         return
-    if max_tokens is None:
-        yield order, unpadded[0]
-        return
-    best, previous = [0] + [sys.maxsize] * num_rows, [0] * (num_rows + 1)  # of the first i rows
-    for start in range(num_rows):
-        cost = best[start] + MICRO_BATCH_OVERHEAD
-        for end in range(start + 1, min(start + max(max_tokens // longest[start], 1), num_rows) + 1):
-            if cost + (end - start) * longest[start] < best[end]:
-                best[end], previous[end] = cost + (end - start) * longest[start], start
-    ends = [num_rows]
-    while previous[ends[-1]]:
-        ends.append(previous[ends[-1]])
-    start = 0
-    for end in reversed(ends):
+    starts = [0]
+    if max_tokens is not None:
+        starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens)
+    for start, end in itertools.pairwise([*starts, len(unpadded)]):
         yield order[start:end], unpadded[start]
-        start = end
+
+
+def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
+    """Where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
+
+    A group from row i to row e costs `MICRO_BATCH_OVERHEAD + lengths[i] x (e - i)`. If a group that begins later is
+    the better one for the rows up to e, it is for any more rows too: its rows are no longer, and its bound is reached
+    later (dynamic programming with monotone decisions; Galil and Park, 1992). So of all rows that a group may begin
+    at, a queue holds those that are the best from some e on.
+    """
+    num_rows = len(lengths)
+    limits = [start + max(max_tokens // length, 1) for start, length in enumerate(lengths)]  # the last possible e
+    costs = [0] * (num_rows + 1)  # of the first e rows
+    previous = [0] * (num_rows + 1)  # where the last of their groups begins
+    queue, head = [(0, 1)], 0  # (start, the first e for which it is the best)
+    for end in range(1, num_rows + 1):
+        while head + 1 < len(queue) and queue[head + 1][1] <= end:
+            head += 1
+        start = queue[head][0]
+        costs[end] = costs[start] + MICRO_BATCH_OVERHEAD + lengths[start] * (end - start)
+        previous[end] = start
+        if end == num_rows:
+            break
+        while True:  # from which e on is it better to begin at `end` than at the last in the queue?
+            start, since = queue[-1]
+            first = limits[start] + 1
+            behind = costs[end] - lengths[end] * end - costs[start] + lengths[start] * start
+            if lengths[start] > lengths[end]:
+                first = min(first, behind // (lengths[start] - lengths[end]) + 1)
+            elif behind < 0:
+                first = end + 1
+            first = max(first, end + 1)
+            if first > since or len(queue) == head + 1:
+                break
+            queue.pop()
+        if first <= num_rows:
+            queue.append((end, first))
+    starts = [previous[num_rows]]
+    while starts[-1]:
+        starts.append(previous[starts[-1]])
+    return starts[::-1]
+
+
+def encode_in_micro_batches(
+    encode: Callable[[Tensor, int], tuple[Tensor | None, Tensor]],
+    lengths: Tensor,
+    budget: int | None,
+    cache: bool,
+    multiple: int = 1,
+) -> tuple[Tensor | None, Tensor, int]:
+    """Encode rows micro-batch by micro-batch, and put their vectors back in order.
+
+    Args:
+        encode: gives the vectors (R', H) of some rows, or None, and a sum over them (), such as of an MLM loss; called
+            with the numbers (R',) of the rows, on the CPU, and the length of the longest. Without side effects.
+        lengths: tokens of each row, (R,), on the CPU.
+        budget: bound on rows x longest row of a micro-batch; None: all at once.
+        cache: keep the activations of one micro-batch only, and compute the others again in the backward pass.
+        multiple: what the encoder pads the longest row to.
+
+    Returns: vectors (R, H) or None, the sum of the sums (), and the number of tokens computed, padding included.
+    """
+    vectors, sums, order, num_computed_tokens = [], [], [], 0
+    for number, (rows, longest) in enumerate(micro_batches(lengths, budget, multiple)):
+        if number % MICRO_BATCHES_PER_CAST == 0:
+            torch.clear_autocast_cache()
+        if cache and torch.is_grad_enabled():
+            vector, total = checkpoint(encode, rows, longest, use_reentrant=False)
+        else:
+            vector, total = encode(rows, longest)
+        vectors.append(vector)
+        sums.append(total)
+        order.append(rows)
+        num_computed_tokens += len(rows) * -(-longest // multiple) * multiple
+    in_order = None
+    if vectors[0] is not None:
+        in_order = torch.cat(vectors)[torch.cat(order).argsort().to(vectors[0].device)]
+    return in_order, torch.stack(sums).sum(), num_computed_tokens
 
 
 @contextlib.contextmanager

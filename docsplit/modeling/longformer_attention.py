@@ -81,6 +81,7 @@ class BlockedLongformerModel(LongformerModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
+        """As transformers' `LongformerModel.forward`, without padding to the window and without attention weights."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if input_ids is not None:

@@ -1,13 +1,88 @@
-"""Low-rank adaptation: updates that are trained, merged into a plain checkpoint, and kept beside it."""
+"""Low-rank adaptation: updates that are trained, merged into a plain checkpoint, and kept beside it.
 
-from typing import Any
+Checkpoints hold the merged weights under the names of a plain encoder, and the adapter in a folder of its own. So they
+load like any other; to resume, a run starts from the same weights, adds the layers and takes the adapter back.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from docsplit.runtime.files import write_whole
+
 ADAPTER_FOLDER = "adapter"
+ADAPTER_FILE = "adapter_model.safetensors"
+PEFT_PREFIX = "base_model.model."  # of the names in peft's files
 LORA_SCALE = 2  # alpha / rank in LoRA's section 4.1
+
+
+def inject_lora(encoder: PreTrainedModel, rank: int) -> Any:
+    """Put low-rank updates on all matrices of the base model, freeze all else, and return peft's configuration."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    base_model = encoder.base_model
+    poolers = [name for name, part in base_model.named_modules() if "pooler" in name and isinstance(part, nn.Linear)]
+    name = encoder.config._name_or_path
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=LORA_SCALE * rank,
+        target_modules="all-linear",
+        exclude_modules=poolers or None,
+        base_model_name_or_path=None if os.path.exists(name) else name,  # a folder here is nothing elsewhere
+    )
+    encoder.requires_grad_(False)
+    inject_adapter_in_model(config, base_model)
+    return config
+
+
+def save_adapter(encoder: PreTrainedModel, config: Any, directory: Path) -> None:
+    """Write the updates as peft does, into a folder of a checkpoint."""
+    from peft import get_peft_model_state_dict
+
+    adapter = get_peft_model_state_dict(encoder.base_model, adapter_name="default")
+    tensors = {f"{PEFT_PREFIX}{key}": value.contiguous() for key, value in adapter.items()}
+    folder = directory / ADAPTER_FOLDER
+    config.save_pretrained(folder)
+    write_whole(folder / ADAPTER_FILE, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+
+
+def load_adapter(encoder: PreTrainedModel, directory: Path) -> None:
+    """Take the updates of a checkpoint.
+
+    Raises:
+        FileNotFoundError: if it has none.
+        RuntimeError: if they are of another encoder.
+    """
+    from peft import set_peft_model_state_dict
+
+    path = directory / ADAPTER_FOLDER / ADAPTER_FILE
+    if not path.exists():
+        raise FileNotFoundError(f"{directory} has no {ADAPTER_FOLDER}: its run was one without LoRA.")
+    adapter = {key.removeprefix(PEFT_PREFIX): value for key, value in load_file(path).items()}
+    unknown = cast(Any, set_peft_model_state_dict(encoder.base_model, adapter)).unexpected_keys
+    if unknown:
+        raise RuntimeError(f"The adapter of {directory} does not fit this encoder: {unknown[:5]}.")
+
+
+def merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
+    layers: dict[str, Any] = {
+        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
+    }
+    merged = {}
+    for key, value in encoder.state_dict().items():
+        layer, _, part = key.partition(".base_layer.")
+        if ".lora_" in key:
+            continue
+        if part == "weight":
+            value = value + layers[layer].get_delta_weight("default").to(value.dtype)
+        merged[f"{layer}.{part}" if part else key] = value
+    return merged
 
 
 def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None:
@@ -26,32 +101,17 @@ def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None
         raise RuntimeError(
             f"The checkpoint does not fit this model: of its weights are missing {sorted(missing)[:5]}."
         )
+    is_adapted = module.training_state == "loaded"
     merged = {f"{prefix}encoder.{key}": value for key, value in merge_lora(module.encoder).items()}
     for key, name in plain.items():
         if name not in state_dict:
             continue
-        if not module.training_state_loaded or ".base_layer." not in key:
+        if not is_adapted or ".base_layer." not in key:
             own[key] = state_dict[name]
         elif not torch.allclose(merged[name], state_dict[name].to(merged[name]), rtol=1e-3, atol=1e-5):
             raise RuntimeError(f"The run did not start from these weights: with its adapter {name} is another matrix.")
-    if not module.training_state_loaded:
+    if not is_adapted:
         own |= {key: torch.zeros_like(value) for key, value in own.items() if ".lora_B." in key}
-    module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
+    module.training_state = "fresh" if is_adapted else "missing"
     state_dict.clear()
     state_dict.update(own)
-
-
-def merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
-    layers: dict[str, Any] = {
-        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
-    }
-    merged = {}
-    for key, value in encoder.state_dict().items():
-        layer, _, part = key.partition(".base_layer.")
-        if ".lora_" in key:
-            continue
-        if part == "weight":
-            value = value + layers[layer].get_delta_weight("default").to(value.dtype)
-        merged[f"{layer}.{part}" if part else key] = value
-    return merged

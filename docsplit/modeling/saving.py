@@ -1,26 +1,75 @@
-"""What a checkpoint holds, in both directions: under `encoder.` the released weights, all else training state."""
+"""What a checkpoint holds, by one rule in both directions.
+
+Under `encoder.` is what is released, in the encoder's native format; all else is training state, in its own file.
+There is no list of exceptions by name: what an objective trains besides the encoder is kept, resumed and left out of
+the release without more. (LoRA is the stated exception: merged on release, the adapter kept beside.)
+
+Trainer restores the encoder alone, and does not tell the model where from. So `training_state` says how the training
+state stands to the weights: `fresh`, it belongs to them; `loaded`, from a checkpoint whose weights are still to come;
+`missing`, other weights were loaded since.
+"""
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from docsplit.modeling.long_documents import LONGFORMER_MODULE
+from docsplit.modeling.long_documents import needs_remote_code, write_transformer_module
 from docsplit.modeling.lora import load_merged
 from docsplit.modeling.settings import has_pooler
+from docsplit.runtime.files import write_text, write_whole
 
-# What only training needs is beside the weights in a checkpoint: a second encoder and a queue of keys, or an adapter.
 TRAINING_STATE_FILE = "training_state.safetensors"
+ENCODER, OBJECTIVE = "encoder.", "objective."  # prefixes of all names in the model's state
+
+TrainingState = Literal["fresh", "loaded", "missing"]
 
 
-def add_encoder_prefix(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-    """Accept a checkpoint's native keys: Trainer resumes with `load_state_dict(..., strict=False)`, silently."""
+def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What of a model's state is released, under the encoder's own names."""
+    return {key.removeprefix(ENCODER): value for key, value in state_dict.items() if key.startswith(ENCODER)}
+
+
+def save_training_state(state_dict: dict[str, Tensor], directory: Path) -> None:
+    """Write all else of a model's state, if there is any."""
+    state = {key.removeprefix(OBJECTIVE): value for key, value in state_dict.items() if not key.startswith(ENCODER)}
+    if state:
+        tensors = {key: value.contiguous() for key, value in state.items()}
+        path = directory / TRAINING_STATE_FILE
+        write_whole(path, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+
+
+def load_training_state(module: Any, directory: Path) -> None:
+    """Give an objective what `save_training_state` wrote of it.
+
+    Raises:
+        FileNotFoundError: if the checkpoint has none.
+        RuntimeError: if it is of another objective, or of other options.
+    """
+    path = directory / TRAINING_STATE_FILE
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{directory} has no {TRAINING_STATE_FILE}: it is the checkpoint of another objective."
+        )
+    module.objective.load_state_dict(load_file(path, device=str(module.device)))
+
+
+def accept_released_weights(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+    """Before `load_state_dict`: accept a checkpoint's native keys, which Trainer loads with `strict=False`, silently.
+
+    The objective keeps what it has, for such a checkpoint says nothing of it, and `training_state` tells whether that
+    belongs to these weights. `load_state_dict` copies the dict before it gets here: the caller's own stays as it was.
+    """
     for key in list(state_dict):
-        if key.startswith(prefix) and not key.startswith((f"{prefix}encoder.", f"{prefix}second_encoder.")):
-            state_dict[f"{prefix}encoder.{key[len(prefix) :]}"] = state_dict.pop(key)
+        if key.startswith(prefix) and not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
+            state_dict[f"{prefix}{ENCODER}{key[len(prefix) :]}"] = state_dict.pop(key)
+    own = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
+    if own and not any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict):
+        state_dict.update(own)
+        module.training_state = "fresh" if module.training_state == "loaded" else "missing"
     if module.lora_config is not None:
         load_merged(module, state_dict, prefix)
 
@@ -32,10 +81,6 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
         RuntimeError: naming the keys that are missing or unknown.
     """
     missing = set(incompatible_keys.missing_keys) - set(module.all_tied_weights_keys)
-    of_training_state = {key for key in missing if key.startswith("second_encoder.")}
-    if of_training_state:
-        module.training_state_lost, module.training_state_loaded = not module.training_state_loaded, False
-    missing -= of_training_state
     unexpected = incompatible_keys.unexpected_keys
     if missing or unexpected:
         raise RuntimeError(
@@ -50,9 +95,8 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig)
     """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
     pooling = config.docsplit["pooling"]
     transformer_type = "sentence_transformers.models.Transformer"
-    if config.model_type == "longformer":
-        transformer_type = LONGFORMER_MODULE
-        shutil.copy(Path(__file__).parent / "longformer_transformer.py", directory)
+    if needs_remote_code(config):
+        transformer_type = write_transformer_module(directory)
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": transformer_type},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -73,6 +117,6 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig)
         "modules.json": modules,
         "sentence_bert_config.json": transformer,
         "1_Pooling/config.json": pooler,
-        "config_sentence_transformers.json": {"similarity_fn_name": config.docsplit["similarity"]},
+        "config_sentence_transformers.json": {"similarity_fn_name": config.docsplit.get("similarity", "cosine")},
     }.items():
-        (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_text(directory / name, json.dumps(content, indent=2) + "\n")

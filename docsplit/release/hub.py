@@ -181,6 +181,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> None:
+    """Upload what is in a folder: the end of a run whose upload failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")

@@ -15,6 +15,7 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ from transformers import AutoConfig
 from yaml import YAMLError
 
 from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.evaluation.tasks import task_of_file
+from docsplit.modeling.long_documents import needs_remote_code
+from docsplit.modeling.settings import current_settings, has_pooler
 from docsplit.release.hub import download_card_files, push_at_the_end
+from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +43,7 @@ PAPERS = {
     "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
-PAPERS["passage_vs_rest"] = PAPERS["passages"]
+PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
 POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
 
 
@@ -83,15 +88,13 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
-    settings = config.docsplit
+    settings = current_settings(config.docsplit)
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
     stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
     licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
-    is_longformer = config.model_type == "longformer"
-    has_pooler = config.model_type in ("bert", "roberta", "longformer", "big_bird")
     card = ModelCard.from_template(
         _metadata(address, run, results, evaluations, stated),
         template_path=str(TEMPLATE),
@@ -99,10 +102,10 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         address=json.dumps(address),
         hidden_size=config.hidden_size,
         max_seq_length=f"{settings['max_seq_length']:,}",
-        similarity=settings["similarity"],
-        trust=", trust_remote_code=True" if is_longformer else "",
+        similarity=settings.get("similarity", "cosine"),
+        trust=", trust_remote_code=True" if needs_remote_code(config) else "",
         pooled=POOLED[settings["pooling"]],
-        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler else "",
+        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler(config) else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
         training_table=_training_table(results, run),
@@ -114,7 +117,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
     )
     text = str(card)
-    (directory / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    write_text(directory / "README.md", text)
     return text
 
 
@@ -135,12 +138,14 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
     """
-    rows = read_json(output_dir / "results.json")["rows"]
+    measured = read_json(output_dir / "results.json")
+    rows = measured["rows"]
     local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
     shown = short_names(local, longest=0)
     evaluation = {
         "title": title,
         "dataset": without_folders(dataset),
+        "task": asdict(task_of_file(measured)),
         "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
     }
     on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
@@ -182,7 +187,7 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
             f"name, {folder.name}: these take their place. To keep both, give each a name of its own."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(evaluation, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "results.json", json.dumps(evaluation, indent=2) + "\n")
     (folder / "few_shot.png").unlink(missing_ok=True)
     if (output_dir / "few_shot.png").exists():
         shutil.copy(output_dir / "few_shot.png", folder)
@@ -217,16 +222,14 @@ def _metadata(
                                ("probe_after_accuracy", "Accuracy"))
         ]  # fmt: skip
     for evaluation in evaluations:
-        is_links = any("roc_auc_mean" in row for row in evaluation["rows"])
+        task = task_of_file(evaluation)
         for row in evaluation["rows"]:
             if row["encoder"] == evaluation["encoder"]:
                 labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
-                for measure in ("accuracy", "macro_f1", "roc_auc"):
-                    if f"{measure}_mean" in row:
-                        features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
-                        title = f"{measure} ({row['head']}{features}{labels})"
-                        task = "text-ranking" if is_links else "text-classification"
-                        entries.append(_entry(task, evaluation["dataset"], title, row[f"{measure}_mean"]))
+                features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
+                for measure in task.columns:
+                    title = f"{measure} ({row['head']}{features}{labels})"
+                    entries.append(_entry(task.name, evaluation["dataset"], title, row[f"{measure}_mean"]))
     base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
     local = run.get("local", [])
     return ModelCardData(
@@ -274,15 +277,15 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
 
 
 def _made_by(config: Any, run: dict[str, Any]) -> str:
-    settings = config.docsplit
+    settings = current_settings(config.docsplit)
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
         learnt = f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
         learnt += code(settings["objective"])
-        if settings["objective"] == "info_nce":
+        if "similarity" in settings:
             learnt += f", {settings['similarity']} similarity, temperature {settings['contrastive_temperature']:g}"
-        if settings["momentum_queue_size"]:
+        if "momentum_queue_size" in settings:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
@@ -345,7 +348,7 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
         parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
     for evaluation in evaluations:
         rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
-        tables = re.sub(r"^## ", "#### ", result_tables(rows), flags=re.MULTILINE)
+        tables = re.sub(r"^## ", "#### ", result_tables(rows, task_of_file(evaluation)), flags=re.MULTILINE)
         note = (
             f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
@@ -388,14 +391,13 @@ def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
 
 def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
     names = ["docsplit", options.get("view"), settings["objective"]]
-    if settings["momentum_queue_size"]:
-        names.append("crop")
     if str(options.get("lora_r", "0")) != "0":
         names.append("lora")
     return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))
 
 
 def main() -> None:
+    """Write the card of a folder again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")

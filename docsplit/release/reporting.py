@@ -6,27 +6,24 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 from docsplit.evaluation.plots import plot_training
 from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
 from docsplit.runtime.arguments import given_options
-from docsplit.runtime.files import versions
+from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
 
-matplotlib.use("Agg")  # no screen needed; before pyplot is imported
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 NOT_RECORDED = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
 
 
-def write_results(
+def write_run(
     output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
 ) -> None:
     """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
     for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
-        (output_dir / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_text(output_dir / name, json.dumps(values, indent=2) + "\n")
     plot_training(log_history, results, output_dir / "training.png")
     write_card(output_dir)
     print(f"\n{probe_table(results)}\n")

@@ -49,17 +49,19 @@ def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
     return directory
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write under another name first, so that a reader, or a kill, never meets half a file.
-
-    What UTF-8 cannot hold (a lone surrogate) becomes a question mark.
-    """
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill another name first, so that a reader, a kill or a full disk never leaves half a file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+        write(temporary)
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)  # of a full disk
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all; what UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
 
 
 def add_texts(digest: Digest, texts: Iterable[str]) -> None:

@@ -7,7 +7,8 @@ from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import VIEWS
-from docsplit.modeling.objectives import Objective, Similarity
+from docsplit.modeling.info_nce import Similarity
+from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.launching import default_dtype, refuse_sharded_parameters
 
@@ -134,11 +135,12 @@ class PretrainingArguments(TrainingArguments):
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs the columns."})
 
-    objective: Objective | None = field(
+    objective: str | None = field(
         default=None,
         metadata={
+            "choices": list(OBJECTIVES),
             "help": "info_nce, or contrastive_tension: a second encoder is trained beside the first, on dot products, "
-            "without dropout; needs --mlm_weight 0. Default: the checkpoint's, else info_nce."
+            "without dropout; needs --mlm_weight 0. Default: the checkpoint's, else info_nce.",
         },
     )
     similarity: Similarity | None = field(

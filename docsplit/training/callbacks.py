@@ -47,12 +47,14 @@ class EpochCallback(TrainerCallback):
         self.collator = collator
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Refuse workers that would live on, and with them the number of an epoch before."""
         if args.dataloader_persistent_workers:
             raise ValueError(
                 "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
             )
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Put the number into the collator's shared memory."""
         self.collator.epoch.value = int(state.epoch or 0)
 
 
@@ -88,7 +90,8 @@ class MetricsCallback(TrainerCallback):
         if output.contrastive_loss is not None:
             self.sums["contrastive_loss"] += output.contrastive_loss.detach()
             self.sums["masked_negatives"] += output.num_masked_negatives
-            for name, value in embedding_geometry(output.embeddings).items():
+            parts = {name: value.detach() for name, value in (output.objective_parts or {}).items()}
+            for name, value in (parts | embedding_geometry(output.embeddings)).items():
                 self.sums[name] += value
         if output.mlm_loss is not None:
             self.sums["mlm_loss"] += output.mlm_loss.detach()
@@ -102,21 +105,26 @@ class MetricsCallback(TrainerCallback):
         return passed
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Start the clock, and go on with the totals of a run that resumes."""
         self._tick(counts=False)
         for entry in state.log_history:  # of the sessions before, if this one resumes
             self.total_tokens = entry.get("tokens_seen", self.total_tokens)
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Count the time since the last step as a wait for the loader."""
         self.stall += self._tick(counts=True)  # the wait for the batch
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Count the step."""
         self._tick(counts=True)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Leave the evaluation out of the clock."""
         self._tick(counts=False)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Leave the saving out of the clock."""
         self._tick(counts=False)
 
     def on_log(
@@ -126,6 +134,7 @@ class MetricsCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ):
+        """Add the means since the last log; a loss that is not finite ends the training."""
         logs = kwargs["logs"]
         if not math.isfinite(logs.get("loss", 0.0)):
             raise FloatingPointError(
@@ -209,6 +218,7 @@ class ProbeCallback(TrainerCallback):
         return broadcast_object_list(results)[0]
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Measure the start, unless the run resumes and has that in its history."""
         if self.history() == []:
             if state.global_step > 0:
                 raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
@@ -221,11 +231,13 @@ class ProbeCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ):
+        """Measure, and put the numbers among the metrics of the evaluation."""
         result = self.measure()
         kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
         self.trainer.log(dict(result))
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Forget the last numbers where the best weights take the place of the last ones."""
         if args.load_best_model_at_end:
             self.last_step = -1  # the weights are no longer those of the last step
 
@@ -254,11 +266,13 @@ class StreamCallback(TrainerCallback):
             stream.resume(checkpoint, trainer.args.dataloader_num_workers)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """At the first step of a resumed run, restore the random state once more."""
         if self.checkpoint is not None:  # the loader's start has drawn from the generator that dropout draws from
             self.trainer._load_rng_state(str(self.checkpoint))
             self.checkpoint = None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Note the position of the stream in the checkpoint."""
         if state.is_world_process_zero:
             checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             num_batches = state.global_step * args.gradient_accumulation_steps
@@ -276,6 +290,7 @@ class CheckpointCallback(TrainerCallback):
         self.keep, args.save_total_limit = args.save_total_limit, None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Refuse weights that are not finite, seal the checkpoint, and only then remove old ones."""
         if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
             raise FloatingPointError(
                 f"Parameters are not finite at step {state.global_step}, whose checkpoint does not count. Resume from "
@@ -306,6 +321,7 @@ class PushCallback(TrainerCallback):
         self.running: list[Future] = []
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Start the upload of the checkpoint, unless an earlier one is still on its way."""
         strategy = HubStrategy(args.hub_strategy)
         if not state.is_world_process_zero or strategy == HubStrategy.END:
             return
@@ -342,10 +358,12 @@ class InterruptCallback(TrainerCallback):
         signal.signal(number, self.previous[number])
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Take the signals over."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self.previous[number] = signal.signal(number, self._receive)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Save and stop, if any process got a signal."""
         if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
             flag = torch.tensor(int(self.received), device=args.device)
             dist.all_reduce(flag)
@@ -354,5 +372,6 @@ class InterruptCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Give the signals back."""
         for number, handler in self.previous.items():
             signal.signal(number, handler)

@@ -8,7 +8,6 @@ complete one.
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import time
@@ -16,11 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docsplit.modeling.settings import current_settings
+from docsplit.runtime.files import write_text
+
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
 RESULTS = ("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png")
-WRITTEN_BY_TRAINER = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$"  # into config.json
+# Of config.json, what says nothing about the model: Trainer and transformers write it.
+NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 
 
 def seal(directory: Path) -> None:
@@ -30,10 +33,8 @@ def seal(directory: Path) -> None:
         for file in sorted(directory.rglob("*"))
         if file.is_file() and file.name != MANIFEST
     }
-    temporary = directory / f"{MANIFEST}.tmp"
     manifest = {"written": time.time(), "files": files}
-    temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, directory / MANIFEST)
+    write_text(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def without_pickled_arguments(directory: Path) -> None:
@@ -41,7 +42,7 @@ def without_pickled_arguments(directory: Path) -> None:
     (directory / "training_args.bin").unlink(missing_ok=True)
 
 
-def what_is_wrong(directory: Path) -> str | None:
+def why_incomplete(directory: Path) -> str | None:
     """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
     try:
         files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
@@ -83,7 +84,7 @@ def _written(directory: Path) -> float:
 def newest_complete(output_dir: Path) -> Path | None:
     """The complete checkpoint that was written last; each one passed over is logged with the reason."""
     for checkpoint in sorted(checkpoints(output_dir), key=_written, reverse=True):
-        reason = what_is_wrong(checkpoint)
+        reason = why_incomplete(checkpoint)
         if reason is None:
             return checkpoint
         logger.warning(f"Passing over {checkpoint}: {reason}.")
@@ -114,7 +115,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     choice = "newest" if choice in ("True", "true") else choice  # in a recipe, where an option has a value
     checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
     if checkpoint is not None:
-        if choice != "newest" and (reason := what_is_wrong(checkpoint)):
+        if choice != "newest" and (reason := why_incomplete(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
             raise ValueError(
@@ -159,7 +160,9 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
         ValueError: naming what differs.
     """
     saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    names = {name for name in saved | config if not re.search(WRITTEN_BY_TRAINER, name)}
+    if "docsplit" in saved:
+        saved["docsplit"] = current_settings(saved["docsplit"])
+    names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
         raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")

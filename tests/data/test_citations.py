@@ -136,7 +136,7 @@ def write_pairs(directory, suffix, pairs=PAIRS, number=str):
 )
 def test_a_table_of_papers_and_pairs_of_ids(tmp_path, papers_suffix, pairs_suffix, number, caplog):
     papers = write_table(tmp_path / f"papers{papers_suffix}", PAPERS)
-    pairs = citations.load_pairs(papers, *write_pairs(tmp_path, pairs_suffix, number=number))
+    pairs = citations.load_pair_files(papers, *write_pairs(tmp_path, pairs_suffix, number=number))
     assert dict(zip(pairs.ids, pairs.texts)) == {
         "0012": "T12\n\nA12\n\nbody 12",
         "12": "body 0",
@@ -163,7 +163,7 @@ def test_sections_are_the_text_where_there_is_none(tmp_path):
     rows = [{"id": name, "title": name, "sections": [{"heading": "H", "text": "words"}]} for name in "abcd"]
     papers = write_table(tmp_path / "papers.parquet", rows)
     files = write_pairs(tmp_path, ".tsv", {name: [("1", "a", "b"), ("0", "c", "d")] for name in PART_NAMES})
-    assert citations.load_pairs(papers, *files).texts[0] == "a\n\nH\n\nwords"
+    assert citations.load_pair_files(papers, *files).texts[0] == "a\n\nH\n\nwords"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_sections_are_the_text_where_there_is_none(tmp_path):
 def test_tables_that_do_not_fit_are_named(tmp_path, papers, pairs, message):
     files = [write_table(tmp_path / "papers.jsonl", papers), *write_pairs(tmp_path, ".tsv", pairs)]
     with pytest.raises(ValueError, match=message):
-        citations.load_pairs(*files)
+        citations.load_pair_files(*files)
 
 
 def test_missing_files_and_columns_are_named(tmp_path):
@@ -352,7 +352,7 @@ def test_popularity_is_at_chance_on_splits_made_here(monkeypatch):
     assert number > 2000
     assert abs(share - 0.5) < margin
     # Not so if second papers are permuted whatever their degrees: each still is in as many negatives as positives.
-    monkeypatch.setattr(citation_splits, "_exchange_seconds", permuted_seconds)
+    monkeypatch.setattr(citation_splits, "rewire_negatives", permuted_seconds)
     share, _ = popularity_over_seeds(3)
     assert share > 0.5 + 2 * margin
 
@@ -482,7 +482,7 @@ def test_pair_features_are_both_embeddings_in_order(part):
 
 def test_popularity_is_at_chance_on_real_citations(real_data):
     papers, links = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
-    given_pairs = citations.load_pairs(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
+    given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
     for pairs in (given_pairs, citations.load_citations(papers, links, seed=0)):
         found = accuracy(links.popularity(pairs), pairs.test.labels)
         assert links.popularity_warning(found, len(pairs.test.labels)) is None

@@ -14,7 +14,7 @@ from sklearn.datasets import fetch_20newsgroups, load_files
 from docsplit.data import labelled as labelled_module
 from docsplit.data import labelled_files
 from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.labelled import LabelledSplit, fingerprint, load_labelled, split_labelled
+from docsplit.data.labelled import LabelledSplit, load_labelled, split_labelled
 from docsplit.data.labelled_files import stratified_sample, strip_newsgroup_headers
 from docsplit.data.preparation import document_id, tokenize, without_documents
 from tests.conftest import TOPICS, make_corpus
@@ -373,25 +373,25 @@ def test_a_label_that_one_document_has_stays_in_training(tmp_path):
 
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(tmp_path):
     train_file = write(tmp_path / "train.jsonl", make_corpus(200))
-    prints = [fingerprint(load_labelled(train_file=train_file, seed=seed)) for seed in (0, 0, 1)]
+    prints = [load_labelled(train_file=train_file, seed=seed).fingerprint() for seed in (0, 0, 1)]
     assert prints[0] == prints[1] != prints[2]
     assert len(prints[0]) == 16
 
 
 def test_the_fingerprint_sees_every_text_label_and_border(files):
     split = load_labelled(**files)
-    seen = {fingerprint(split)}
+    seen = {split.fingerprint()}
     split.validation_labels[3] = (split.validation_labels[3] + 1) % 3
-    seen.add(fingerprint(split))
+    seen.add(split.fingerprint())
     split.test_texts[-1] += "!"
-    seen.add(fingerprint(split))
+    seen.add(split.fingerprint())
     split.train_texts[0], split.train_texts[1] = (
         split.train_texts[0] + split.train_texts[1][:1],
         split.train_texts[1][1:],
     )
-    seen.add(fingerprint(split))
+    seen.add(split.fingerprint())
     split.class_names[0] = "other"
-    seen.add(fingerprint(split))
+    seen.add(split.fingerprint())
     assert len(seen) == 5
 
 
@@ -537,9 +537,9 @@ def test_the_default_is_the_built_in_corpus(labelled, monkeypatch):
     monkeypatch.setattr(labelled_module, "load_corpus", {PYTHON_DOCS: labelled}.__getitem__)
     split = load_labelled()
     assert (
-        fingerprint(split)
-        == fingerprint(split_labelled(labelled))
-        == fingerprint(load_labelled(dataset_name=PYTHON_DOCS))
+        split.fingerprint()
+        == split_labelled(labelled).fingerprint()
+        == load_labelled(dataset_name=PYTHON_DOCS).fingerprint()
     )
     smaller = load_labelled(max_train_samples=30, max_test_samples=6)
     assert (len(smaller.train_texts), len(smaller.test_texts)) == (30, 6)

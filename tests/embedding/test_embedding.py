@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from transformers import BertModel
 
 from docsplit.embedding import chunks
+from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import _fingerprint, embed_documents, encode
 from docsplit.embedding.loading import describe_encoder, load_encoder
 from docsplit.modeling.encoding import micro_batches
@@ -193,8 +194,8 @@ def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkp
     cache = tmp_path / "cache"
     model = load_encoder(str(checkpoint), device="cpu")
     calls = []
-    original = chunks.embed_chunk
-    monkeypatch.setattr(chunks, "embed_chunk", lambda *args: calls.append(1) or original(*args))
+    original = encode_module.embed_chunk
+    monkeypatch.setattr(encode_module, "embed_chunk", lambda *args: calls.append(1) or original(*args))
 
     def cached(texts, **options):
         calls.clear()
@@ -280,11 +281,21 @@ def test_a_file_holds_what_memory_would_and_only_chunks_are_read(checkpoint, tex
     assert next(iter(embed_in_each_way(checkpoint, [], output_file=path)))[1].shape == (0, 32)
 
 
+class Ones:
+    """Embeds ten texts."""
+
+    def tokenize(self, texts):
+        return texts
+
+    def embed(self, tokenized, advance):
+        return np.ones((10, 10_000))
+
+
 def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_TEXTS", 10)
 
     def peak(num_texts):
-        embedded = chunks.in_chunks(["text"] * num_texts, lambda chunk: lambda advance: np.ones((10, 10_000)), False)
+        embedded = chunks.in_chunks(["text"] * num_texts, Ones(), False)
         tracemalloc.start()
         array, _ = chunks.collect(embedded, (num_texts, 10_000), tmp_path / "embeddings.npy")
         largest = tracemalloc.get_traced_memory()[1]
@@ -342,7 +353,7 @@ def test_the_progress_bar_counts_all_texts(checkpoint, texts, monkeypatch):
             self.steps.append(n)
             return super().update(n)
 
-    monkeypatch.setattr(encode, "tqdm", Bar)
+    monkeypatch.setattr(chunks, "tqdm", Bar)
     monkeypatch.setattr(chunks, "CHUNK_TEXTS", 7)
     list(embed_in_each_way(checkpoint, texts, show_progress=True, micro_batch_tokens=20))
     assert len(bars) == 3

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from docsplit.embedding import chunks
+from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -106,7 +107,7 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
 def killed(rank, checkpoint, path):
     chunks.CHUNK_TEXTS = CHUNK
     model = load_encoder(str(checkpoint), device="cpu")
-    original, calls = chunks.embed_chunk, []
+    original, calls = encode_module.embed_chunk, []
 
     def embed_or_die(*args):
         calls.append(1)
@@ -114,7 +115,7 @@ def killed(rank, checkpoint, path):
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args)
 
-    chunks.embed_chunk = embed_or_die
+    encode_module.embed_chunk = embed_or_die
     encode(model[0].model, model.tokenizer, TEXTS, output_file=path)
 
 

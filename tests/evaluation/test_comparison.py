@@ -1,63 +1,110 @@
 """Rows against scikit-learn, comparisons against the bootstrap of one pair, files that others can read."""
 
 import json
+import os
+from dataclasses import asdict, replace
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from docsplit.evaluation import comparison
-from docsplit.evaluation.comparison import (
-    Result,
-    classification_rows,
-    comparisons,
-    link_rows,
-    text_statistics,
-    write_results,
-)
-from docsplit.evaluation.metrics import interval, paired_bootstrap
+from docsplit.data.labelled import LabelledSplit
+from docsplit.evaluation.comparison import comparisons, rows
+from docsplit.evaluation.heads import HeadOutput
+from docsplit.evaluation.metrics import ItemScores, interval, micro_f1_items, paired_bootstrap, resample
 from docsplit.evaluation.plots import plot_few_shot
+from docsplit.evaluation.report import text_statistics, write_comparison
+from docsplit.evaluation.results import Result, classification_result, link_result
 from docsplit.evaluation.tables import result_tables, short_names
+from docsplit.evaluation.tasks import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task, task_of_file
 
 CLASSES = ["kitchen", "harbour", "orchard"]
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 90)
 SEVERAL = (RNG.random((90, 3)) < [0.5, 0.3, 0]).astype(np.int8)  # nobody has the last label
-LINKS = RNG.permutation(np.repeat([0, 1], 45))
+LINKED = RNG.permutation(np.repeat([0, 1], 45))
 
 
-def make_result(encoder, signal, labels=LABELS, head="linear", shots=None, num_runs=3, seed=0, **info):
-    """Scores that are noise plus `signal` for the right answer; probabilities for labels and links."""
-    true = {id(LABELS): np.eye(3)[LABELS], id(SEVERAL): SEVERAL, id(LINKS): LINKS[:, None]}[id(labels)]
+TASKS = {"single": CLASSIFICATION, "multi": MULTI_LABEL_CLASSIFICATION, "links": LINKS}
+NDCG = Task(
+    name="document-ranking",
+    measures={"ndcg_10": "nDCG@10", "found_100": "Found@100", "median_rank": "Median rank"},
+    main="ndcg_10",
+    columns=("ndcg_10", "found_100"),
+    layout="lines",
+    heading="Documents for queries",
+    details={"ndcg_of_topic": "nDCG@10 of each topic"},
+    note="Queries without a relevant document are left out.",
+    baseline_opponent="cosine",
+)
+
+
+def make_scores(signal, kind="single", num_runs=3, seed=0):
+    """(R, M, C): noise plus `signal` for the right answer; probabilities for labels and links."""
+    true = {"single": np.eye(3)[LABELS], "multi": SEVERAL, "links": LINKED[:, None]}[kind]
     scores = signal * (true - 0.5) + np.random.default_rng(seed).standard_normal((num_runs, *true.shape))
     scores = 1 / (1 + np.exp(-scores))
-    if labels is SEVERAL:
+    if kind == "multi":
         scores[:, :, 2] = 0.1
-    return Result(encoder, head, shots, scores.astype(np.float32), 1.5, 100, {"pooling": "mean"} | info)
+    return scores.astype(np.float32)
+
+
+def make_split(kind, class_names=CLASSES):
+    labels = {"single": LABELS, "multi": SEVERAL}[kind]
+    texts = [""] * len(labels)
+    return LabelledSplit(texts, labels, texts, labels, class_names)
+
+
+def make_result(
+    encoder, signal, kind="single", head="linear", shots=None, num_runs=3, seed=0, class_names=CLASSES, **info
+):
+    output = HeadOutput(make_scores(signal, kind, num_runs, seed), 1.5, 100)
+    info = {"pooling": "mean"} | info
+    if kind == "links":
+        return link_result(encoder, head, output, LINKED, info, is_baseline=encoder == head)
+    split = make_split(kind, class_names)
+    return classification_result(encoder, head, shots, output, split, info, head == "finetune")
+
+
+def make_ranking(encoder, gain, head="cosine", num_queries=60, is_baseline=False):
+    """What no function of ours knows: nDCG of each query, a share of all relevant documents, a rank."""
+    ndcg = np.random.default_rng(len(encoder)).random((1, num_queries)).astype(np.float32) ** (1 / gain)
+    known = np.full((1, num_queries), 4, np.float32)
+    measured = {
+        "ndcg_10": ItemScores(ndcg, np.ones_like(ndcg)),
+        "found_100": ItemScores((known * ndcg).round(), known),
+        "median_rank": np.array([0.25]),
+    }
+    details = {"ndcg_of_topic": {"ships": ndcg[:, ::2].mean(axis=1), "bread": np.array([np.nan])}}
+    return Result(NDCG, encoder, head, None, measured, 0.0, 0, {"index": "flat"}, details, is_baseline=is_baseline)
+
+
+def interval_of(correct):
+    correct = correct.astype(np.float32)
+    return interval(*resample([ItemScores(correct, np.ones_like(correct))]))
 
 
 def test_single_label_rows_equal_scikit_learn():
     result = make_result("a", 1.0, max_seq_length=512, num_parameters=300)
-    (row,) = classification_rows([result], LABELS, CLASSES, False)
-    runs = [scores.argmax(axis=1) for scores in result.scores]
+    (row,) = rows([result])
+    runs = [scores.argmax(axis=1) for scores in make_scores(1.0)]
     accuracies = [accuracy_score(LABELS, run) for run in runs]
     macro = [f1_score(LABELS, run, average="macro") for run in runs]
     assert row["accuracy_mean"] == row["micro_f1_mean"] == pytest.approx(np.mean(accuracies))
     assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies))
     assert row["accuracy_std"] > 0
     assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro)))
-    correct = np.array([run == LABELS for run in runs], np.float32)
-    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval(correct, np.ones_like(correct)))
+    correct = np.array([run == LABELS for run in runs])
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(correct))
     expected = {"encoder": "a", "head": "linear", "shots": None, "runs": 3, "seconds": 1.5, "pooling": "mean"}
     assert row.items() >= (expected | {"max_seq_length": 512, "features": "raw", "trainable_share": 0.25}).items()
     assert "per_label_f1" not in row
 
 
 def test_multi_label_rows_equal_scikit_learn():
-    result = make_result("a", 3.0, SEVERAL)
-    (row,) = classification_rows([result], SEVERAL, CLASSES, True)
-    runs = [scores >= 0.5 for scores in result.scores]
+    (row,) = rows([make_result("a", 3.0, "multi")])
+    runs = [scores >= 0.5 for scores in make_scores(3.0, "multi")]
     assert row["accuracy_mean"] == pytest.approx(np.mean([accuracy_score(SEVERAL, run) for run in runs]))
     assert row["micro_f1_mean"] == pytest.approx(np.mean([f1_score(SEVERAL, run, average="micro") for run in runs]))
     per_label = np.mean([f1_score(SEVERAL[:, :2], run[:, :2], average=None) for run in runs], axis=0)
@@ -65,24 +112,24 @@ def test_multi_label_rows_equal_scikit_learn():
     assert row["macro_f1_mean"] == pytest.approx(per_label.mean())
     assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
     assert row["micro_f1_low"] < row["micro_f1_mean"] < row["micro_f1_high"]
-    exact = np.array([(run == SEVERAL).all(axis=1) for run in runs], np.float32)
-    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval(exact, np.ones_like(exact)))
+    exact = np.array([(run == SEVERAL).all(axis=1) for run in runs])
+    assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(exact))
 
 
-def test_link_rows_equal_scikit_learn_and_keep_a_threshold_that_is_not_one_half():
-    learned = make_result("a", 2.0, LINKS, head="mlp")
-    cosine = make_result("a", 2.0, LINKS, head="cosine", num_runs=1)
-    cosine.predicted = (cosine.scores[:, :, 0] >= 0.7).astype(int)
-    for result, threshold in ((learned, 0.5), (cosine, 0.7)):
-        (row,) = link_rows([result], LINKS)
-        runs = [(scores[:, 0], scores[:, 0] >= threshold) for scores in result.scores]
+@pytest.mark.parametrize(("num_runs", "threshold"), [(3, 0.5), (1, 0.7)])
+def test_link_rows_equal_scikit_learn_and_keep_a_threshold_that_is_not_one_half(num_runs, threshold):
+    link = make_scores(2.0, "links", num_runs)
+    both = np.concatenate([1 - link, link], axis=2)  # as the MLP gives them
+    for scores in (link, both):
+        (row,) = rows([link_result("a", "mlp", HeadOutput(scores, 1.5, 100), LINKED, {}, threshold)])
+        runs = [(run[:, 0], run[:, 0] >= threshold) for run in link]
         expected = {
-            "accuracy_mean": np.mean([accuracy_score(LINKS, run) for _, run in runs]),
-            "micro_f1_mean": np.mean([accuracy_score(LINKS, run) for _, run in runs]),
-            "macro_f1_mean": np.mean([f1_score(LINKS, run, average="macro") for _, run in runs]),
-            "f1_mean": np.mean([f1_score(LINKS, run) for _, run in runs]),
-            "roc_auc_mean": np.mean([roc_auc_score(LINKS, scores) for scores, _ in runs]),
-            "roc_auc_std": np.std([roc_auc_score(LINKS, scores) for scores, _ in runs]),
+            "accuracy_mean": np.mean([accuracy_score(LINKED, run) for _, run in runs]),
+            "micro_f1_mean": np.mean([accuracy_score(LINKED, run) for _, run in runs]),
+            "macro_f1_mean": np.mean([f1_score(LINKED, run, average="macro") for _, run in runs]),
+            "f1_mean": np.mean([f1_score(LINKED, run) for _, run in runs]),
+            "roc_auc_mean": np.mean([roc_auc_score(LINKED, real) for real, _ in runs]),
+            "roc_auc_std": np.std([roc_auc_score(LINKED, real) for real, _ in runs]),
         }
         assert {name: row[name] for name in expected} == pytest.approx(expected)
         assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
@@ -96,40 +143,44 @@ def test_link_rows_equal_scikit_learn_and_keep_a_threshold_that_is_not_one_half(
 def test_the_share_of_trained_parameters(head, trainable, num_parameters, share):
     result = make_result("a", 1.0, head=head, num_parameters=num_parameters)
     result.trainable_parameters = trainable
-    assert classification_rows([result], LABELS, CLASSES, False)[0]["trainable_share"] == share
+    assert rows([result])[0]["trainable_share"] == share
 
 
-@pytest.mark.parametrize("labels", [LABELS, SEVERAL], ids=["single", "multi"])
-def test_comparisons_are_those_of_each_pair(labels):
-    multi_label = labels.ndim == 2
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_comparisons_are_those_of_each_pair(kind):
     results = [
-        make_result(encoder, signal, labels, head, shots, seed=seed, features=features)
+        make_result(encoder, signal, kind, head, shots, seed=seed, features=features)
         for seed, (encoder, signal) in enumerate([("a", 2.0), ("b", 2.0), ("c", 0.5)])
         for head, shots, features in [("linear", None, "raw"), ("linear", 5, "raw"), ("linear", 5, "standardized")]
     ]
-    found = comparisons(results, labels, multi_label)
+    found = comparisons(results)
     kinds = [(None, "raw"), (5, "raw"), (5, "standardized")]
     pairs = {(row["shots"], row["features"], row["a"], row["b"]) for row in found}
     assert pairs == {(*kind, a, b) for kind in kinds for a, b in ("ab", "ac", "bc")}
     assert len(found) == 9
-    items = comparison.metrics.item_scores
-    first, last = results[0], results[6]  # a and c on the full training set
-    runs = [(r.scores >= 0.5).astype(np.int8) if multi_label else r.scores.argmax(axis=2) for r in (first, last)]
-    alone = paired_bootstrap(*(items(run, labels, multi_label) for run in runs))
+    items = []
+    for signal, seed in ((2.0, 0), (0.5, 2)):  # a and c on the full training set
+        scores = make_scores(signal, kind, seed=seed)
+        if kind == "multi":
+            items.append(micro_f1_items((scores >= 0.5).astype(np.int8), SEVERAL))
+        else:
+            correct = (scores.argmax(axis=2) == LABELS).astype(np.float32)
+            items.append(ItemScores(correct, np.ones_like(correct)))
+    alone = paired_bootstrap(*resample(items))
     together = next(row for row in found if (row["shots"], row["a"], row["b"]) == (None, "a", "c"))
     assert {name: together[name] for name in alone} == pytest.approx(alone)
-    assert together["measure"] == ("micro_f1" if multi_label else "accuracy")
+    assert together["measure"] == ("micro_f1" if kind == "multi" else "accuracy")
     assert together["low"] > 0
-    rows = classification_rows(results, labels, CLASSES, multi_label)
-    means = {row["encoder"]: row[f"{together['measure']}_mean"] for row in rows if row["shots"] is None}
+    full = [row for row in rows(results) if row["shots"] is None]
+    means = {row["encoder"]: row[f"{together['measure']}_mean"] for row in full}
     assert together["difference"] == pytest.approx(means["a"] - means["c"])
 
 
-def test_baselines_meet_the_mlp_of_every_encoder():
-    results = [make_result("bm25", 1.0, LINKS, head="bm25", num_runs=1)]
-    results += [make_result(encoder, 2.0, LINKS, head, seed=7) for encoder in "ab" for head in ("mlp", "cosine")]
-    results += [make_result("popularity", 0.0, LINKS, head="popularity", num_runs=1)]
-    pairs = [(row["head"], row["a"], row["b"]) for row in comparisons(results, LINKS, False)]
+def test_baselines_meet_the_head_of_every_encoder_that_the_task_names():
+    results = [make_result("bm25", 1.0, "links", head="bm25", num_runs=1)]
+    results += [make_result(encoder, 2.0, "links", head, seed=7) for encoder in "ab" for head in ("mlp", "cosine")]
+    results += [make_result("popularity", 0.0, "links", head="popularity", num_runs=1)]
+    pairs = [(row["head"], row["a"], row["b"]) for row in comparisons(results)]
     assert sorted(pairs) == [
         ("cosine", "a", "b"),
         ("mlp", "a", "b"),
@@ -138,23 +189,75 @@ def test_baselines_meet_the_mlp_of_every_encoder():
         ("mlp", "b", "bm25"),
         ("mlp", "b", "popularity"),
     ]
-    opponents = {row["head"] for row in comparisons(results, LINKS, False, "cosine") if row["b"] == "bm25"}
-    assert opponents == {"cosine"}
 
 
 def test_scores_that_cannot_be_measured_name_encoder_and_head():
-    broken = make_result("a", 1.0)
-    broken.scores[0, 3, 1] = np.nan
+    scores = make_scores(1.0)
+    scores[0, 3, 1] = np.nan
     with pytest.raises(ValueError, match=r"'a' with head 'linear' .*1 of 270 predictions"):
-        classification_rows([broken], LABELS, CLASSES, False)
+        classification_result("a", "linear", None, HeadOutput(scores, 1.5, 100), make_split("single"), {})
+    output = HeadOutput(make_scores(1.0)[:, :-1], 1.5, 100)
     with pytest.raises(ValueError, match=r"'a' with head 'linear'.*another split"):
-        classification_rows([make_result("a", 1.0)], LABELS[:-1], CLASSES, False)
-    with pytest.raises(ValueError, match="3 classes"):
-        comparisons([make_result("a", 1.0)], np.tile(SEVERAL, (2, 1)), True)
-    cosine = make_result("a", 1.0, LINKS, head="cosine")
-    cosine.predicted = LINKS
-    with pytest.raises(ValueError, match="`predicted` of 'a'"):
-        link_rows([cosine], LINKS)
+        classification_result("a", "linear", None, output, make_split("single"), {})
+    with pytest.raises(ValueError, match="2 classes"):
+        classification_result("a", "linear", 5, output, make_split("single", ["b", "c"]), {})
+    with pytest.raises(ValueError, match=r"'a' with head 'cosine'.*90 test items"):
+        link_result("a", "cosine", output, LINKED, {})
+
+
+def test_results_that_do_not_fit_their_task_or_each_other_are_refused():
+    ranking = make_ranking("a", 1.0)
+    for change, message in (
+        ({"measured": {"ndcg_10": ranking.measured["ndcg_10"]}}, "its task 'document-ranking' expects"),
+        ({"measured": ranking.measured | {"ndcg_10": np.array([0.5])}}, "one value a run of ndcg_10"),
+        ({"measured": ranking.measured | {"median_rank": np.array([1, 2])}}, r"shape \[\(2,\)\], expected"),
+        ({"details": {}}, "details"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(ranking, **change)
+    with pytest.raises(ValueError, match="several tasks"):
+        rows([ranking, make_result("a", 1.0)])
+    with pytest.raises(ValueError, match="60 and 61"):
+        comparisons([ranking, make_ranking("b", 1.0, num_queries=61)])
+    with pytest.raises(ValueError, match="speed of task 'x' is no measure of it"):
+        Task("x", {"accuracy": "Accuracy"}, "accuracy", ("accuracy", "speed"), "grid")
+
+
+def test_a_measure_nobody_has_heard_of_needs_only_its_name(tmp_path):
+    """nDCG of each query goes through rows, paired tests, tables and results.json, which says what it is."""
+    results = [make_ranking("bm25", 1.0, head="bm25", is_baseline=True)]
+    results += [make_ranking("ours", 9.0), make_ranking("theirs", 1.0)]
+    table, differences = rows(results), comparisons(results)
+    ours = results[1].measured["ndcg_10"].numerators
+    assert table[1]["ndcg_10_mean"] == pytest.approx(ours.mean())
+    assert table[1]["ndcg_10_low"] < ours.mean() < table[1]["ndcg_10_high"]
+    half = 1.96 * ours.std() / np.sqrt(ours.size)
+    assert table[1]["ndcg_10_high"] - table[1]["ndcg_10_low"] == pytest.approx(2 * half, rel=0.15)
+    assert {"found_100_low", "found_100_high", "median_rank_mean"} <= table[1].keys()
+    assert "median_rank_low" not in table[1]  # no ratio of sums
+    assert table[1]["ndcg_of_topic"] == {"ships": pytest.approx(ours[0, ::2].mean()), "bread": None}
+    pairs = {(row["a"], row["b"]): row for row in differences}
+    assert set(pairs) == {("ours", "bm25"), ("theirs", "bm25"), ("ours", "theirs")}
+    assert {row["measure"] for row in differences} == {"ndcg_10"}
+    assert pairs["ours", "theirs"]["low"] > 0
+
+    write_comparison(tmp_path, NDCG, table, differences, {})
+    markdown = (tmp_path / "results.md").read_text()
+    header = ["encoder", "head", "nDCG@10", "Found@100", "nDCG@10, 95 % interval"]
+    assert header in [cells(line) for line in markdown.split("\n")]
+    for heading in ("## Documents for queries", "## nDCG@10 of each topic", NDCG.note):
+        assert heading in markdown
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert saved["task"]["measures"] == NDCG.measures
+    assert task_of_file(saved) == NDCG
+    assert result_tables(saved["rows"], task_of_file(saved)) in markdown
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_files_from_before_tasks_were_stated_are_known_by_their_columns(kind):
+    table = rows([make_result("a", 1.0, kind)])
+    assert task_of_file({"rows": table}) == TASKS[kind]
+    assert task_of_file({"rows": table, "task": json.loads(json.dumps(asdict(NDCG)))}) == NDCG
 
 
 def test_short_names_are_short_and_never_equal():
@@ -178,47 +281,44 @@ def test_tables_survive_hostile_names_and_bold_the_best():
         make_result("poor", 0.1),
         make_result("poor", 0.1, head="knn", num_runs=1),
     ]
-    rows = classification_rows(results, LABELS, CLASSES, False)
-    title, _, header, _, good, poor = result_tables(rows).split("\n")
+    table = rows(results)
+    title, _, header, _, good, poor = result_tables(table, CLASSIFICATION).split("\n")
     assert title == "## Full training set"
     assert cells(header)[1:] == ["linear: Accuracy", "linear: Macro-F1", "knn: Accuracy", "knn: Macro-F1"]
-    percent = f"{100 * rows[0]['accuracy_mean']:.1f} ± {100 * rows[0]['accuracy_std']:.1f}"
+    percent = f"{100 * table[0]['accuracy_mean']:.1f} ± {100 * table[0]['accuracy_std']:.1f}"
     assert cells(good) == [
         "good/model with **news**",
         f"**{percent}**",
-        f"**{100 * rows[0]['macro_f1_mean']:.1f} ± {100 * rows[0]['macro_f1_std']:.1f}**",
+        f"**{100 * table[0]['macro_f1_mean']:.1f} ± {100 * table[0]['macro_f1_std']:.1f}**",
         "",
         "",
     ]
     assert not cells(poor)[1].startswith("**")
-    assert cells(poor)[3] == f"**{100 * rows[2]['accuracy_mean']:.1f}**"  # one run: no deviation
+    assert cells(poor)[3] == f"**{100 * table[2]['accuracy_mean']:.1f}**"  # one run: no deviation
 
 
-@pytest.mark.parametrize("kind", ["single", "multi", "links"])
+@pytest.mark.parametrize("kind", TASKS)
 def test_files_are_complete_and_readable(kind, tmp_path):
-    labels = {"single": LABELS, "multi": SEVERAL, "links": LINKS}[kind]
     names = ["kit|chen", "har\nbour", "orchard"]
-    results = [make_result(encoder, signal, labels) for encoder, signal in (("a|b", 3.0), ("c", 0.0))]
-    if kind == "links":
-        rows = link_rows(results, labels)
-    else:
-        results += [make_result("c", 0.0, labels, shots=5)]
-        rows = classification_rows(results, labels, names, kind == "multi")
-    differences = comparisons(results, labels, kind == "multi")
+    kinds = [("a|b", 3.0, None), ("c", 0.0, None), *([] if kind == "links" else [("c", 0.0, 5)])]
+    results = [make_result(encoder, signal, kind, shots=shots, class_names=names) for encoder, signal, shots in kinds]
+    task, table, differences = TASKS[kind], rows(results), comparisons(results)
     statistics = text_statistics("made up", {"train": ["a b c", "d\ne"], "test": ["f"]}, 3)
     settings = {"path": tmp_path, "rate": np.float32(0.5), "bad": float("nan"), "many": np.arange(2), "text": "\ud800"}
-    shown = write_results(tmp_path / "new", rows, differences, settings, statistics, "Made | up", ["first\nnote"])
+    texts = {"statistics": statistics, "title": "Made | up", "notes": ["first\nnote"]}
+    shown = write_comparison(tmp_path / "new", task, table, differences, settings, **texts)
 
-    assert result_tables(rows) in shown
+    assert result_tables(table, task) in shown
     saved = json.loads((tmp_path / "new" / "results.json").read_text(), parse_constant=pytest.fail)
-    assert saved["rows"] == json.loads(json.dumps(rows))
+    assert saved["rows"] == json.loads(json.dumps(table))
+    assert task_of_file(saved) == task
     assert saved["comparisons"] == differences
     assert saved["settings"] == {"path": str(tmp_path), "rate": 0.5, "bad": None, "many": [0, 1], "text": "\ud800"}
     assert saved["versions"].keys() >= {"python", "torch", "transformers", "scikit-learn", "numpy", "datasets"}
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"results.json", "results.md"}
 
     markdown = (tmp_path / "new" / "results.md").read_text()
-    assert result_tables(rows) in markdown
+    assert result_tables(table, task) in markdown
     assert "- first note" in markdown
     for block in markdown.split("\n\n"):
         if block.startswith("|"):
@@ -231,10 +331,10 @@ def test_files_are_complete_and_readable(kind, tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    write_results(tmp_path, [], [], {"run": 1})
-    monkeypatch.setattr(comparison.os, "replace", lambda *paths: pytest.fail("killed"))
+    write_comparison(tmp_path, CLASSIFICATION, [], [], {"run": 1})
+    monkeypatch.setattr(os, "replace", lambda *paths: pytest.fail("killed"))
     with pytest.raises(pytest.fail.Exception):
-        write_results(tmp_path, [], [], {"run": 2})
+        write_comparison(tmp_path, CLASSIFICATION, [], [], {"run": 2})
     assert json.loads((tmp_path / "results.json").read_text())["settings"] == {"run": 1}
 
 
@@ -256,8 +356,8 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
         for head in ("mlp", "linear")
         for shots in (20, 5, None)
     ]
-    rows = classification_rows(results, LABELS, CLASSES, False)
-    assert plot_few_shot(rows, tmp_path / "curves.png")
+    table = rows(results)
+    assert plot_few_shot(table, CLASSIFICATION, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     (figure,) = figures
     accuracy, macro_f1 = figure.axes[0], figure.axes[2]
@@ -265,7 +365,7 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
     assert [label.get_text() for label in macro_f1.get_xticklabels()] == ["5", "20", "all"]
     for axis, measure in ((accuracy, "accuracy"), (macro_f1, "macro_f1")):
         (line,) = [line for line in axis.get_lines() if line.get_label() == "b"]
-        own = [row for row in rows if (row["encoder"], row["head"]) == ("b", "mlp")]
+        own = [row for row in table if (row["encoder"], row["head"]) == ("b", "mlp")]
         chosen = {row["shots"]: 100 * row[f"{measure}_mean"] for row in own}
         assert line.get_xdata().tolist() == [5, 20]
         assert line.get_ydata() == pytest.approx([chosen[5], chosen[20]])
@@ -276,7 +376,6 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
 
 
 def test_without_few_labels_there_is_no_picture(tmp_path):
-    rows = classification_rows([make_result("a", 1.0)], LABELS, CLASSES, False)
     (tmp_path / "curves.png").touch()  # of an earlier run, on other data
-    assert not plot_few_shot(rows, tmp_path / "curves.png")
+    assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
     assert not list(tmp_path.iterdir())

@@ -15,9 +15,10 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.labelled import LabelledSplit
-from docsplit.evaluation import finetuning
-from docsplit.evaluation.finetuning import TextClassifier, finetune, setfit
+from docsplit.evaluation import finetuning, setfit_head
+from docsplit.evaluation.finetuning import TextClassifier, finetune
 from docsplit.evaluation.heads import Run
+from docsplit.evaluation.setfit_head import setfit
 from tests.conftest import TOPICS, make_corpus
 
 LEARNING_RATE = 1e-3  # high: tiny encoders from nothing
@@ -263,7 +264,7 @@ def few(split, shots=4, draws=1):
 
 
 def test_setfit_learns_from_a_draw_and_repeats_itself(load, tmp_path, monkeypatch):
-    monkeypatch.setattr(finetuning, "SETFIT_ITERATIONS", 3)
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 3)
     monkeypatch.chdir(tmp_path)
     split = make_split(test=45)
     runs = few(split, shots=8, draws=2)
@@ -281,7 +282,7 @@ def test_setfit_learns_from_a_draw_and_repeats_itself(load, tmp_path, monkeypatc
 
 
 def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
-    monkeypatch.setattr(finetuning, "SETFIT_ITERATIONS", 1)
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
     seen, bodies = [], []
 
     def recording():
@@ -302,7 +303,7 @@ def test_setfit_changes_the_encoder_with_the_prompt(load, monkeypatch):
 
 
 def test_setfit_with_several_labels_and_with_a_missing_class(load, monkeypatch):
-    monkeypatch.setattr(finetuning, "SETFIT_ITERATIONS", 1)
+    monkeypatch.setattr(setfit_head, "SETFIT_ITERATIONS", 1)
     split = make_split(test=12, multi_label=True)
     scores = setfit(load, split, few(split)).scores
     assert scores.shape == (1, 12, 3)
@@ -319,7 +320,7 @@ def test_setfit_refuses_what_cannot_work(load, monkeypatch):
     same = Run(np.flatnonzero(split.train_labels[:, 0])[:5], 0)
     with pytest.raises(ValueError, match="all pairs"):
         setfit(load, split, [same])
-    monkeypatch.setattr(finetuning, "SETFIT_MAX_DOCUMENTS", 100)
+    monkeypatch.setattr(setfit_head, "SETFIT_MAX_DOCUMENTS", 100)
     with pytest.raises(ValueError, match="leave setfit out"):
         setfit(load, split, everything(split, 0))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -342,14 +343,15 @@ import os, sys
 import numpy as np, torch
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
-from docsplit import finetuning
-from docsplit.evaluation.finetuning import finetune, setfit
+from docsplit.evaluation import setfit_head
+from docsplit.evaluation.finetuning import finetune
 from docsplit.evaluation.probing import Run
+from docsplit.evaluation.setfit_head import setfit
 from tests.evaluation.test_finetuning import LEARNING_RATE, everything, few, make_split
 
 checkpoint, folder = sys.argv[1:]
 torch.set_num_threads(1)
-finetuning.SETFIT_ITERATIONS = 1
+setfit_head.SETFIT_ITERATIONS = 1
 seen = []
 
 def load():

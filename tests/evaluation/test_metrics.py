@@ -9,13 +9,14 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from docsplit.evaluation import metrics
 from docsplit.evaluation.metrics import (
     ClassificationMetric,
+    ItemScores,
     LinkMetric,
+    accuracy_items,
     interval,
-    item_scores,
+    micro_f1_items,
     paired_bootstrap,
     predictions,
-    resampled_scores,
-    run_scores,
+    resample,
 )
 
 
@@ -112,44 +113,69 @@ def test_predictions_are_the_highest_score_or_those_from_one_half():
 def test_item_scores_add_up_to_accuracy_and_micro_f1(labels, multi_hot):
     predicted, references = labels
     runs = np.stack([predicted, references])
-    np.testing.assert_allclose(
-        run_scores(*item_scores(runs, references, False)), [accuracy_score(references, predicted), 1]
-    )
+    expected = [accuracy_score(references, predicted), 1]
+    np.testing.assert_allclose(accuracy_items(runs, references).of_runs(), expected)
     predicted, references = multi_hot
     runs = np.stack([predicted, references])
-    np.testing.assert_allclose(
-        run_scores(*item_scores(runs, references, True)), [f1_score(references, predicted, average="micro"), 1]
-    )
+    expected = [f1_score(references, predicted, average="micro"), 1]
+    np.testing.assert_allclose(micro_f1_items(runs, references).of_runs(), expected)
+    all_right = [accuracy_score(references, predicted), 1]
+    np.testing.assert_allclose(accuracy_items(runs, references).of_runs(), all_right)
     silent = np.zeros_like(references)
-    assert run_scores(*item_scores(silent[None], silent, True)) == 0
+    assert micro_f1_items(silent[None], silent).of_runs() == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 100, 10**6])
-def test_resampled_scores_equal_a_loop(chunk, monkeypatch):
+@pytest.mark.parametrize("gain", [1, 0.3])  # counts, and fractions as nDCG has them
+def test_resampled_scores_equal_a_loop(chunk, gain, monkeypatch):
     monkeypatch.setattr(metrics, "CHUNK_DRAWS", chunk)
     rng = np.random.default_rng(0)
-    denominators = rng.integers(0, 5, (3, 20))
-    numerators = np.minimum(denominators, rng.integers(0, 5, (3, 20)))
-    samples = resampled_scores(numerators, denominators, num_samples=9, seed=4)
+    denominators = rng.integers(0, 5, (3, 20)).astype(np.float32)
+    numerators = (gain * np.minimum(denominators, rng.integers(0, 5, (3, 20)))).astype(np.float32)
+    system, again = ItemScores(numerators, denominators), ItemScores(numerators[1:2], denominators[1:2])
+    one, other = resample([system, again], num_samples=9, seed=4)
+    np.testing.assert_allclose(one.scores, numerators.sum(axis=1) / denominators.sum(axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(other.samples, one.samples[:, 1:2])  # the same items for all
+    numerators, denominators = numerators.astype(np.float64), denominators.astype(np.float64)
     generator = np.random.default_rng(4)
-    for sample in samples:
+    for sample in one.samples:
         items = generator.integers(20, size=20)
         for run in range(3):
             expected = sum(numerators[run, item] for item in items) / sum(denominators[run, item] for item in items)
-            assert sample[run] == pytest.approx(expected)
+            assert sample[run] == pytest.approx(expected, rel=1e-12)
+
+
+def test_fractions_that_add_up_to_the_same_are_ties():
+    """Sums in float32 would be rounded, and a tie would look like a difference."""
+    gains = (np.random.default_rng(0).integers(2**16, size=(1, 3000)) / 2**16).astype(np.float32)
+    a = ItemScores(gains, np.ones_like(gains))
+    b = ItemScores(3 * gains, np.full_like(gains, 3))
+    assert compared(a, b) == {"difference": 0, "low": 0, "high": 0, "p_value": 1}
+
+
+def interval_of(system):
+    return interval(*resample([system]))
+
+
+def compared(a, b, num_samples=metrics.NUM_SAMPLES, seed=0):
+    return paired_bootstrap(*resample([a, b], num_samples, seed), seed)
 
 
 def test_the_interval_is_that_of_the_normal_approximation():
     correct = (np.random.default_rng(0).random((1, 2000)) < 0.7).astype(np.float32)
     mean = correct.mean()
     half = 1.96 * np.sqrt(mean * (1 - mean) / 2000)
-    assert interval(correct, np.ones_like(correct)) == pytest.approx((mean - half, mean + half), abs=0.003)
+    assert interval_of(ItemScores(correct, np.ones_like(correct))) == pytest.approx(
+        (mean - half, mean + half), abs=0.003
+    )
     copies = np.repeat(correct, 5, axis=0)  # five equal runs tell no more than one
-    assert interval(copies, np.ones_like(copies)) == pytest.approx((mean - half, mean + half), abs=0.003)
+    assert interval_of(ItemScores(copies, np.ones_like(copies))) == pytest.approx(
+        (mean - half, mean + half), abs=0.003
+    )
 
 
-def accuracy_items(correct):
-    return correct.astype(np.float32), np.ones(correct.shape, np.float32)
+def right_or_not(correct):
+    return ItemScores(correct.astype(np.float32), np.ones(correct.shape, np.float32))
 
 
 def simulate(rng, num_runs, num_items, shift=0.0):
@@ -161,19 +187,19 @@ def simulate(rng, num_runs, num_items, shift=0.0):
     systems = []
     for own, size in zip((shift, 0.0), num_runs):
         runs = 0.2 * rng.standard_normal((size, 1)) * (size > 1)
-        systems.append(accuracy_items(own + difficulty + runs + rng.standard_normal(num_items) > 0))
+        systems.append(right_or_not(own + difficulty + runs + rng.standard_normal(num_items) > 0))
     return systems
 
 
 def test_identical_systems_do_not_differ():
     a, _ = simulate(np.random.default_rng(0), num_runs=(4, 4), num_items=100)
-    assert paired_bootstrap(a, a) == {"difference": 0, "low": 0, "high": 0, "p_value": 1}
+    assert compared(a, a) == {"difference": 0, "low": 0, "high": 0, "p_value": 1}
 
 
 def test_a_clear_difference_is_found_and_has_a_sign():
     a, b = simulate(np.random.default_rng(0), num_runs=(5, 5), num_items=500, shift=1.0)
-    found, mirrored = paired_bootstrap(a, b), paired_bootstrap(b, a)
-    assert found["difference"] == pytest.approx(a[0].mean() - b[0].mean(), abs=1e-6)
+    found, mirrored = compared(a, b), compared(b, a)
+    assert found["difference"] == pytest.approx(a.numerators.mean() - b.numerators.mean(), abs=1e-6)
     assert 0 < found["low"] < found["difference"] < found["high"]
     assert found["p_value"] < 0.01
     assert [mirrored[name] for name in ("difference", "low", "high", "p_value")] == pytest.approx(
@@ -185,8 +211,8 @@ def test_pairing_finds_what_separate_intervals_hide():
     rng = np.random.default_rng(0)
     b = rng.random((1, 400)) < 0.6
     a = b | (rng.random((1, 400)) < 0.1)  # never worse
-    found = paired_bootstrap(accuracy_items(a), accuracy_items(b))
-    assert interval(*accuracy_items(a))[0] < interval(*accuracy_items(b))[1]
+    found = compared(right_or_not(a), right_or_not(b))
+    assert interval_of(right_or_not(a))[0] < interval_of(right_or_not(b))[1]
     assert found["low"] > 0
     assert found["p_value"] < 0.05
 
@@ -196,16 +222,16 @@ def test_a_difference_that_one_run_in_three_makes_is_noise():
     b = np.zeros((3, 1000), bool)
     a = b.copy()
     a[0] = True
-    assert paired_bootstrap(accuracy_items(a), accuracy_items(b))["p_value"] > 0.3
-    assert paired_bootstrap(accuracy_items(a[:1]), accuracy_items(b[:1]))["p_value"] < 0.01
+    assert compared(right_or_not(a), right_or_not(b))["p_value"] > 0.3
+    assert compared(right_or_not(a[:1]), right_or_not(b[:1]))["p_value"] < 0.01
 
 
 def test_the_spread_over_runs_is_that_of_their_mean():
     """With no noise over items the bootstrap's variance is the unbiased var / R, for few runs too."""
     means = np.array([0.2, 0.3, 0.7])
-    b = accuracy_items(np.zeros((3, 10), bool))
-    a = (np.repeat(means[:, None], 10, axis=1).astype(np.float32), b[1])
-    samples = metrics._resample_runs(resampled_scores(*a, 20000), np.random.default_rng(0))
+    numerators = np.repeat(means[:, None], 10, axis=1).astype(np.float32)
+    (a,) = resample([ItemScores(numerators, np.ones_like(numerators))], 20000)
+    samples = metrics._resample_runs(a.samples, np.random.default_rng(0))
     assert samples.var() == pytest.approx(means.var(ddof=1) / 3, rel=0.05)
     assert samples.mean() == pytest.approx(means.mean(), abs=0.005)
 
@@ -214,23 +240,23 @@ def test_the_spread_over_runs_is_that_of_their_mean():
 def test_noise_is_called_a_difference_about_one_time_in_twenty(num_runs):
     rng = np.random.default_rng(0)
     systems = [simulate(rng, num_runs, num_items=150) for _ in range(300)]
-    p_values = np.array([paired_bootstrap(a, b, num_samples=200)["p_value"] for a, b in systems])
+    p_values = np.array([compared(a, b, num_samples=200)["p_value"] for a, b in systems])
     assert 0.01 <= np.mean(p_values < 0.05) <= 0.09  # two standard errors of the share are 2.5 %
     assert np.mean(p_values > 0.5) == pytest.approx(0.5, abs=0.12)
 
 
 def test_systems_on_other_items_cannot_be_compared():
-    a, b = accuracy_items(np.ones((2, 5), bool)), accuracy_items(np.ones((2, 6), bool))
+    a, b = right_or_not(np.ones((2, 5), bool)), right_or_not(np.ones((2, 6), bool))
     with pytest.raises(ValueError, match="5 and 6"):
-        paired_bootstrap(a, b)
+        resample([a, b])
     with pytest.raises(ValueError, match="neither of them 0"):
-        resampled_scores(np.ones((2, 0)), np.ones((2, 0)))
+        ItemScores(np.ones((2, 0)), np.ones((2, 0)))
 
 
 def test_the_bootstrap_is_fast_and_repeatable():
     a, b = simulate(np.random.default_rng(0), num_runs=(10, 10), num_items=10_000, shift=0.01)
     start = time.perf_counter()
-    first = paired_bootstrap(a, b)
+    first = compared(a, b)
     assert time.perf_counter() - start < 10  # about half a second on two idle cores
-    assert first == paired_bootstrap(a, b)
-    assert first != paired_bootstrap(a, b, seed=1)
+    assert first == compared(a, b)
+    assert first != compared(a, b, seed=1)

@@ -24,7 +24,7 @@ def model_for_test(settings):
     if lora_r:
         model.add_lora(lora_r)
         model.double()
-    model.training = True  # which fills a queue; what is inside stays without dropout
+    model.training = model.objective.training = True  # which fills a queue; the encoder stays without dropout
     model.micro_batch_tokens, model.cache_gradients = 60, True  # ranks with different numbers of micro-batches
     return model
 
@@ -56,7 +56,7 @@ def worker(rank, rows, port, settings, folder):
         "mlm_loss": None if output.mlm_loss is None else output.mlm_loss.detach(),
         "masked": output.num_masked_negatives,
         "gradients": gradients,
-        "queue": model.queue,
+        "buffers": dict(model.objective.named_buffers()),
     }
     torch.save(result, f"{folder}/{rank}.pt")
     # First DDP: were its reference to the group the last one, its destructor could wait, with Python's lock, for a
@@ -68,9 +68,9 @@ def worker(rank, rows, port, settings, folder):
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [
-        ((5, 4), {"symmetric": True}),
+        ((5, 4), {"symmetric_loss": True}),
         ((2, 6, 1), {}),
-        ((5, 4), {"momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0}),
+        ((5, 4), {"objective": "momentum_contrast", "momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0}),
         ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),  # of eight documents all are drawn
         ((5, 4), {"is_longformer": True}),  # in whose attention [CLS] has projections of its own
         ((5, 4), {"lora_r": 2}),
@@ -92,9 +92,10 @@ def test_processes_equal_one_process_with_the_whole_batch(rows, settings, tmp_pa
         for result in results:
             torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-9, atol=1e-13)
     for result in results:
-        assert (result["queue"] is None) == (model.queue is None)
-        for name, value in (model.queue or {}).items():
-            torch.testing.assert_close(result["queue"][name], value)
+        buffers = dict(model.objective.named_buffers())
+        assert result["buffers"].keys() == buffers.keys()
+        for name, value in buffers.items():
+            torch.testing.assert_close(result["buffers"][name], value)
 
 
 def test_the_documents_of_other_processes_do_count():

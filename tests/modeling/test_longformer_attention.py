@@ -295,7 +295,11 @@ def test_nothing_is_padded_to_the_window():
     assert sum(seen) == 2 * output.num_computed_tokens  # the masked copies go with the views
 
 
-@pytest.mark.parametrize("settings", [{}, {"momentum_queue_size": 25, "mlm_weight": 0.0}], ids=["mlm", "queue"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"objective": "momentum_contrast", "momentum_queue_size": 25, "mlm_weight": 0.0}],
+    ids=["mlm", "queue"],
+)
 def test_training_is_the_same(wide_softmax, settings):
     """Micro-batches, cached gradients and recomputed layers, a second encoder too."""
     batch, results = random_batch(documents=9, longest=90), []

@@ -138,7 +138,9 @@ def test_other_architectures_have_matrices_to_adapt(name):
 
 
 def test_what_does_not_go_together_raises(start, tmp_path):
-    model = DocSplitForContrastivePretraining.from_pretrained(start, momentum_queue_size=8, mlm_weight=0.0)
+    model = DocSplitForContrastivePretraining.from_pretrained(
+        start, objective="momentum_contrast", momentum_queue_size=8, mlm_weight=0.0
+    )
     with pytest.raises(ValueError, match="LoRA does not go"):
         model.add_lora(2)
     with pytest.raises(FileNotFoundError, match="without LoRA"):

@@ -11,14 +11,14 @@ from transformers import AutoModel, BertConfig, Trainer, TrainingArguments
 
 from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
-from docsplit.modeling.objectives import CT_NEGATIVES, contrastive_tension
 from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.modeling.second_encoder import CT_NEGATIVES, contrastive_tension
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch, slow_info_nce
 
 CT = {"objective": "contrastive_tension", "mlm_weight": 0.0}
-QUEUE = {"momentum_queue_size": 20, "momentum": 0.7, "mlm_weight": 0.0}
+QUEUE = {"objective": "momentum_contrast", "momentum_queue_size": 20, "momentum": 0.7, "mlm_weight": 0.0}
 
 
 def make_model(dropout=0.0, **settings):
@@ -78,19 +78,22 @@ def test_both_copies_learn_and_neither_has_dropout():
     both = model.state_dict()
     for name, gradient in gradients.items():
         assert gradient.abs().max() > 0 or "key.bias" in name, name  # which softmax cancels
-    assert any(name.startswith("second_encoder.") for name in gradients)
+    assert any(name.startswith("objective.second_encoder.") for name in gradients)
     assert torch.equal(
-        both["second_encoder.embeddings.word_embeddings.weight"],
+        both["objective.second_encoder.embeddings.word_embeddings.weight"],
         both["encoder.bert.embeddings.word_embeddings.weight"],
     )
     torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1).step()
     weights = [
-        encoder.embeddings.word_embeddings.weight for encoder in (model.encoder.base_model, model.second_encoder)
+        encoder.embeddings.word_embeddings.weight
+        for encoder in (model.encoder.base_model, model.objective.second_encoder)
     ]
     assert (weights[0] - weights[1]).abs().max() > 1e-6  # they drift apart
     torch.manual_seed(5)
     output = model(**batch)
-    expected = torch.stack([embed(model.encoder.base_model, batch, 0), embed(model.second_encoder, batch, 1)], dim=1)
+    expected = torch.stack(
+        [embed(model.encoder.base_model, batch, 0), embed(model.objective.second_encoder, batch, 1)], dim=1
+    )
     torch.testing.assert_close(output.embeddings, expected)
     assert not model.encoder.training
     assert model.training
@@ -145,7 +148,7 @@ def test_momentum_queue_against_a_slow_version():
         anchors, keys = embed(model.encoder.base_model, batch, 0), embed(slow_encoder, batch, 1).detach()
         expected, masked = 0.0, 0
         for index, document in enumerate(batch["document_ids"].tolist()):
-            negatives = [key for key, its in queue if its != document]
+            negatives = [key for key, other in queue if other != document]
             masked += len(queue) - len(negatives)
             candidates = torch.stack([keys[index], *negatives])
             nothing = torch.zeros(1, len(candidates), dtype=torch.bool)
@@ -161,19 +164,19 @@ def test_momentum_queue_against_a_slow_version():
         optimizer.step()
     assert losses[0] == 0  # there are no negatives yet
     assert max(losses[1:]) > 1
-    assert all(parameter.grad is None for parameter in model.second_encoder.parameters())
-    assert int(model.queue["count"]) == 41
+    assert all(parameter.grad is None for parameter in model.objective.second_encoder.parameters())
+    assert int(model.objective.queue.count) == 41
 
 
 def test_evaluation_moves_neither_queue_nor_encoder():
     model = make_model(**QUEUE)
     model(**random_batch()).loss.backward()
     torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1).step()
-    before = {name: value.clone() for name, value in (model.state_dict() | model.queue).items()}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     model.eval()
     with torch.no_grad():
         assert model(**random_batch(seed=1)).loss > 0
-    for name, value in (model.state_dict() | model.queue).items():
+    for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
 
 
@@ -185,7 +188,7 @@ def test_a_batch_larger_than_the_queue_raises():
 def test_embeddings_alone_are_those_of_the_first_encoder():
     model = make_model(**CT).eval()
     with torch.no_grad():
-        model.second_encoder.embeddings.word_embeddings.weight.mul_(2)
+        model.objective.second_encoder.embeddings.word_embeddings.weight.mul_(2)
     batch = random_batch()
     expected = torch.stack([embed(model.encoder.base_model, batch, index) for index in range(2)], dim=1)
     torch.testing.assert_close(model(**batch, return_loss=False).embeddings, expected)
@@ -197,11 +200,15 @@ def test_embeddings_alone_are_those_of_the_first_encoder():
         ({"objective": "triplet"}, "objective"),
         ({"similarity": "euclidean"}, "similarity"),
         ({"objective": "contrastive_tension"}, "set mlm_weight=0"),
-        ({"momentum_queue_size": 10}, "set mlm_weight=0"),
-        (QUEUE | {"symmetric": True}, "symmetric=False"),
-        (QUEUE | {"objective": "contrastive_tension"}, "leave out momentum_queue_size"),
-        ({"momentum_queue_size": -1}, "momentum_queue_size"),
-        ({"momentum": 1.5}, "momentum"),
+        ({"objective": "momentum_contrast"}, "set mlm_weight=0"),
+        (CT | {"contrastive_weight": 0.0}, "set mlm_weight=0 and contrastive_weight=1"),
+        (QUEUE | {"symmetric_loss": True}, "symmetric_loss is an option of objective info_nce, not of momentum"),
+        (QUEUE | {"objective": "contrastive_tension"}, "momentum.* is an option of objective momentum_contrast"),
+        ({"momentum_queue_size": 10}, "momentum_queue_size is an option of objective momentum_contrast, not of info"),
+        (QUEUE | {"momentum_queue_size": 0}, "momentum_queue_size is 0, expected 1 or more"),
+        (QUEUE | {"momentum": 1.5}, "momentum is 1.5, expected a share"),
+        ({"contrastive_temperature": 0.0}, "contrastive_temperature is 0.0, expected more than 0"),
+        ({"contrastive_temprature": 0.1}, "no setting 'contrastive_temprature'"),
     ],
 )
 def test_settings_that_cannot_work_raise(settings, message):
@@ -234,9 +241,9 @@ def test_a_resumed_training_is_the_uninterrupted_one(corpus, wordpiece, tmp_path
     whole = train(corpus, wordpiece, tmp_path / "whole", settings)
     checkpoint = str(tmp_path / "whole" / "checkpoint-4")
     resumed = train(corpus, wordpiece, tmp_path / "resumed", settings, checkpoint)
-    assert (whole.state_dict()["second_encoder.embeddings.word_embeddings.weight"] != 0).any()
-    for name, value in (whole.state_dict() | (whole.queue or {})).items():
-        assert torch.equal((resumed.state_dict() | (resumed.queue or {}))[name], value), name
+    assert (whole.state_dict()["objective.second_encoder.embeddings.word_embeddings.weight"] != 0).any()
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
     with pytest.raises(RuntimeError, match="load_training_state"):
         train(corpus, wordpiece, tmp_path / "lost", settings, checkpoint, load=False)
 
@@ -276,8 +283,10 @@ def test_the_state_of_another_objective_is_missed(tmp_path):
 def test_compiling_reaches_both_encoders():
     model = make_model(**CT)
     model.compile(backend="eager")
-    assert all("forward" in vars(base_model) for base_model in (model.encoder.base_model, model.second_encoder))
-    assert isinstance(model.second_encoder, nn.Module)
+    assert all(
+        "forward" in vars(base_model) for base_model in (model.encoder.base_model, model.objective.second_encoder)
+    )
+    assert isinstance(model.objective.second_encoder, nn.Module)
     losses = []
     for each in (model, make_model(**CT)):
         torch.manual_seed(5)

@@ -141,6 +141,37 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     assert "11.1" not in second
 
 
+STATED = {
+    "name": "document-ranking", "measures": {"ndcg_10": "nDCG@10", "median_rank": "Median rank"}, "main": "ndcg_10",
+    "columns": ["ndcg_10"], "layout": "lines", "heading": "Documents for queries",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stated", "names", "task", "shown"),
+    [
+        ({"task": STATED}, ["ndcg_10"], "document-ranking", "nDCG@10, 95 % interval"),
+        ({}, ["accuracy", "f1", "roc_auc"], "text-ranking", "#### Linked or not"),  # older than stated tasks
+        ({}, ["accuracy", "macro_f1"], "text-classification", "#### Full training set"),
+    ],
+    ids=["stated", "old links", "old classes"],
+)
+def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, stated, names, task, shown):
+    folder = directory(all_results=RESULTS, run=RUN)
+    values = {f"{name}_{part}": 0.4 for name in names for part in ("mean", "std", "low", "high")}
+    ours = {"encoder": str(folder), "head": "cosine", "shots": None, "features": "raw", "runs": 1} | values
+    output_dir = tmp_path / "evaluation"
+    output_dir.mkdir()
+    (output_dir / "results.json").write_text(json.dumps(stated | {"rows": [ours]}))
+    add_results([str(folder)], "Measured", "news", output_dir)
+    card = ModelCard.load(folder / "README.md")
+    assert [entry.metric_name for entry in card.data.eval_results] == [f"{name} (cosine)" for name in names]
+    assert {entry.task_type for entry in card.data.eval_results} == {task}
+    assert shown in card.text
+    write_card(folder)  # again, from what the folder keeps
+    assert ModelCard.load(folder / "README.md").content == card.content
+
+
 def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "somebody"))

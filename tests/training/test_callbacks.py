@@ -45,7 +45,7 @@ def test_parameters_that_are_not_finite_are_not_sealed(tiny_model, tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
     callback = CheckpointCallback(args)
     callback.on_save(args, state, TrainerControl(), model=tiny_model)
-    assert checkpoints.what_is_wrong(tmp_path / "checkpoint-3") is None
+    assert checkpoints.why_incomplete(tmp_path / "checkpoint-3") is None
     with torch.no_grad():
         next(tiny_model.parameters())[0, 0] = float("nan")
     with pytest.raises(FloatingPointError, match="step 3"):

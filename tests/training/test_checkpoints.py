@@ -34,9 +34,9 @@ def test_the_newest_is_the_one_written_last(output_dir):
     ],
 )
 def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
-    assert checkpoints.what_is_wrong(output_dir / "checkpoint-100") is None
+    assert checkpoints.why_incomplete(output_dir / "checkpoint-100") is None
     damage(output_dir / "checkpoint-100")
-    assert reason in checkpoints.what_is_wrong(output_dir / "checkpoint-100")
+    assert reason in checkpoints.why_incomplete(output_dir / "checkpoint-100")
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-10"
     assert reason in caplog.text
     with pytest.raises(ValueError, match="Cannot resume"):
@@ -48,7 +48,7 @@ def test_one_flipped_bit_is_noticed(output_dir):
     content = bytearray(file.read_bytes())
     content[500] ^= 1
     file.write_bytes(content)
-    assert "has changed" in checkpoints.what_is_wrong(file.parent)
+    assert "has changed" in checkpoints.why_incomplete(file.parent)
 
 
 def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):

@@ -1,0 +1,134 @@
+"""The files of an evaluation: results.json with every number unrounded, results.md with every table."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docsplit.evaluation.tables import (
+    cost_table,
+    detail_table,
+    difference_table,
+    encoder_table,
+    result_tables,
+    statistics_table,
+)
+from docsplit.evaluation.tasks import Task
+from docsplit.runtime.files import versions, write_text
+
+
+def text_statistics(name: str, parts: dict[str, list[str]], num_classes: int) -> list[dict[str, Any]]:
+    """Documents, classes and words (between white space) of each part, as in Table 1 of the DocSplit paper (v1)."""
+    rows = []
+    for part, texts in parts.items():
+        words = [len(text.split()) for text in texts] or [0]
+        rows.append(
+            {
+                "dataset": name,
+                "part": part,
+                "documents": len(texts),
+                "classes": num_classes,
+                "mean_words": float(np.mean(words)),
+                "median_words": float(np.median(words)),
+                "max_words": max(words),
+            }
+        )
+    return rows
+
+
+def write_comparison(
+    output_dir: str | Path,
+    task: Task,
+    rows: Sequence[dict[str, Any]],
+    differences: Sequence[dict[str, Any]],
+    settings: dict[str, Any],
+    statistics: Sequence[dict[str, Any]] | None = None,
+    title: str = "Results",
+    notes: Sequence[str] = (),
+) -> str:
+    """Write results.json and results.md, each whole or not at all.
+
+    Numbers in the JSON are not rounded; NaN and infinity, which JSON does not have, become null. What its columns mean
+    stands beside them, as `task`.
+
+    Args:
+        rows, differences: what `docsplit.evaluation.comparison` makes of results.
+        statistics: of `text_statistics`.
+
+    Returns: what to print, the tables of results.
+    """
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "title": title,
+        "task": asdict(task),
+        "rows": list(rows),
+        "comparisons": list(differences),
+        "statistics": list(statistics or []),
+        "settings": settings,
+        "notes": list(notes),
+        "versions": versions(),
+    }
+    write_text(folder / "results.json", json.dumps(_plain(contents), indent=2, allow_nan=False) + "\n")
+    write_text(folder / "results.md", _markdown(task, rows, differences, statistics, title, notes))
+    clear = sum(row["low"] > 0 or row["high"] < 0 for row in differences)
+    text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(task)}\n"
+    if differences:
+        text += f"\n{clear} of {len(differences)} differences between encoders have a 95 % interval without 0.\n"
+    text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
+    return f"\n{text}\n"
+
+
+def _markdown(
+    task: Task,
+    rows: Sequence[dict[str, Any]],
+    differences: Sequence[dict[str, Any]],
+    statistics: Sequence[dict[str, Any]] | None,
+    title: str,
+    notes: Sequence[str],
+) -> str:
+    parts = [f"# {' '.join(title.split())}"]
+    if notes:
+        parts.append("\n".join(f"- {' '.join(note.split())}" for note in notes))
+    if statistics:
+        parts.append(f"## Data\n\n{statistics_table(statistics)}\n\nWords are what stands between white space.")
+    parts += [result_tables(rows, task), _caption(task)]
+    for detail, heading in task.details.items():
+        if table := detail_table(rows, detail):
+            parts.append(f"## {heading}\n\n{table}")
+    if differences:
+        explained = (
+            "Points, first minus second encoder. Paired bootstrap over test items and runs; in bold where the 95 % "
+            f"interval leaves 0 out. The {len(differences)} p-values are not corrected for their number: one in "
+            "twenty falls below 0.05 where nothing differs."
+        )
+        parts.append(f"## Differences\n\n{explained}\n\n{difference_table(differences, task)}")
+    parts.append(f"## Encoders\n\n{encoder_table(rows)}")
+    parts.append(f"## Cost of the heads\n\nTraining, seconds a run.\n\n{cost_table(rows)}")
+    parts.append("Unrounded numbers, settings and versions are in results.json.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _caption(task: Task) -> str:
+    caption = (
+        "In percent; ± is the standard deviation over runs: draws of the labels with few, seeds with the full "
+        "training set. The best of a column is bold, which does not say that it is better: see the differences."
+    )
+    return f"{caption} {task.note}" if task.note else caption
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: no numpy, no NaN, no infinity; anything else as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

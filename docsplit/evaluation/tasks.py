@@ -1,0 +1,72 @@
+"""What an evaluation measures, and how its tables show it: stated once, for rows, tests, tables, plots and cards.
+
+Rows of results are plain dictionaries, which results.json keeps. What their columns mean is never read off their names
+but stated by a `Task`, which stands beside them in the file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all results of one evaluation have in common."""
+
+    name: str  # as the Hub names tasks
+    measures: dict[str, str]  # every measure, in the order of a row, and the title that tables give it
+    main: str  # the measure that encoders are compared by: the one that must know its test items
+    columns: Sequence[str]  # the measures that tables, pictures and cards show
+    layout: Literal["grid", "lines"]  # encoders x heads for each number of labels; or a line an encoder and head
+    heading: str = "Results"  # of the table of lines; a grid is headed by the number of labels
+    details: dict[str, str] = field(default_factory=dict)  # numbers of each label, say, and the heading of their table
+    note: str = ""  # said under the tables
+    baseline_opponent: str | None = None  # the head of every encoder that baselines without an encoder meet
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in (self.main, *self.columns) if name not in self.measures]:
+            raise ValueError(f"{', '.join(unknown)} of task {self.name!r} is no measure of it: {[*self.measures]}.")
+
+
+_CLASS_MEASURES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
+
+CLASSIFICATION = Task(
+    name="text-classification",
+    measures=_CLASS_MEASURES,
+    main="accuracy",
+    columns=("accuracy", "macro_f1"),
+    layout="grid",
+)
+MULTI_LABEL_CLASSIFICATION = Task(
+    name="text-classification",
+    measures=_CLASS_MEASURES,
+    main="micro_f1",
+    columns=("micro_f1", "macro_f1"),
+    layout="grid",
+    details={"per_label_f1": "F1 of each label, full training set"},
+    note="Share of documents with all labels right: accuracy in results.json.",
+)
+LINKS = Task(
+    name="text-ranking",
+    measures=_CLASS_MEASURES | {"f1": "F1", "roc_auc": "ROC-AUC"},
+    main="accuracy",
+    columns=("accuracy", "f1", "roc_auc"),
+    layout="lines",
+    heading="Linked or not",
+    baseline_opponent="mlp",
+)
+
+
+def task_of_file(contents: dict[str, Any]) -> Task:
+    """The task that a results.json states; of a file older than tasks, the one whose columns its rows have."""
+    if stated := contents.get("task"):
+        return Task(**stated | {"columns": tuple(stated["columns"])})
+    return _task_of_old_rows(contents["rows"])
+
+
+def _task_of_old_rows(rows: Sequence[dict[str, Any]]) -> Task:
+    """There were three, and only links had a ROC-AUC, only documents with several labels an F1 of each."""
+    columns = {name for row in rows for name in row}
+    if "roc_auc_mean" in columns:
+        return LINKS
+    return MULTI_LABEL_CLASSIFICATION if "per_label_f1" in columns else CLASSIFICATION

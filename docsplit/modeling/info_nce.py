@@ -1,0 +1,141 @@
+"""What an objective is, and the one that most papers have: InfoNCE on the two views of each document.
+
+An objective owns what it trains besides the encoder (a second encoder, a queue, a head): all of it is training state,
+kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and name it in
+`docsplit.modeling.objectives.OBJECTIVES`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from docsplit.modeling.distributed import gather_documents
+
+Similarity = Literal["cosine", "dot"]
+
+# Encodes the batch with an encoder: both views of each document, (B, 2, H), or the one with this number, (B, H).
+Encode = Callable[..., Tensor]
+
+
+@dataclass
+class ObjectiveOutput:
+    """A loss, scaled so that its mean over processes is its value over the documents of all, and what to log."""
+
+    loss: Tensor  # ()
+    num_masked_negatives: Tensor  # (), pairs left out because both are the same document
+    parts: dict[str, Tensor] = field(default_factory=dict)  # of the loss, () each
+
+
+class Objective(nn.Module):
+    """A loss on the embeddings of a batch, with whatever is trained for it.
+
+    Attributes:
+        Options: a dataclass of its options, with a help text in the metadata of each; its `__post_init__` raises
+            ValueErrors. The script parses them and the checkpoint's config keeps them.
+        has_dropout: False: the encoders are trained without theirs.
+    """
+
+    Options: ClassVar[type]
+    has_dropout: ClassVar[bool] = True
+
+    def __init__(self, options: Any, base_model: nn.Module):
+        """Make what is trained besides `base_model`, the encoder; only a copy of that may be kept."""
+        super().__init__()
+        self.options = options
+
+    @classmethod
+    def check(cls, settings: dict[str, Any]) -> None:
+        """Raise a ValueError for settings of the checkpoint that this objective does not go with."""
+
+    def further_encoders(self) -> tuple[nn.Module, ...]:
+        """Encoders beside the one that is released."""
+        return ()
+
+    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
+        """Decide which encoder embeds which view: (B, 2, H)."""
+        return encode(base_model)
+
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+        """Compare the documents of this process with those of all.
+
+        Args:
+            embeddings: (B, 2, H), of both views of this process's documents, not normalised.
+            document_ids: (B,), equal for equal documents, which never are each other's negatives; or None.
+            counts: the number of documents of each process.
+        """
+        raise NotImplementedError
+
+
+def info_nce(
+    anchors: Tensor,
+    candidates: Tensor,
+    temperature: float,
+    targets: Tensor,
+    excluded: Tensor | None = None,
+    similarity: Similarity = "cosine",
+) -> Tensor:
+    """Sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
+
+    Computed in fp32 (float64 for float64 inputs), whatever autocast says.
+
+    Args:
+        anchors: (A, H).
+        candidates: (C, H), the positives and negatives of all anchors.
+        temperature: tau of the paper, 0.05 there.
+        targets: (A,), the index of each anchor's positive among the candidates.
+        excluded: (A, C), True where a candidate must not count as a negative. The positive itself never may be.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        anchors, candidates = anchors.to(dtype), candidates.to(dtype)
+        if similarity == "cosine":
+            anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
+        logits = anchors @ candidates.T / temperature  # (A, C)
+        if excluded is not None:
+            logits = logits.masked_fill(excluded, float("-inf"))
+        return F.cross_entropy(logits, targets, reduction="sum")
+
+
+@dataclass
+class SoftmaxOptions:
+    """What all objectives with a softmax over similarities have."""
+
+    contrastive_temperature: float = field(
+        default=0.05, metadata={"help": "Divides similarities. Default: the checkpoint's, else 0.05 (SimCSE)."}
+    )
+    similarity: Similarity = field(
+        default="cosine", metadata={"help": "Of embeddings. Default: the checkpoint's, else cosine."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.contrastive_temperature <= 0:
+            raise ValueError(f"contrastive_temperature is {self.contrastive_temperature}, expected more than 0.")
+        if self.similarity not in get_args(Similarity):
+            raise ValueError(f"similarity is {self.similarity!r}, expected one of {get_args(Similarity)}.")
+
+
+class InfoNCE(Objective):
+    """Each first view against the second views of all documents of the batch (DocSplit, section 2.1; SimCSE)."""
+
+    @dataclass
+    class Options(SoftmaxOptions):
+        """Of InfoNCE with the other documents of the batch as negatives."""
+
+        symmetric_loss: bool = field(
+            default=False,
+            metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
+        )
+
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+        """The mean over documents; as `Objective.forward`."""
+        batch = gather_documents(embeddings, document_ids, counts)
+        first, second = batch.embeddings.unbind(1)  # (N, H) each
+        softmax = (self.options.contrastive_temperature, batch.targets, batch.excluded, self.options.similarity)
+        total = info_nce(embeddings[:, 0], second, *softmax)
+        if self.options.symmetric_loss:
+            total = (total + info_nce(embeddings[:, 1], first, *softmax)) / 2
+        return ObjectiveOutput(total * batch.scale, batch.num_excluded)

@@ -1,0 +1,164 @@
+"""Rows to vectors: the cheapest cut into micro-batches, and rows that an encoder combines to documents."""
+
+import random
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from transformers import BertConfig, BertForMaskedLM, BertModel
+
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, _cheapest_cut
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import free_port, spawn
+from tests.test_modeling_docsplit import SMALL, loss_and_gradients
+
+MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
+
+
+def quadratic_cut(lengths, max_tokens):
+    """Every beginning of the last group, tried for every number of rows."""
+    costs, previous = [0] + [None] * len(lengths), [0] * (len(lengths) + 1)
+    for start, length in enumerate(lengths):
+        for end in range(start + 1, min(start + max(max_tokens // length, 1), len(lengths)) + 1):
+            cost = costs[start] + MICRO_BATCH_OVERHEAD + length * (end - start)
+            if costs[end] is None or cost < costs[end]:
+                costs[end], previous[end] = cost, start
+    starts = [previous[-1]]
+    while starts[-1]:
+        starts.append(previous[starts[-1]])
+    return starts[::-1]
+
+
+def test_the_cut_is_that_of_trying_everything():
+    generator, several = random.Random(0), 0
+    for _ in range(1000):
+        longest, bound = generator.choice([3, 20, 600]), generator.choice([1, 10, 100, 1000, 5000])
+        lengths = sorted((generator.randint(1, longest) for _ in range(generator.randint(1, 60))), reverse=True)
+        assert _cheapest_cut(lengths, bound) == quadratic_cut(lengths, bound)
+        several += 1 < len(quadratic_cut(lengths, bound)) < len(lengths)
+    assert several > 200
+
+
+class MeanOfPassages(BertModel):
+    """A document is the mean of its passages."""
+
+    def combine(self, row_vectors: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """(R, H) -> (D, H), one for each document and view among the rows."""
+        _, numbers = torch.unique(2 * rows.document + rows.view, return_inverse=True)
+        sums = row_vectors.new_zeros(int(numbers.max()) + 1, row_vectors.shape[1]).index_add(0, numbers, row_vectors)
+        return sums / torch.bincount(numbers)[:, None]
+
+
+class PassagesForMaskedLM(BertForMaskedLM):
+    """BERT, but for its base model."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = MeanOfPassages(config, add_pooling_layer=False)
+        self.post_init()
+
+
+def make_model(**settings):
+    torch.manual_seed(0)
+    encoder = PassagesForMaskedLM(BertConfig(**SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    model = DocSplitForContrastivePretraining(encoder.config, encoder, pooling="mean", max_seq_length=64, **settings)
+    return model.double().train()
+
+
+def passages(num_passages, seed=0):
+    """A batch of documents whose views have these numbers of passages, and of each passage where it belongs.
+
+    Args:
+        num_passages: of each document, of view 0 and view 1.
+    """
+    places = [
+        (document, view, position)
+        for document, of_views in enumerate(num_passages)
+        for view, count in enumerate(of_views)
+        for position in range(count)
+    ]
+    generator = torch.Generator().manual_seed(seed)
+    mask = (torch.arange(20) < torch.randint(3, 21, (len(places), 1), generator=generator)).long()
+    input_ids = torch.randint(5, 120, mask.shape, generator=generator) * mask
+    masked = (torch.rand(mask.shape, generator=generator) < 0.2) & (mask == 1)
+    documents, views, positions = torch.tensor(places).T
+    return {
+        "input_ids": input_ids,
+        "attention_mask": mask,
+        "mlm_input_ids": input_ids.masked_fill(masked, 4),
+        "mlm_targets": input_ids.masked_fill(~masked, -100),
+        "document_ids": torch.arange(len(num_passages)),
+        "rows": {"document": documents, "view": views, "position": positions},
+    }
+
+
+SIZES = [(3, 1), (1, 4), (2, 2), (5, 1), (1, 1)]
+
+
+def of_documents(batch, first, last):
+    """The part of a batch that has these documents."""
+    rows = batch["rows"]["document"]
+    chosen = (rows >= first) & (rows < last)
+    part = {name: value[chosen] for name, value in batch.items() if name not in ("rows", "document_ids")}
+    part["rows"] = {name: value[chosen] for name, value in batch["rows"].items()}
+    part["rows"]["document"] = part["rows"]["document"] - first
+    return part | {"document_ids": batch["document_ids"][first:last]}
+
+
+@pytest.mark.parametrize("settings", [{}, MOMENTUM_CONTRAST], ids=["info_nce", "momentum_contrast"])
+def test_passages_become_documents(settings):
+    model, batch = make_model(**settings), passages(SIZES)
+    loss_and_gradients(model, passages(SIZES, seed=1))  # a queue has something in it then
+    output = model(**batch)
+    second = getattr(model.objective, "second_encoder", model.encoder.base_model)
+    expected = torch.zeros_like(output.embeddings)
+    for document, view, _ in zip(*batch["rows"].values()):
+        chosen = (batch["rows"]["document"] == document) & (batch["rows"]["view"] == view)
+        base_model, mask = (model.encoder.base_model, second)[view], batch["attention_mask"][chosen]
+        states = base_model(batch["input_ids"][chosen], mask).last_hidden_state
+        vectors = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        expected[document, view] = vectors.mean(0)
+    torch.testing.assert_close(output.embeddings, expected)
+    assert output.loss > 0
+
+
+@pytest.mark.parametrize("settings", [{}, MOMENTUM_CONTRAST], ids=["info_nce", "momentum_contrast"])
+def test_cached_gradients_of_passages_are_the_same(settings):
+    results = []
+    for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
+        model = make_model(**settings)
+        model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+        for seed in range(2):
+            result = loss_and_gradients(model, passages(SIZES, seed))
+        results.append(result)
+    (plain, expected), *others = results
+    assert any(gradient.abs().max() > 0 for gradient in expected.values())
+    for output, gradients in others:
+        assert output.num_computed_tokens < plain.num_computed_tokens
+        torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
+
+
+def worker(rank, port, folder):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    model = make_model()
+    model.micro_batch_tokens, model.cache_gradients = 40, True
+    parallel = DistributedDataParallel(model)
+    batch = of_documents(passages(SIZES), *((0, 2), (2, 5))[rank])
+    output, gradients = loss_and_gradients(model, batch, parallel)
+    torch.save({"loss": output.loss.detach(), "gradients": gradients}, f"{folder}/{rank}.pt")
+    del parallel, output
+    dist.destroy_process_group()
+
+
+def test_two_processes_with_passages_equal_one(tmp_path):
+    expected, gradients = loss_and_gradients(make_model(), passages(SIZES))
+    spawn(worker, args=(free_port(), str(tmp_path)), nprocs=2)
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    mean = sum(result["loss"] for result in results) / 2
+    torch.testing.assert_close(mean, expected.loss.detach(), rtol=1e-12, atol=0)
+    for name, gradient in gradients.items():
+        for result in results:
+            torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-9, atol=1e-13)

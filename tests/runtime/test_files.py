@@ -1,0 +1,109 @@
+"""Files are whole or not there, and hashes see what they should."""
+
+import hashlib
+import os
+import resource
+import signal
+
+import pytest
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from docsplit.runtime import files
+from docsplit.runtime.files import add_texts, build_once, hash_of_code, versions, write_text, write_whole
+from tests.conftest import spawn
+
+
+def write_and_die(rank, path):
+    def half(temporary):
+        temporary.write_text("new, but only ha")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    write_whole(path, half)
+
+
+def test_a_kill_leaves_the_old_file(tmp_path):
+    path = tmp_path / "results.json"
+    write_text(path, "old")
+    with pytest.raises(ProcessExitedException, match="SIGKILL"):
+        spawn(write_and_die, args=(path,))
+    assert path.read_text() == "old"
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def write_to_a_full_disk(rank, path):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    try:
+        write_text(path, "new" * 1000)
+    except OSError:
+        os._exit(7)
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "results.json"
+    write_text(path, "old")
+    with pytest.raises(ProcessExitedException) as end:
+        spawn(write_to_a_full_disk, args=(path,))
+    assert end.value.exit_code == 7
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_what_utf_8_cannot_hold_is_replaced(tmp_path):
+    write_text(tmp_path / "text", "storm \ud800")
+    assert (tmp_path / "text").read_text(encoding="utf-8") == "storm ?"
+
+
+def test_a_directory_is_built_once_and_whole(tmp_path):
+    built = []
+
+    def build(directory):
+        (directory / "part").write_text("whole")
+        built.append(directory)
+
+    def fail(directory):
+        (directory / "part").write_text("ha")
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        build_once(tmp_path / "corpus", fail)
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        assert (build_once(tmp_path / "corpus", build) / "part").read_text() == "whole"
+    assert len(built) == 1
+
+
+def test_texts_are_hashed_with_their_ends():
+    digests = set()
+    for texts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["\ud800"], []):
+        digest = hashlib.blake2b(digest_size=8)
+        add_texts(digest, texts)
+        digests.add(digest.hexdigest())
+    assert len(digests) == 7
+
+
+def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    folder = tmp_path / "package" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text("x = 1\ny = 2\n")
+    (tmp_path / "alone.py").write_text("z = 3\n")
+    hashes = [hash_of_code("package", "alone.py")]
+    assert hash_of_code("package", "alone.py") == hashes[0]
+    (folder / "a.py").write_text("x = 1\n")
+    (folder / "b.py").write_text("y = 2\n")  # the same code in another file
+    hashes.append(hash_of_code("package", "alone.py"))
+    (tmp_path / "alone.py").write_text("z = 4\n")
+    hashes.append(hash_of_code("package", "alone.py"))
+    (folder / "notes.txt").write_text("no code")
+    assert hash_of_code("package", "alone.py") == hashes[-1]
+    assert len(set(hashes)) == 3
+
+
+def test_versions_name_what_is_not_installed(monkeypatch):
+    monkeypatch.setattr(files, "PACKAGES", ("torch", "no-such-package"))
+    found = versions()
+    assert set(found) == {"python", "torch", "no-such-package"}
+    assert found["torch"]
+    assert found["no-such-package"] is None

@@ -1,0 +1,56 @@
+"""The losses of short trainings, against those that were recorded before the code was moved about."""
+
+import json
+
+import pytest
+import torch
+
+from run_docsplit_pretraining import main
+from tests.trajectories import NUM_STEPS, TRAJECTORIES, VARIANTS, first_difference, options_of, read_trajectory
+
+RECORDED = json.loads(TRAJECTORIES.read_text())
+TOLERANCE = 1e-4  # relative: another machine sums in another order
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkl.is_available(), reason="the recorded dropout was drawn by MKL: others draw another"
+)
+
+
+@pytest.fixture
+def train(run_here, tmp_path):
+    """Trains a variant in this process, as `train_side_by_side` does in another."""
+
+    def run(name: str, folder: str = "run", **options: object):
+        words = [word for option, value in options.items() for word in (f"--{option}", value)]
+        steps = ["--max_steps", NUM_STEPS, "--save_steps", NUM_STEPS, "--output_dir", tmp_path / folder]
+        run_here(main, *options_of(VARIANTS[name]), *steps, *words)
+        return read_trajectory(tmp_path / folder)
+
+    return run
+
+
+def test_every_variant_is_recorded():
+    assert RECORDED.keys() == VARIANTS.keys()
+    assert {len(losses) for losses in RECORDED.values()} == {NUM_STEPS}
+
+
+@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.processes == 1])
+def test_the_losses_are_the_recorded_ones(name, train):
+    assert train(name).losses == pytest.approx(RECORDED[name], rel=TOLERANCE)
+
+
+def test_another_seed_has_other_losses(train):
+    """Or the comparison with the recorded ones would show nothing."""
+    losses = train("docsplit", seed=43).losses
+    assert all(abs(loss - recorded) > TOLERANCE * recorded for loss, recorded in zip(losses, RECORDED["docsplit"]))
+
+
+def test_a_difference_is_found_where_it_begins(train):
+    """A run is its own equal, bit for bit; a learning rate that differs is seen in the log, at the first step."""
+    first, again = train("docsplit"), train("docsplit", "again")
+    assert first_difference(first, again) is None
+    slower = train("docsplit", "slower", learning_rate="9.99e-4")
+    assert str(first_difference(first, slower)).startswith("step 2: ")
+    key = next(key for key in again.tensors if key.startswith("model.safetensors"))
+    again.tensors[key].view(-1)[0] += 1e-6
+    assert str(first_difference(first, again)).startswith(key)
