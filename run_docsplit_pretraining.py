@@ -33,7 +33,7 @@ from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
 from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
 from docsplit.training import checkpoints
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
@@ -43,8 +43,8 @@ OF_TRAINING_ONLY = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoin
 
 def main() -> None:
     """Load, train, save, and say what came out."""
-    model_args, data_args, args = parse_arguments(
-        (ModelArguments, DataArguments, PretrainingArguments), description=str(__doc__)
+    model_args, data_args, args, objective_options = parse_arguments(
+        (ModelArguments, DataArguments, PretrainingArguments), str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from accelerate.utils import gather_object
@@ -68,7 +68,7 @@ def main() -> None:
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = load_model(model_args, args, tokenizer)
+    model = load_model(model_args, args, tokenizer, objective_options)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
@@ -133,22 +133,24 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
 
 
 def load_model(
-    model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any
+    model_args: ModelArguments,
+    args: PretrainingArguments,
+    tokenizer: Any,
+    objective_options: dict[str, Any] | None = None,
 ) -> DocSplitForContrastivePretraining:
-    """A pretrained encoder or a random one, with the settings of the command line."""
+    """A pretrained encoder or a random one, with the settings of the command line.
+
+    Args:
+        objective_options: those given; the model knows which its objective takes.
+    """
     settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
         "objective": args.objective,
-        "similarity": args.similarity,
-        "momentum_queue_size": args.momentum_queue_size,
-        "momentum": args.momentum,
-        "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
-        "symmetric_loss": args.symmetric_loss,
     }
-    settings = {name: value for name, value in settings.items() if value is not None}
+    settings = {name: value for name, value in settings.items() if value is not None} | (objective_options or {})
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     if model_args.model_name_or_path is not None:
         if model_args.config_overrides is not None:

@@ -24,6 +24,7 @@ ARGUMENTS = {
         arguments.ModelArguments,
         arguments.DataArguments,
         arguments.PretrainingArguments,
+        *arguments.OPTIONS_OF_OBJECTIVES.values(),
     ],
     "run_probe_classification.py": [
         EncoderArguments, run_probe_classification.DataArguments, run_probe_classification.ProbeArguments,
@@ -67,7 +68,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
         passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
-        parsers = [HfArgumentParser(arguments) for arguments in ARGUMENTS.values()]
+        parsers = [HfArgumentParser(arguments, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
         assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}
         for word in words[3:]:
             assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
@@ -78,7 +79,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     for word in after:
         assert not word.startswith("recipes/") or (ROOT / word).exists(), word
     if script in ARGUMENTS:
-        known = set(HfArgumentParser(ARGUMENTS[script])._option_string_actions)
+        known = set(HfArgumentParser(ARGUMENTS[script], conflict_handler="resolve")._option_string_actions)
     else:
         known = set(re.findall(r'"(--[a-z_]+)"', (ROOT / script).read_text()))
     for word in after:

@@ -76,10 +76,16 @@ class _Parser(HfArgumentParser):
             others = [f"--{name} ({own[name]}; see {first[name]})" for name in own if name in first]
             names = [name for name in own if name not in first]
             first |= dict.fromkeys(names, choice)
-            description = f"And {', '.join(others)}." if others else None
+            description = f"{_title(dtype)}." + (f" And {', '.join(others)}." if others else "")
             for action in self._add_group(f"--objective {choice}", dtype, names, description):
                 action.default, action.required = argparse.SUPPRESS, False
-                action.help = f"{action.help or ''} (default: the checkpoint's, else {own[action.dest]})".lstrip()
+                if "Default:" not in (action.help or ""):
+                    action.help = f"{action.help or ''} Default: the checkpoint's, else {own[action.dest]}.".lstrip()
+
+
+def _title(dtype: Any) -> str:
+    """The first line of a class's docstring."""
+    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
 
 
 def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
@@ -94,7 +100,7 @@ def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
         if declaring.__module__.startswith("transformers."):
             yield INHERITED, names
         else:
-            yield str(declaring.__doc__).partition("\n")[0].rstrip("."), names - of_transformers
+            yield _title(declaring), names - of_transformers
             yield REDECLARED, names & of_transformers
 
 

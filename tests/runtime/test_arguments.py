@@ -16,7 +16,7 @@ from docsplit.runtime.arguments import (
     parse_arguments,
     parse_config_overrides,
 )
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 
 ALL = (ModelArguments, DataArguments, PretrainingArguments)
 RECIPES = [
@@ -160,10 +160,10 @@ def test_help_shows_an_option_of_several_choices_once_and_names_it_with_the_othe
     text = help_text(capsys, (Example,), chosen_by=CHOICES)
     first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
     assert "--temperature TEMPERATURE" in first
-    assert "the checkpoint's, else 0.05)" in " ".join(first.split())
+    assert "Divides similarities. Default: the checkpoint's, else 0.05." in " ".join(first.split())
     assert "--temperature TEMPERATURE" not in second
-    assert "And --temperature (0.07; see info_nce)." in second
-    assert "Negatives. (default: the checkpoint's, else 131072)" in " ".join(second.split())
+    assert "Two of its own. And --temperature (0.07; see info_nce)." in second
+    assert "Negatives. Default: the checkpoint's, else 131072." in " ".join(second.split())
 
 
 def test_values_that_are_no_choice_are_named():
@@ -180,8 +180,9 @@ def test_resume_needs_no_value(tmp_path):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
-    arguments = parse_arguments(ALL, "", [str(recipe), "--use_cpu", "--output_dir", str(tmp_path)])
-    values = {name: value for part in arguments for name, value in vars(part).items()}
+    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path)]
+    *arguments, given = parse_arguments(ALL, "", words, chosen_by=OPTIONS_OF_OBJECTIVES)
+    values = given | {name: value for part in arguments for name, value in vars(part).items()}
     for name, value in yaml.safe_load(recipe.read_text()).items():
         if name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):
             assert values[name] == value, name
