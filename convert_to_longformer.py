@@ -1,7 +1,7 @@
 """Turn a BERT or RoBERTa checkpoint into a Longformer that reads documents of thousands of tokens.
 
     python convert_to_longformer.py bert-base-uncased outputs/longformer_bert --max_positions 4096
-    accelerate launch run_docsplit_pretraining.py recipes/longformer_da.yaml \
+    accelerate launch run_docsplit_pretraining.py recipes/longformer_da.yaml \\
         --model_name_or_path outputs/longformer_bert
 
 As the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3) do it: the position embeddings
@@ -12,23 +12,21 @@ is the source: that is checked before anything is written.
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData
-from transformers import AutoModelForMaskedLM, AutoTokenizer, LongformerConfig, LongformerForMaskedLM
 
 from docsplit.modeling.long_documents import length_multiple, patch_long_attention
 from docsplit.modeling.settings import current_settings, max_positions, settings_for
-from docsplit.release.hub import create_repository, push_at_the_end
-from docsplit.release.model_card import code, plain, write_card
-from modeling_docsplit import DocSplitForContrastivePretraining
+
+if TYPE_CHECKING:
+    from transformers import LongformerForMaskedLM
 
 SOURCES = ("bert", "roberta", "xlm-roberta", "camembert")  # the same layers under the same names
 TOLERANCE = 1e-4  # of hidden states and logits
 
 
-def convert(source: Any, num_positions: int, window: int, sep_token_id: int | None = None) -> LongformerForMaskedLM:
+def convert(source: Any, num_positions: int, window: int, sep_token_id: int | None = None) -> "LongformerForMaskedLM":
     """A Longformer with the weights of a BERT- or RoBERTa-like masked language model.
 
     Args:
@@ -39,6 +37,8 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
     Raises:
         ValueError: for another architecture, or numbers that cannot work.
     """
+    from transformers import LongformerConfig, LongformerForMaskedLM
+
     old = source.config
     if old.model_type not in SOURCES or getattr(old, "is_decoder", False):
         raise ValueError(f"The source is a {old.model_type}, expected an encoder of one of the types {SOURCES}.")
@@ -90,7 +90,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 
 
 @torch.no_grad()
-def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any) -> float:
+def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
     window = length_multiple(model.base_model)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
@@ -109,6 +109,10 @@ def largest_difference(source: Any, model: LongformerForMaskedLM, tokenizer: Any
 
 def write_card_of_conversion(out: Path, source: str, positions: int, window: int, difference: float) -> None:
     """README.md of a Longformer that no script of this project has trained yet."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    from docsplit.release.model_card import code, plain
+
     is_local = Path(source).exists()
     base_model = None if is_local else source
     data = ModelCardData(base_model=base_model, library_name="transformers", pipeline_tag="fill-mask")
@@ -121,24 +125,42 @@ that of its source."""
     ModelCard(f"---\n{data}\n---\n\n# {name}\n\n{text}\n").save(out / "README.md")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
-    parser.add_argument("out", type=Path, help="folder of the Longformer")
-    parser.add_argument("--max_positions", type=int, default=4096, help="tokens of the longest text; default: 4096")
-    parser.add_argument(
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    description, _, examples = str(__doc__).partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    model = parser.add_argument_group("The Longformer")
+    model.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
+    model.add_argument("out", type=Path, help="folder of the Longformer")
+    model.add_argument("--max_positions", type=int, default=4096, help="tokens of the longest text; default: 4096")
+    model.add_argument(
         "--attention_window",
         type=int,
         default=512,
         help="tokens that each token attends to, half of them to either side; default: 512",
     )
-    parser.add_argument("--push_to_hub", action="store_true", help="upload it to the Hub")
-    parser.add_argument("--hub_model_id", help="user/name on the Hub; default: the name of the folder")
-    parser.add_argument("--hub_private_repo", action="store_true", default=None, help="if the repository is new")
-    options = parser.parse_args()
+    release = parser.add_argument_group("Its release")
+    release.add_argument("--push_to_hub", action="store_true", help="upload it to the Hub")
+    release.add_argument("--hub_model_id", help="user/name on the Hub; default: the name of the folder")
+    release.add_argument("--hub_private_repo", action="store_true", default=None, help="if the repository is new")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Convert, compare on short texts, and only then write."""
+    options = parse_options()
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    from docsplit.release import hub
+    from docsplit.release.model_card import write_card
+    from modeling_docsplit import DocSplitForContrastivePretraining
+
     if options.push_to_hub:  # a token that may not write is found before the work
         name = options.hub_model_id or options.out.resolve().name
-        options.hub_model_id = create_repository(name, options.hub_private_repo)
+        options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
     source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(options.source)
@@ -166,7 +188,7 @@ def main() -> None:
         f"{options.attention_window // 2 + 1} tokens it differs from {options.source} by {difference:.1e}."
     )
     if options.push_to_hub:
-        push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
+        hub.push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
 
 
 if __name__ == "__main__":

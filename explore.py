@@ -17,15 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset
-from tqdm.auto import tqdm
-
-from docsplit.data import corpora
-from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.analysis import map_of, nearest
-from docsplit.release.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
 
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
@@ -42,6 +33,11 @@ def read_documents(
     Raises:
         ValueError: if a column is missing, or fewer than three documents are left.
     """
+    from datasets import ClassLabel, Dataset
+
+    from docsplit.data import corpora
+    from docsplit.data.segmentation import clean_text
+
     dataset: Dataset = corpora.add_text(corpora.load_corpus(corpus), text_column)
     if label_column is None and "label" in dataset.column_names:
         label_column = "label"
@@ -71,6 +67,8 @@ def best_sentences(
         candidates: of each document, the numbers of the sentences to choose among, one or more.
         starts: (N,), the first sentence of each document.
     """
+    from tqdm.auto import tqdm
+
     rows = [start + numbers for start, numbers in zip(starts, candidates)]
     matches = []
     for row, others in enumerate(tqdm(neighbours, desc="Matching sentences", unit="doc")):
@@ -91,6 +89,8 @@ def telling(sentences: list[str]) -> np.ndarray:
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
+    from docsplit.release.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+
     tables: list[dict[str, Any]] = []
     titles: list[str] = []
     in_table = False
@@ -120,23 +120,42 @@ def page(payload: dict[str, Any]) -> str:
     return TEMPLATE.read_text(encoding="utf-8").replace("DATA_GZIP_BASE64", packed)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("encoder", help="checkpoint of this project or any encoder, on the Hub or here")
-    parser.add_argument("--corpus", default="python_docs", help="file, folder, Hub name or python_docs (default)")
-    parser.add_argument("--text_column", default="text", help="default: text")
-    parser.add_argument("--label_column", help="colours of the map; default: label, if there is one")
-    parser.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
-    parser.add_argument("--neighbours", type=int, default=8, help="shown with a document; default: 8")
-    parser.add_argument(
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    description, _, examples = str(__doc__).partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    documents = parser.add_argument_group("Encoder and documents")
+    documents.add_argument("encoder", help="checkpoint of this project or any encoder, on the Hub or here")
+    documents.add_argument("--corpus", default="python_docs", help="file, folder, Hub name or python_docs (default)")
+    documents.add_argument("--text_column", default="text", help="default: text")
+    documents.add_argument("--label_column", help="colours of the map; default: label, if there is one")
+    documents.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
+    shown = parser.add_argument_group("The page")
+    shown.add_argument("--neighbours", type=int, default=8, help="shown with a document; default: 8")
+    shown.add_argument(
         "--map",
         choices=["tsne", "pca"],
         help=f"default: tsne for up to {LARGEST_TSNE:,} documents, else pca",
     )
-    parser.add_argument("--output", type=Path, default=Path("explore.html"), help="default: explore.html")
+    shown.add_argument("--output", type=Path, default=Path("explore.html"), help="default: explore.html")
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
+    return options
+
+
+def main() -> None:
+    """Read the documents, embed them and their sentences, find neighbours, write the page."""
+    options = parse_options()
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from tqdm.auto import tqdm
+
+    from docsplit.data.segmentation import load_sentence_splitter
+    from docsplit.embedding.encode import embed_documents
+    from docsplit.embedding.loading import load_encoder
+    from docsplit.evaluation.analysis import map_of, nearest
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     titles, texts, labels = read_documents(

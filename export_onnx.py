@@ -16,16 +16,16 @@ free. The file is compared with PyTorch under onnxruntime before the script ends
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from transformers import AutoTokenizer
 
-from docsplit.embedding.loading import load_encoder, resolve_prompt
 from docsplit.modeling.long_documents import NOT_EXPORTABLE
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
@@ -34,17 +34,18 @@ LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyon
 class Embedder(nn.Module):
     """From ids and mask, (B, T), to embeddings, (B, H)."""
 
-    def __init__(self, encoder: SentenceTransformer):
+    def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
         self.encoder = encoder
         self.unit_length = encoder.similarity_fn_name != "dot"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Embeddings of (B, T) ids and mask, (B, H)."""
         embeddings = self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
 
 
-def export(encoder: SentenceTransformer, path: Path) -> Embedder:
+def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     """Write `path`, and return what it does in PyTorch.
 
     Raises:
@@ -97,15 +98,23 @@ def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Write the file, compare it with PyTorch, and keep it only if it agrees."""
+    description, _, examples = str(__doc__).partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer, on the Hub or here")
     parser.add_argument("out", type=Path, help="folder for model.onnx and tokenizer.json")
     options = parser.parse_args()
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
     try:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
+    from transformers import AutoTokenizer
+
+    from docsplit.embedding.loading import load_encoder, resolve_prompt
 
     encoder = load_encoder(options.encoder, device="cpu")
     options.out.mkdir(parents=True, exist_ok=True)

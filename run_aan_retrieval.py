@@ -20,25 +20,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from docsplit.data import citations
-from docsplit.data.citation_splits import PairPart
-from docsplit.data.citations import CitationPairs
-from docsplit.embedding.encoders import EncoderArguments
-from docsplit.evaluation import comparison, links, ranking
-from docsplit.evaluation.heads import HeadOutput, Run
-from docsplit.evaluation.mlp_head import mlp
-from docsplit.evaluation.report import text_statistics, write_comparison
-from docsplit.evaluation.results import Result, link_result
-from docsplit.evaluation.tables import statistics_table
-from docsplit.evaluation.tasks import LINKS
-from docsplit.release.model_card import add_results
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.launching import join_processes
+from docsplit.data.arguments import CitationArguments as DataArguments
+from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments
+from docsplit.runtime.arguments import check_choices, parse_arguments
+
+if TYPE_CHECKING:
+    from docsplit.data.citations import CitationPairs
+    from docsplit.evaluation.heads import HeadOutput
+    from docsplit.evaluation.results import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -47,28 +40,8 @@ BASELINES = ("bm25", "popularity")
 
 
 @dataclass
-class DataArguments:
-    """Papers and links. Without any of these: python_docs, with its "See also" links."""
-
-    lra_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder with Long Range Arena's train, eval and test .tsv (label, ids, texts)."},
-    )
-    papers_file: str | None = field(
-        default=None, metadata={"help": "Table of papers: id, title, abstract, text or sections [{heading, text}]."}
-    )
-    train_pairs_file: str | None = field(default=None, metadata={"help": "Pairs to train on: label, id1, id2."})
-    validation_pairs_file: str | None = field(default=None, metadata={"help": "Pairs for early stopping."})
-    test_pairs_file: str | None = field(default=None, metadata={"help": "Pairs to measure on."})
-    citations_file: str | None = field(
-        default=None,
-        metadata={"help": "In place of pairs: links (citing, cited), to make splits that share no paper."},
-    )
-
-
-@dataclass
-class RetrievalArguments:
-    """What is compared, and how often."""
+class RetrievalArguments(ComparisonArguments):
+    """What is compared."""
 
     output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
     heads: list[str] = field(
@@ -78,31 +51,25 @@ class RetrievalArguments:
             "encoder bm25 and popularity (ids and degrees only)."
         },
     )
-    num_seeds: int = field(default=3, metadata={"help": "Trainings of the MLP."})
-    seed: int = field(default=0, metadata={"help": "Of splits and trainings."})
-    push_results: bool = field(
-        default=False,
-        metadata={
-            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
-            "Hub if they are there."
-        },
-    )
 
     def __post_init__(self) -> None:
-        choices = (*ENCODER_HEADS, *BASELINES)
-        if unknown := [head for head in self.heads if head not in choices]:
-            raise ValueError(f"--heads has no {', '.join(unknown)}: choose among {', '.join(choices)}.")
-        if self.num_seeds < 1:
-            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
+        super().__post_init__()
+        check_choices("heads", self.heads, (*ENCODER_HEADS, *BASELINES))
 
 
 def main() -> None:
+    """Read papers and links, embed each paper once per encoder, train and measure the heads, report."""
     encoder_args, data_args, args = parse_arguments(
         (EncoderArguments, DataArguments, RetrievalArguments), description=str(__doc__)
     )
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.data.citations import load_named
+    from docsplit.evaluation.tables import statistics_table
+    from docsplit.runtime.launching import join_processes
+
     state = join_processes()
     with state.main_process_first():  # the others find it in the cache
-        pairs = load_pairs(data_args, args.seed)
+        pairs = load_named(args.seed, **asdict(data_args))
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     encoders = list(dict.fromkeys(encoder_args.model_name_or_path)) if set(args.heads) & set(ENCODER_HEADS) else []
     for name in encoders:
@@ -122,36 +89,15 @@ def main() -> None:
     state.wait_for_everyone()
 
 
-def load_pairs(data_args: DataArguments, seed: int) -> CitationPairs:
-    """The pairs that the options name.
-
-    Raises:
-        ValueError: if they name two sources, or half of one.
-    """
-    pair_files: list[Any] = [data_args.train_pairs_file, data_args.validation_pairs_file, data_args.test_pairs_file]
-    sources = [data_args.lra_dir, data_args.citations_file, any(pair_files)]
-    if sum(bool(source) for source in sources) > 1 or (data_args.lra_dir and data_args.papers_file):
-        raise ValueError("Give one of --lra_dir, --citations_file (with --papers_file), or the three pair files.")
-    if data_args.lra_dir:
-        return citations.load_long_range_arena(data_args.lra_dir)
-    if not data_args.papers_file:
-        if any(sources):
-            raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
-        return citations.python_docs_pairs(seed)
-    if data_args.citations_file:
-        return citations.load_citations(data_args.papers_file, data_args.citations_file, seed)
-    if not all(pair_files):
-        raise ValueError(
-            "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
-            "--test_pairs_file."
-        )
-    return citations.load_pair_files(data_args.papers_file, *pair_files)
-
-
 def link(
-    name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: CitationPairs, args: RetrievalArguments
-) -> Iterator[Result]:
+    name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: "CitationPairs", args: RetrievalArguments
+) -> Iterator["Result"]:
     """The heads on an encoder's embeddings."""
+    from docsplit.evaluation import links
+    from docsplit.evaluation.heads import Run
+    from docsplit.evaluation.mlp_head import mlp
+    from docsplit.evaluation.results import link_result
+
     if "mlp" in args.heads:
         output = mlp(
             links.pair_features(embeddings, pairs.train),
@@ -170,13 +116,19 @@ def link(
         yield link_result(name, "cosine", untrained(test, 0.0), pairs.test.labels, info, threshold)
 
 
-def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
+def untrained(scores: np.ndarray, seconds: float) -> "HeadOutput":
     """Scores (M,) of the test pairs as a head of one run gives them."""
+    from docsplit.evaluation.heads import HeadOutput
+
     return HeadOutput(scores[None, :, None].astype(np.float32), seconds, trainable_parameters=0)
 
 
-def baselines(pairs: CitationPairs, args: RetrievalArguments) -> Iterator[Result]:
+def baselines(pairs: "CitationPairs", args: RetrievalArguments) -> Iterator["Result"]:
     """What needs no encoder."""
+    from docsplit.data.citation_splits import PairPart
+    from docsplit.evaluation import links, ranking
+    from docsplit.evaluation.results import link_result
+
     info = dict.fromkeys(
         ["pooling", "max_seq_length", "num_parameters", "dtype", "long_documents", "embedding_seconds"]
     )
@@ -195,32 +147,42 @@ def baselines(pairs: CitationPairs, args: RetrievalArguments) -> Iterator[Result
 
 
 def source_of(data_args: DataArguments) -> str:
+    """How results and cards call the data."""
     return data_args.lra_dir or data_args.papers_file or "python_docs"
 
 
-def statistics_of(pairs: CitationPairs, data_args: DataArguments) -> list[dict[str, Any]]:
+def statistics_of(pairs: "CitationPairs", data_args: DataArguments) -> list[dict[str, Any]]:
     """Of the papers that each split's pairs are made of."""
-    parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
-    texts = {name: [pairs.texts[row] for row in np.union1d(part.first, part.second)] for name, part in parts.items()}
+    from docsplit.evaluation.report import text_statistics
+
+    papers = {name: np.union1d(part.first, part.second) for name, part in pairs.parts.items()}
+    texts = {name: [pairs.texts[row] for row in rows] for name, rows in papers.items()}
     return text_statistics(source_of(data_args), texts, 2)
 
 
 def report(
-    results: list[Result], encoders: list[str], pairs: CitationPairs, arguments: list[Any], num_processes: int
+    results: list["Result"], encoders: list[str], pairs: "CitationPairs", arguments: list[Any], num_processes: int
 ) -> None:
     """The table on screen, results.json and results.md, and if asked for the encoders' cards."""
+    import torch
+
+    from docsplit.evaluation import comparison
+    from docsplit.evaluation.links import popularity_warning
+    from docsplit.evaluation.report import write_comparison
+    from docsplit.evaluation.tasks import LINKS
+    from docsplit.release.model_card import add_results
+
     data_args, args = arguments[1:]
     rows = comparison.rows(results)
-    parts = {"train": pairs.train, "validation": pairs.validation, "test": pairs.test}
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
-    settings |= {"pairs": {name: len(part.labels) for name, part in parts.items()}, "counts": pairs.counts}
+    settings |= {"pairs": {name: len(part.labels) for name, part in pairs.parts.items()}, "counts": pairs.counts}
     settings |= {"data_fingerprint": pairs.fingerprint()}
     settings |= {"splits_made_here": pairs.made_here, "processes": num_processes}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     notes, linked = [], pairs.test.labels.mean()  # share of linked pairs
     for row in rows:
         if row["head"] == "popularity" and (
-            warning := links.popularity_warning(row["accuracy_mean"], len(pairs.test.labels), max(linked, 1 - linked))
+            warning := popularity_warning(row["accuracy_mean"], len(pairs.test.labels), max(linked, 1 - linked))
         ):
             logger.warning(warning)
             notes.append(warning)

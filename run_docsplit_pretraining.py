@@ -7,7 +7,7 @@
     accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --learning_rate 3e-5
 
     # your own documents, continuing from your own encoder
-    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml \
+    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml \\
         --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
 
     # a corpus that does not fit on the disk: read, segmented and tokenised while the model trains
@@ -26,30 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
-from transformers import AutoConfig, EarlyStoppingCallback, Trainer, set_seed
 
-from docsplit.data.collators import DocSplitCollator, truncated_shares
-from docsplit.data.streaming import DocumentStream
 from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.release.hub import create_repository, push_at_the_end, remove_what_was_on_its_way
-from docsplit.release.reporting import describe_run, write_run
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
 from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
 from docsplit.training import checkpoints
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
-from docsplit.training.callbacks import (
-    CheckpointCallback,
-    EpochCallback,
-    InterruptCallback,
-    MetricsCallback,
-    ProbeCallback,
-    PushCallback,
-    StreamCallback,
-)
-from docsplit.training.documents import load_documents, prepare_for_stream, stream_documents
+from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
@@ -58,25 +42,33 @@ OF_TRAINING_ONLY = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoin
 
 
 def main() -> None:
-    model_args, data_args, args = parse_arguments(
-        (ModelArguments, DataArguments, PretrainingArguments), description=str(__doc__)
+    """Load, train, save, and say what came out."""
+    model_args, data_args, args, objective_options = parse_arguments(
+        (ModelArguments, DataArguments, PretrainingArguments), str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES
     )
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from accelerate.utils import gather_object
+    from transformers import EarlyStoppingCallback, Trainer, set_seed
+
+    from docsplit.data.collators import DocSplitCollator, truncated_shares
+    from docsplit.data.streaming import DocumentStream
+    from docsplit.release import hub, reporting
+    from docsplit.training import callbacks, documents
+
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
     use_all_cores(args.device, args.world_size)
     if data_args.streaming:
-        prepare_for_stream(data_args, args)
-    output_dir = Path(args.output_dir)
-    checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
-    if checkpoint is None:
-        checkpoints.refuse_to_remove(output_dir, (model_args.model_name_or_path, model_args.tokenizer_name))
+        documents.prepare_for_stream(data_args, args)
+    output_dir, checkpoint = Path(args.output_dir), checkpoint_of(model_args, args)
     if args.push_release and args.process_index == 0:
-        remove_what_was_on_its_way(output_dir)
-        args.hub_model_id = create_repository(args.hub_model_id or output_dir.resolve().name, args.hub_private_repo)
+        hub.remove_what_was_on_its_way(output_dir)
+        name = args.hub_model_id or output_dir.resolve().name
+        args.hub_model_id = hub.create_repository(name, args.hub_private_repo)
     set_seed(args.seed)
 
-    load = stream_documents if data_args.streaming else load_documents
+    load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = load_model(model_args, args, tokenizer)
+    model = load_model(model_args, args, tokenizer, objective_options)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
@@ -91,21 +83,18 @@ def main() -> None:
     logger.info(f"Documents: {json.dumps(results)}")
 
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
-    metrics, interrupt, probe = MetricsCallback(trainer, model), InterruptCallback(), None
-    if stream is not None:
-        trainer.add_callback(StreamCallback(trainer, stream, checkpoint))
-    for callback in (EpochCallback(collator), CheckpointCallback(args), interrupt):
-        trainer.add_callback(callback)
-    pushes = PushCallback(str(args.hub_model_id)) if args.push_release else None
-    if pushes is not None:
-        trainer.add_callback(pushes)
-    if probe_split is not None:
-        probe = ProbeCallback(trainer, model, tokenizer, probe_split)
-        trainer.add_callback(probe)
-        if checkpoint is None:
-            probe.measure()  # logged by train(), whose clock should not count it
-    if args.early_stopping_patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
+    metrics, interrupt = callbacks.MetricsCallback(trainer, model), callbacks.InterruptCallback()
+    pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
+    probe = callbacks.ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
+    position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
+    patience = args.early_stopping_patience
+    early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
+    sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
+    for callback in (position, epoch, sealing, interrupt, pushes, probe, early_stopping):  # in this order
+        if callback is not None:
+            trainer.add_callback(callback)
+    if probe is not None and checkpoint is None:
+        probe.measure()  # logged by train(), whose clock should not count it
 
     if trainer.is_world_process_zero():
         checkpoints.remove_results(output_dir)
@@ -117,46 +106,51 @@ def main() -> None:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
         sys.exit(130)
 
-    trainer.save_model()
-    checkpoints.without_pickled_arguments(output_dir)
-    if (
-        model.training_state == "missing" and trainer.is_world_process_zero()
-    ):  # the best weights are those of this checkpoint
-        best = Path(str(trainer.state.best_model_checkpoint))
-        checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
+    save(trainer, model)
     results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}
     results |= {"global_step": trainer.state.global_step}
     if stream is not None:
-        results |= {"documents_used": output.global_step * args.train_batch_size * args.world_size}
-        results["documents_used"] *= args.gradient_accumulation_steps
+        results["documents_used"] = output.global_step * args.gradient_accumulation_steps
+        results["documents_used"] *= args.train_batch_size * args.world_size
         results["documents_dropped"] = sum(gather_object([stream.num_dropped.value]))
     if probe is not None:
         results |= probe.summary()
     if trainer.is_world_process_zero():
-        run = describe_run(args.device.type, args.world_size, args.hub_model_id if args.push_release else None)
-        write_run(output_dir, results, trainer.state.log_history, run)
+        run = reporting.describe_run(args.device.type, args.world_size, pushes.repo_id if pushes else None)
+        reporting.write_run(output_dir, results, trainer.state.log_history, run)
         if pushes is not None:
             pushes.wait()
-            push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])
+            hub.push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])
+
+
+def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Path | None:
+    """The one to resume from; None for a new run, which may remove an earlier one but not what it starts from."""
+    output_dir = Path(args.output_dir)
+    checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
+    if checkpoint is None:
+        checkpoints.refuse_to_remove(output_dir, (model_args.model_name_or_path, model_args.tokenizer_name))
+    return checkpoint
 
 
 def load_model(
-    model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any
+    model_args: ModelArguments,
+    args: PretrainingArguments,
+    tokenizer: Any,
+    objective_options: dict[str, Any] | None = None,
 ) -> DocSplitForContrastivePretraining:
-    """A pretrained encoder or a random one, with the settings of the command line."""
+    """A pretrained encoder or a random one, with the settings of the command line.
+
+    Args:
+        objective_options: those given; the model knows which its objective takes.
+    """
     settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
         "objective": args.objective,
-        "similarity": args.similarity,
-        "momentum_queue_size": args.momentum_queue_size,
-        "momentum": args.momentum,
-        "contrastive_temperature": args.contrastive_temperature,
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
-        "symmetric_loss": args.symmetric_loss,
     }
-    settings = {name: value for name, value in settings.items() if value is not None}
+    settings = {name: value for name, value in settings.items() if value is not None} | (objective_options or {})
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     if model_args.model_name_or_path is not None:
         if model_args.config_overrides is not None:
@@ -165,6 +159,8 @@ def load_model(
             model_args.model_name_or_path, dtype=torch.float32, **settings, **attention
         )
     else:
+        from transformers import AutoConfig
+
         overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
         known, names = AutoConfig.for_model(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
         ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
@@ -185,6 +181,16 @@ def load_model(
         model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     return model
+
+
+def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
+    """Write what the run ends with; where the best weights were loaded again, with the training state beside them."""
+    output_dir = Path(trainer.args.output_dir)
+    trainer.save_model()
+    checkpoints.without_pickled_arguments(output_dir)
+    if model.training_state == "missing" and trainer.is_world_process_zero():
+        best = Path(str(trainer.state.best_model_checkpoint))
+        checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
 
 
 if __name__ == "__main__":

@@ -20,70 +20,27 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from accelerate import PartialState
-from tqdm.auto import tqdm
+from docsplit.data.arguments import LabelledArguments as DataArguments
+from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments
+from docsplit.runtime.arguments import check_choices, parse_arguments
 
-from docsplit.data.labelled import LabelledSplit, load_labelled
-from docsplit.embedding.encoders import EncoderArguments
-from docsplit.evaluation import comparison
-from docsplit.evaluation.finetuning import check_batch_size, finetune
-from docsplit.evaluation.heads import standardize
-from docsplit.evaluation.plots import plot_few_shot
-from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, tfidf_features
-from docsplit.evaluation.report import text_statistics, write_comparison
-from docsplit.evaluation.results import Result, classification_result
-from docsplit.evaluation.setfit_head import check_setfit, setfit
-from docsplit.evaluation.tables import statistics_table
-from docsplit.release.model_card import add_results
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.launching import join_processes
+if TYPE_CHECKING:
+    from docsplit.data.labelled import LabelledSplit
+    from docsplit.evaluation.results import Result
 
 logger = logging.getLogger("docsplit")
 
 TFIDF = "tfidf"
 TFIDF_HEADS = ("linear", "knn")
+FROZEN_HEADS = ("mlp", "linear", "knn")
 TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
 
 
 @dataclass
-class DataArguments:
-    """The labelled documents."""
-
-    dataset_name: str | None = field(
-        default=None,
-        metadata={"help": "Hub data set NAME or NAME:CONFIGURATION. Default, without files: python_docs."},
-    )
-    train_split: str = field(default="train", metadata={"help": "Of the Hub data set."})
-    validation_split: str | None = field(default=None, metadata={"help": "Default: validation, where it has one."})
-    test_split: str | None = field(default=None, metadata={"help": "Default: test, where it has one."})
-    train_file: str | None = field(default=None, metadata={"help": "json, jsonl, csv, tsv or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "For early stopping of mlp and finetune."})
-    test_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "If there is no test part, a fifth of train is held out, half of it for validation if need be."
-        },
-    )
-    text_column: list[str] = field(
-        default_factory=lambda: ["text"], metadata={"help": "One or several, joined by a blank line."}
-    )
-    label_column: str = field(
-        default="label", metadata={"help": "Strings or integers; lists of them if a document has several labels."}
-    )
-    strip_newsgroup_headers: bool = field(
-        default=False, metadata={"help": "Without headers, footers and quotes, which give a newsgroup away."}
-    )
-    max_train_samples: int | None = field(default=None, metadata={"help": "At most so many, stratified."})
-    max_test_samples: int | None = field(default=None, metadata={"help": "At most so many, stratified."})
-
-
-@dataclass
-class ProbeArguments:
-    """What is trained on the embeddings, and how often."""
+class ProbeArguments(ComparisonArguments):
+    """What is trained on the embeddings."""
 
     output_dir: str = field(default="outputs/probe", metadata={"help": "Where everything is written."})
     heads: list[str] = field(
@@ -101,49 +58,41 @@ class ProbeArguments:
         default_factory=lambda: [5], metadata={"help": "Labels a class, for each a row; 0: full data only."}
     )
     num_draws: int = field(default=10, metadata={"help": "Few-shot draws, the same for every encoder."})
-    num_seeds: int = field(default=3, metadata={"help": "Trainings on the full data."})
-    seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
-    push_results: bool = field(
-        default=False,
-        metadata={
-            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
-            "Hub if they are there."
-        },
-    )
     finetune_learning_rate: float = field(default=2e-5, metadata={"help": "Peak learning rate of AdamW."})
     finetune_epochs: float = field(default=3, metadata={"help": "Passes over the training documents."})
     finetune_batch_size: int = field(default=16, metadata={"help": "Documents a step, of all processes together."})
 
     def __post_init__(self) -> None:
-        _check_choices("heads", self.heads, [*HEADS, *TUNING_HEADS])
-        _check_choices("features", self.features, ["raw", "standardized"])
+        super().__post_init__()
+        check_choices("heads", self.heads, (*FROZEN_HEADS, *TUNING_HEADS))
+        check_choices("features", self.features, ("raw", "standardized"))
         self.shots = sorted({shots for shots in self.shots if shots != 0})
-        for name, values in {
-            "shots": self.shots,
-            "num_draws": [self.num_draws],
-            "num_seeds": [self.num_seeds],
-        }.items():
+        for name, values in {"shots": self.shots, "num_draws": [self.num_draws]}.items():
             if any(value < 1 for value in values):
                 raise ValueError(f"--{name} is {values}: expected 1 or more.")
         if "setfit" in self.heads and not self.shots:
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
 
 
-def _check_choices(option: str, values: list[str], choices: list[str]) -> None:
-    if unknown := [value for value in values if value not in choices]:
-        raise ValueError(f"--{option} has no {', '.join(unknown)}: choose among {', '.join(choices)}.")
-
-
 def main() -> None:
+    """Read the documents, embed each once per encoder, train and measure the heads, report after each encoder."""
     encoder_args, data_args, args = parse_arguments(
         (EncoderArguments, DataArguments, ProbeArguments), description=str(__doc__)
     )
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.data.labelled import load_labelled
+    from docsplit.evaluation.report import text_statistics
+    from docsplit.evaluation.tables import statistics_table
+    from docsplit.runtime.launching import join_processes
+
     state = join_processes()
+    options = asdict(data_args)
     with state.main_process_first():  # the others find it in the cache
-        split = load_split(data_args, args.seed)
+        split = load_labelled(text_columns=options.pop("text_column"), **options, seed=args.seed)
     check(encoder_args, args, split)
+    statistics = text_statistics(source_of(data_args), split.texts, len(split.class_names))
     if state.is_main_process:
-        print(f"\n{statistics_table(statistics_of(split, data_args))}\n")
+        print(f"\n{statistics_table(statistics)}\n")
 
     results = []
     names = list(dict.fromkeys(encoder_args.model_name_or_path))
@@ -153,17 +102,16 @@ def main() -> None:
             results += list(probe(name, features, info, split, args))
         results += list(tune(name, info, split, encoder_args, args, show_progress=state.is_main_process))
         if state.is_main_process:  # so far: what comes later may fail
-            report(results, split, [encoder_args, data_args, args], last=name == names[-1])
+            report(results, split, statistics, [encoder_args, data_args, args], last=name == names[-1])
         state.wait_for_everyone()
 
 
-def load_split(data_args: DataArguments, seed: int) -> LabelledSplit:
-    options = asdict(data_args)
-    return load_labelled(text_columns=options.pop("text_column"), **options, seed=seed)
-
-
-def check(encoder_args: EncoderArguments, args: ProbeArguments, split: LabelledSplit) -> None:
+def check(encoder_args: EncoderArguments, args: ProbeArguments, split: "LabelledSplit") -> None:
     """Whatever can fail, before any long work: draws, encoders and heads that do not go together."""
+    from docsplit.evaluation.finetuning import check_batch_size
+    from docsplit.evaluation.probing import few_shot_runs
+    from docsplit.evaluation.setfit_head import check_setfit
+
     for shots in args.shots:
         split.draws(shots, args.num_draws, args.seed)
     if "finetune" in args.heads:
@@ -181,28 +129,29 @@ def check(encoder_args: EncoderArguments, args: ProbeArguments, split: LabelledS
 
 
 def embed(
-    encoder_args: EncoderArguments, name: str, split: LabelledSplit, show_progress: bool
+    encoder_args: EncoderArguments, name: str, split: "LabelledSplit", show_progress: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Features of the parts of the split, and what the rows of results say about them."""
-    parts = {"train": split.train_texts, "test": split.test_texts}
-    if split.validation_texts is not None:
-        parts["validation"] = split.validation_texts
-    if name == TFIDF:
-        features = tfidf_features(*parts.values())
-        unused = dict.fromkeys(["max_seq_length", "dtype", "long_documents"])
-        return dict(zip(parts, features)), {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0} | unused
-    embeddings, info = encoder_args.embed_all(
-        name, [text for texts in parts.values() for text in texts], show_progress
-    )
-    ends = np.cumsum([len(texts) for texts in parts.values()])
-    return dict(zip(parts, np.split(embeddings, ends[:-1]))), info
+    if name != TFIDF:
+        return encoder_args.embed_parts(name, split.texts, show_progress)
+    from docsplit.evaluation.probing import tfidf_features
+
+    unused = dict.fromkeys(["max_seq_length", "dtype", "long_documents"])
+    info = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0} | unused
+    return dict(zip(split.texts, tfidf_features(*split.texts.values()))), info
 
 
 def probe(
-    name: str, features: dict[str, Any], info: dict[str, Any], split: LabelledSplit, args: ProbeArguments
-) -> Iterator[Result]:
+    name: str, features: dict[str, Any], info: dict[str, Any], split: "LabelledSplit", args: ProbeArguments
+) -> Iterator["Result"]:
     """Train each head on frozen features: on each few-shot draw, and on the full data for each seed."""
-    heads = [head for head in args.heads if head in (TFIDF_HEADS if name == TFIDF else HEADS)]
+    from tqdm.auto import tqdm
+
+    from docsplit.evaluation.heads import standardize
+    from docsplit.evaluation.probing import HEADS, runs_of
+    from docsplit.evaluation.results import classification_result
+
+    heads = [head for head in args.heads if head in (TFIDF_HEADS if name == TFIDF else FROZEN_HEADS)]
     kinds = ["raw"] if name == TFIDF else args.features
     tasks = [(kind, head, shots) for kind in kinds for head in heads for shots in (*args.shots, None)]
     for kind, head, shots in (bar := tqdm(tasks, desc=f"Probing {name}", unit="head")):
@@ -212,7 +161,7 @@ def probe(
         output = HEADS[head](
             parts["train"],
             split.train_labels,
-            runs_of(split, shots, args),
+            runs_of(split, shots, args.num_draws, args.num_seeds, args.seed),
             parts["test"],
             num_classes=len(split.class_names),
             few_shot=shots is not None,
@@ -224,18 +173,23 @@ def probe(
 def tune(
     name: str,
     info: dict[str, Any],
-    split: LabelledSplit,
+    split: "LabelledSplit",
     encoder_args: EncoderArguments,
     args: ProbeArguments,
     show_progress: bool,
-) -> Iterator[Result]:
+) -> Iterator["Result"]:
     """Train the encoder itself, by all processes: on the full data (finetune) and on the draws (setfit)."""
+    from docsplit.evaluation.finetuning import finetune
+    from docsplit.evaluation.probing import runs_of
+    from docsplit.evaluation.results import classification_result
+    from docsplit.evaluation.setfit_head import setfit
+
     if name == TFIDF:
         return
     load = partial(encoder_args.load, name)
     for head in (head for head in args.heads if head in TUNING_HEADS):
         for shots in [None] if head == "finetune" else args.shots:
-            runs = runs_of(split, shots, args)
+            runs = runs_of(split, shots, args.num_draws, args.num_seeds, args.seed)
             logger.info(
                 f"{head} of {name}, {'full data' if shots is None else f'{shots} shots'}: {len(runs)} trainings"
             )
@@ -257,24 +211,23 @@ def tune(
             yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)
 
 
-def runs_of(split: LabelledSplit, shots: int | None, args: ProbeArguments) -> list[Any]:
-    if shots is None:
-        return full_runs(split, args.num_seeds, args.seed)
-    return few_shot_runs(split, shots, args.num_draws, args.seed)
-
-
 def source_of(data_args: DataArguments) -> str:
+    """How results and cards call the data."""
     return data_args.train_file or data_args.dataset_name or "python_docs"
 
 
-def statistics_of(split: LabelledSplit, data_args: DataArguments) -> list[dict[str, Any]]:
-    parts = {"train": split.train_texts, "validation": split.validation_texts or [], "test": split.test_texts}
-    used = {name: texts for name, texts in parts.items() if texts}
-    return text_statistics(source_of(data_args), used, len(split.class_names))
-
-
-def report(results: list[Result], split: LabelledSplit, arguments: list[Any], last: bool) -> None:
+def report(
+    results: list["Result"], split: "LabelledSplit", statistics: list[Any], arguments: list[Any], last: bool
+) -> None:
     """The table on screen, results.json, results.md, the few-shot curve, and if asked for the encoders' cards."""
+    import torch
+    from accelerate import PartialState
+
+    from docsplit.evaluation import comparison
+    from docsplit.evaluation.plots import plot_few_shot
+    from docsplit.evaluation.report import write_comparison
+    from docsplit.release.model_card import add_results
+
     encoder_args, data_args, args = arguments
     output_dir = Path(args.output_dir)
     task, rows = results[0].task, comparison.rows(results)
@@ -288,7 +241,7 @@ def report(results: list[Result], split: LabelledSplit, arguments: list[Any], la
         rows,
         comparison.comparisons(results),
         settings,
-        statistics=statistics_of(split, data_args),
+        statistics=statistics,
         title=f"Probes on {source_of(data_args)}",
     )
     plotted = plot_few_shot(rows, task, output_dir / "few_shot.png")

@@ -24,6 +24,7 @@ ARGUMENTS = {
         arguments.ModelArguments,
         arguments.DataArguments,
         arguments.PretrainingArguments,
+        *arguments.OPTIONS_OF_OBJECTIVES.values(),
     ],
     "run_probe_classification.py": [
         EncoderArguments, run_probe_classification.DataArguments, run_probe_classification.ProbeArguments,
@@ -40,7 +41,7 @@ def commands(page):
     for block in re.findall(r"((?:^<!--.*-->\n)?(?:^    .*\n?)+)", page.read_text(), flags=re.MULTILINE):
         marker, _, text = block.partition("-->\n") if block.startswith("<!--") else ("", "", block)
         for line in re.sub(r"\\\n\s*", "", text).splitlines():
-            if line.strip().startswith(("python ", "accelerate launch ")):
+            if line.strip().startswith(("python ", "accelerate launch ", "docsplit-")):
                 found.append((line.strip(), marker))
     return found
 
@@ -56,6 +57,10 @@ def test_commands_are_found():
 @pytest.mark.parametrize(("page", "command"), ALL)
 def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     words = [word for word in shlex.split(command) if word != "..."]
+    if words[0].startswith("docsplit-"):  # of an installation, which finds recipes by name
+        (module,) = re.findall(rf'^{words[0]} = "(\w+):main"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        recipe = [f"recipes/{word}.yaml" for word in words[1:2] if "run_" in module and not word.startswith("--")]
+        words = [f"{module}.py", *recipe, *words[1 + len(recipe) :]]
     scripts = [word for word in words if word.endswith(".py")]
     if not scripts:
         assert words[:2] == ["python", "-m"], command
@@ -63,7 +68,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         assert (ROOT / (module.replace(".", "/") + ".py")).exists(), module
         source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
         passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
-        parsers = [HfArgumentParser(arguments) for arguments in ARGUMENTS.values()]
+        parsers = [HfArgumentParser(arguments, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
         assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}
         for word in words[3:]:
             assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
@@ -74,7 +79,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     for word in after:
         assert not word.startswith("recipes/") or (ROOT / word).exists(), word
     if script in ARGUMENTS:
-        known = set(HfArgumentParser(ARGUMENTS[script])._option_string_actions)
+        known = set(HfArgumentParser(ARGUMENTS[script], conflict_handler="resolve")._option_string_actions)
     else:
         known = set(re.findall(r'"(--[a-z_]+)"', (ROOT / script).read_text()))
     for word in after:
@@ -110,7 +115,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
 
 def test_messages_that_are_explained_are_those_of_the_code():
     strings = []
-    for path in [*ROOT.glob("*.py"), *(ROOT / "docsplit").glob("*.py")]:
+    for path in [*ROOT.glob("*.py"), *(ROOT / "docsplit").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.append(node.value)

@@ -31,7 +31,7 @@ MODULES = sorted(
 )
 WITHOUT_TORCH = [
     "docsplit.runtime.files",
-    *(f"docsplit.data.{name}" for name in ("segmentation", "views", "python_docs")),
+    *(f"docsplit.data.{name}" for name in ("arguments", "segmentation", "views", "python_docs")),
 ]
 LONGEST = {"modeling_docsplit": 350, "run_docsplit_pretraining": 250, "run_probe_classification": 260}
 LONGEST |= {"run_aan_retrieval": 220}

@@ -1,5 +1,6 @@
 """Citation pairs: does one paper cite the other, given the texts of both (Long Range Arena's AAN task)?
 
+    load_named                                what the options of the retrieval script name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
     load_citations, python_docs_pairs         a list of links, from which `make_splits` makes the pairs
 
@@ -53,6 +54,11 @@ class CitationPairs:
     counts: dict[str, int]  # what was dropped and why, and what the splits share
     made_here: bool  # by `make_splits`
 
+    @property
+    def parts(self) -> dict[str, PairPart]:
+        """The three splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
     def fingerprint(self) -> str:
         """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
         digest = hashlib.blake2b(digest_size=8)
@@ -61,6 +67,40 @@ class CitationPairs:
             for column in (part.first, part.second, part.labels):
                 digest.update(column.astype("<i8").tobytes())
         return digest.hexdigest()
+
+
+def load_named(
+    seed: int,
+    lra_dir: str | None = None,
+    papers_file: str | None = None,
+    train_pairs_file: str | None = None,
+    validation_pairs_file: str | None = None,
+    test_pairs_file: str | None = None,
+    citations_file: str | None = None,
+) -> CitationPairs:
+    """The pairs that the options of the retrieval script name; without any the links of python_docs.
+
+    Raises:
+        ValueError: if they name two sources, or half of one.
+    """
+    pair_files: list[Any] = [train_pairs_file, validation_pairs_file, test_pairs_file]
+    sources = [lra_dir, citations_file, any(pair_files)]
+    if sum(bool(source) for source in sources) > 1 or (lra_dir and papers_file):
+        raise ValueError("Give one of --lra_dir, --citations_file (with --papers_file), or the three pair files.")
+    if lra_dir:
+        return load_long_range_arena(lra_dir)
+    if not papers_file:
+        if any(sources):
+            raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
+        return python_docs_pairs(seed)
+    if citations_file:
+        return load_citations(papers_file, citations_file, seed)
+    if not all(pair_files):
+        raise ValueError(
+            "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
+            "--test_pairs_file."
+        )
+    return load_pair_files(papers_file, *pair_files)
 
 
 def load_long_range_arena(directory: str | Path) -> CitationPairs:

@@ -64,6 +64,12 @@ class LabelledSplit:
         """Whether a document may have several labels, or none."""
         return self.train_labels.ndim == 2
 
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """Those of each part that there is, train first."""
+        parts = {"train": self.train_texts, "validation": self.validation_texts, "test": self.test_texts}
+        return {name: texts for name, texts in parts.items() if texts}
+
     def draws(self, shots: int = SHOTS, num_draws: int = NUM_DRAWS, seed: int = 0) -> list[np.ndarray]:
         """Few-shot training sets, one a draw: indices into the train part.
 

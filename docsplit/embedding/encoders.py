@@ -1,20 +1,21 @@
-"""The options of scripts that compare encoders, and what they do with them."""
+"""The options of scripts that compare encoders, and what they do with them.
+
+Encoders are loaded, and what that needs is imported, when a method is called: `--help` reads this module.
+"""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from sentence_transformers import SentenceTransformer
 
-from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.loading import describe_encoder, load_encoder, resolve_prompt
 from docsplit.modeling.long_documents import LongDocuments
 from docsplit.modeling.settings import Pooling
-from docsplit.runtime.files import cache_directory
-from docsplit.runtime.launching import default_dtype
+
+if TYPE_CHECKING:
+    import torch
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +59,27 @@ class EncoderArguments:
         if self.embedding_tokens is not None and self.embedding_tokens < 1:
             raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
 
-    def load(self, name: str) -> SentenceTransformer:
+    def load(self, name: str) -> "SentenceTransformer":
+        """`load_encoder` with these options."""
+        from docsplit.embedding.loading import load_encoder
+
         return load_encoder(name, self.pooling, self.max_seq_length)
 
-    def resolve_dtype(self, device: torch.device) -> torch.dtype:
+    def resolve_dtype(self, device: "torch.device") -> "torch.dtype":
+        """Of the matrix products on this device."""
+        import torch
+
+        from docsplit.runtime.launching import default_dtype
+
         return default_dtype(device) if self.dtype == "auto" else getattr(torch, self.dtype)
 
     def embed(
-        self, model: SentenceTransformer, texts: Sequence[str], cached: bool = True, show_progress: bool = False
+        self, model: "SentenceTransformer", texts: Sequence[str], cached: bool = True, show_progress: bool = False
     ) -> tuple[np.ndarray, float]:
         """`embed_documents` with these options."""
+        from docsplit.embedding.encode import embed_documents
+        from docsplit.runtime.files import cache_directory
+
         return embed_documents(
             model,
             texts,
@@ -91,11 +103,21 @@ class EncoderArguments:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
 
+    def embed_parts(
+        self, name: str, parts: dict[str, list[str]], show_progress: bool
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """`embed_all` of the texts of all parts: an array for each, and what a row of results says about them."""
+        embeddings, info = self.embed_all(name, [text for texts in parts.values() for text in texts], show_progress)
+        ends = np.cumsum([len(texts) for texts in parts.values()])
+        return dict(zip(parts, np.split(embeddings, ends[:-1]))), info
+
     def embed_all(self, name: str, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed each distinct text once.
 
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
+        from docsplit.embedding.loading import describe_encoder, resolve_prompt
+
         model = self.load(name)
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {name} on {model.device}")
@@ -104,3 +126,22 @@ class EncoderArguments:
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
         info["prompt"] = resolve_prompt(model, self.prompt)
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
+
+
+@dataclass
+class ComparisonArguments:
+    """How often, and who hears of it."""
+
+    num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
+    seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
+    push_results: bool = field(
+        default=False,
+        metadata={
+            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
+            "Hub if they are there."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < 1:
+            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")

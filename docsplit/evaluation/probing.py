@@ -27,6 +27,13 @@ def full_runs(split: LabelledSplit, num_seeds: int, seed: int = 0) -> list[Run]:
     return [Run(np.arange(len(split.train_texts)), seed + number) for number in range(num_seeds)]
 
 
+def runs_of(split: LabelledSplit, shots: int | None, num_draws: int, num_seeds: int, seed: int = 0) -> list[Run]:
+    """`few_shot_runs` of that many labels a class, or for None `full_runs`."""
+    if shots is None:
+        return full_runs(split, num_seeds, seed)
+    return few_shot_runs(split, shots, num_draws, seed)
+
+
 HEADS = {"mlp": mlp, "linear": linear, "knn": knn}
 
 

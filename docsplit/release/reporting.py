@@ -12,7 +12,7 @@ from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 NOT_RECORDED = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
@@ -55,7 +55,12 @@ def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> d
 
 
 def _commit() -> str | None:
-    """Of the code, marked if it has changed since; None where it is no git checkout."""
+    """Of the code, marked if it has changed since; None where it is no git checkout.
+
+    An installation may lie within a checkout, but of another project: only one that starts at `ROOT` counts.
+    """
+    if not (ROOT / ".git").exists():
+        return None
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,32 +1,123 @@
-"""One parser for recipe and command line: `script.py [recipe.yaml] [--option value ...]`.
+"""One parser for recipe and command line: `script.py [recipe] [--option value ...]`.
 
 The recipe is turned into command-line words and parsed together with the overrides, so that types and choices are
 checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting.
+
+Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon.
 """
 
 import argparse
+import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from inspect import get_annotations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
-from transformers import AutoConfig, HfArgumentParser
+from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
+
+REDECLARED = "TrainingArguments with defaults of this project"
+INHERITED = "Inherited from transformers' TrainingArguments"
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the script's docstring, and shows defaults."""
+    """Keeps the lines of the script's docstring, and shows defaults, where there are any, and one spelling."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy.copy(action)  # HfArgumentParser takes --learning-rate too
+        shown.option_strings = [spelling for spelling in action.option_strings if "-" not in spelling.lstrip("-")]
+        return super()._format_action_invocation(shown)
+
+
+class _Parser(HfArgumentParser):
+    """Options in named groups: our own, those of each choice, and after them what transformers brings."""
+
+    def __init__(self, dataclass_types: Sequence[Any], choices: Mapping[str, Any], **kwargs: Any):
+        super().__init__((), **kwargs)
+        self.dataclass_types = list(dataclass_types)
+        groups = [(*group, one) for one in dataclass_types for group in _groups(one)]
+        for title, names, one in groups:
+            if title not in (REDECLARED, INHERITED):
+                self._add_group(title, one, names)
+        self._add_choices(choices)
+        for last in (REDECLARED, INHERITED):
+            for title, names, one in groups:
+                if title == last:
+                    self._add_group(title, one, names)
+        for action in self._actions:
+            # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
+            if action.dest == "resume_from_checkpoint":
+                action.nargs, action.const = "?", "newest"
+            # A switch needs no value, also where its default is "as the checkpoint says".
+            elif action.type is string_to_bool:
+                action.nargs, action.const = "?", True
+
+    def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
+        """Add options of a dataclass; returns what argparse made of them."""
+        group: Any = self.add_argument_group(title, description)
+        types, before = get_type_hints(dtype), len(self._actions)
+        for field in fields(dtype):
+            if field.name in names:
+                field.type = types[field.name]
+                self._parse_dataclass_field(group, field)
+        return self._actions[before:]
+
+    def _add_choices(self, choices: Mapping[str, Any]) -> None:
+        """A group for each choice. Nothing of it has a default: parsed is what was given."""
+        first: dict[str, str] = {}  # the choice with whose options it is shown
+        for choice, dtype in choices.items():
+            own = {field.name: field.default for field in fields(dtype)}
+            others = [f"--{name} ({own[name]}; see {first[name]})" for name in own if name in first]
+            names = [name for name in own if name not in first]
+            first |= dict.fromkeys(names, choice)
+            description = f"{_title(dtype)}." + (f" And {', '.join(others)}." if others else "")
+            for action in self._add_group(f"--objective {choice}", dtype, names, description):
+                action.default, action.required = argparse.SUPPRESS, False
+                if "Default:" not in (action.help or ""):
+                    action.help = f"{action.help or ''} Default: the checkpoint's, else {own[action.dest]}.".lstrip()
+
+
+def _title(dtype: Any) -> str:
+    """The first line of a class's docstring."""
+    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
+
+
+def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
+    """Titles, and names of the fields below each: one group for each class that declares some."""
+    of_transformers = {
+        name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
+    }
+    seen: set[str] = set()
+    for declaring in dtype.__mro__[:-1]:
+        names = set(get_annotations(declaring)) - seen
+        seen |= names
+        if declaring.__module__.startswith("transformers."):
+            yield INHERITED, names
+        else:
+            yield _title(declaring), names - of_transformers
+            yield REDECLARED, names & of_transformers
 
 
 def parse_arguments(
-    dataclass_types: Sequence[Any], description: str, argv: list[str] | None = None
+    dataclass_types: Sequence[Any],
+    description: str,
+    argv: list[str] | None = None,
+    chosen_by: Mapping[str, Any] | None = None,
 ) -> tuple[Any, ...]:
     """Parse into one instance of each dataclass.
 
     Args:
-        description: shown by --help.
+        description: the script's docstring. Its first paragraph opens the text of --help, the others end it.
         argv: the words after the script's name; None reads `sys.argv`.
+        chosen_by: dataclasses of options that matter for one value of --objective each. They have no defaults here:
+            the last element returned is a dictionary of those that recipe or command line give, checked in type
+            alone, for whoever knows which value was chosen.
 
     Raises:
         ValueError: if the recipe is missing or is no flat mapping of options.
@@ -34,32 +125,31 @@ def parse_arguments(
     """
     words = sys.argv[1:] if argv is None else list(argv)
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
-    parser = HfArgumentParser(
+    first_paragraph, _, examples = description.partition("\n\n")
+    parser = _Parser(
         dataclass_types,
-        description=description,
-        usage="%(prog)s [recipe.yaml] [--option value ...]",
+        chosen_by or {},
+        description=first_paragraph,
+        epilog=examples,
+        usage="%(prog)s [recipe] [--option value ...]",
         formatter_class=_HelpFormatter,
         allow_abbrev=False,  # `given_options` records what was written
     )
-    for action in parser._actions:
-        # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
-        if action.dest == "resume_from_checkpoint":
-            action.nargs, action.const = "?", "newest"
-        # A switch needs no value, also where its default is "as the checkpoint says".
-        elif action.type is string_to_bool:
-            action.nargs, action.const = "?", True
-    words = (_recipe_words(Path(recipe)) if recipe else []) + words
+    words = (_recipe_words(recipe) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
     *parsed, unknown = parser.parse_args_into_dataclasses(
         args=words, look_for_args_file=False, return_remaining_strings=True
     )
     if unknown:
         parser.error(f"unknown option {' '.join(unknown)}; --help lists all")
-    return tuple(parsed)
+    instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
+    if chosen_by is None:
+        return tuple(instances)
+    return (*instances, dict(vars(others[0])) if others else {})
 
 
 def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:
-    """The recipe, and each option that it or the command line gives, as text; of both the command line's.
+    """The recipe, and each option that it or the command line gives, as text; where both do, the command line wins.
 
     Args:
         argv: as `parse_arguments` takes it, which has accepted it.
@@ -68,7 +158,7 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     options: dict[str, list[str]] = {}
     name = ""
-    for word in (_recipe_words(Path(recipe)) if recipe else []) + words:
+    for word in (_recipe_words(recipe) if recipe else []) + words:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             name = name.replace("-", "_")
@@ -78,9 +168,39 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
     return recipe, {name: " ".join(values) or "true" for name, values in options.items()}
 
 
-def _recipe_words(path: Path) -> list[str]:
-    if not path.is_file():
-        raise ValueError(f"There is no recipe {str(path)!r}; see recipes/ for those that come with the project.")
+def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
+    """Of an option that takes several values.
+
+    Raises:
+        ValueError: naming those that are none of the choices.
+    """
+    known = list(choices)
+    if unknown := [value for value in values if value not in known]:
+        raise ValueError(f"--{option} has no {', '.join(unknown)}: choose among {', '.join(known)}.")
+
+
+def find_recipe(name: str) -> Path:
+    """A file, else a recipe that comes with the project, by its name with or without .yaml.
+
+    Raises:
+        ValueError: if there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    package = Path(__file__).parents[1]
+    folder = package / "recipes"  # of an installation; those of a clone lie beside the package
+    folder = folder if folder.is_dir() else package.parent / "recipes"
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    if (path := known.get(name.removesuffix(".yaml"))) is None:
+        raise ValueError(
+            f"There is no recipe {name!r}: no file of that name, and those that come with the project are "
+            f"{', '.join(known)}."
+        )
+    return path
+
+
+def _recipe_words(recipe: str) -> list[str]:
+    path = find_recipe(recipe)
     options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     if not isinstance(options, dict):
         raise ValueError(f"The recipe {path} should be lines of `option: value`.")
@@ -107,6 +227,8 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> dict[str, 
         return {}
     if not all(pair.count("=") == 1 for pair in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
+    from transformers import AutoConfig
+
     config = AutoConfig.for_model(model_type)
     config.update_from_string(overrides)
     return {name: getattr(config, name) for name in (pair.split("=")[0] for pair in overrides.split(","))}

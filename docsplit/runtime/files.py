@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package 
 class Digest(Protocol):
     """What `hashlib` gives."""
 
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes, /) -> None:
+        """Go on with these bytes."""
 
 
 def cache_directory() -> Path:

@@ -7,10 +7,11 @@ from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import VIEWS
-from docsplit.modeling.info_nce import Similarity
 from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.launching import default_dtype, refuse_sharded_parameters
+
+OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
 
 @dataclass
@@ -107,7 +108,10 @@ class DataArguments:
 
 @dataclass
 class PretrainingArguments(TrainingArguments):
-    """Trainer's arguments with the papers' values as defaults, and the objective's."""
+    """The loss and the run.
+
+    Beside what this adds it gives Trainer's arguments the papers' values as defaults.
+    """
 
     output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
     per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a process and step."})
@@ -136,34 +140,16 @@ class PretrainingArguments(TrainingArguments):
         default=None,
         metadata={
             "choices": list(OBJECTIVES),
-            "help": "info_nce, or contrastive_tension: a second encoder is trained beside the first, on dot products, "
-            "without dropout; needs --mlm_weight 0. Default: the checkpoint's, else info_nce.",
+            "help": "info_nce: the other documents of the batch are the negatives; momentum_contrast: the last ones "
+            "of a momentum encoder are (MoCo, Contriever); contrastive_tension: a second encoder is trained beside "
+            "the first, on dot products, without dropout. The last two need --mlm_weight 0. Default: the "
+            "checkpoint's, else info_nce.",
         },
-    )
-    similarity: Similarity | None = field(
-        default=None, metadata={"help": "Of embeddings in info_nce. Default: the checkpoint's, else cosine."}
-    )
-    momentum_queue_size: int | None = field(
-        default=None,
-        metadata={
-            "help": "Negatives are the last N embeddings of a momentum encoder (MoCo, Contriever: 131072) instead of "
-            "the batch; needs --mlm_weight 0. Default: the checkpoint's, else 0: none."
-        },
-    )
-    momentum: float | None = field(
-        default=None, metadata={"help": "Of the momentum encoder, a forward pass. Default: 0.9995 (Contriever)."}
-    )
-    contrastive_temperature: float | None = field(
-        default=None, metadata={"help": "Divides similarities in info_nce. Default: the checkpoint's, else 0.05."}
     )
     contrastive_weight: float = field(
         default=1.0, metadata={"help": "Weight of the contrastive loss, 0: masked LM alone."}
     )
     mlm_weight: float = field(default=0.1, metadata={"help": "Weight of the masked-LM loss, 0: none."})
-    symmetric_loss: bool | None = field(
-        default=None,
-        metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
-    )
     micro_batch_tokens: int | None = field(
         default=None,
         metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 4096)."},

@@ -31,6 +31,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
 from docsplit.modeling.long_documents import length_multiple
 from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.release import hub
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
@@ -326,8 +327,8 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     model.save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
     pushed = []
-    monkeypatch.setattr(convert_to_longformer, "create_repository", lambda name, private: name)
-    monkeypatch.setattr(convert_to_longformer, "push_at_the_end", lambda *args: pushed.append(args))
+    monkeypatch.setattr(hub, "create_repository", lambda name, private: name)
+    monkeypatch.setattr(hub, "push_at_the_end", lambda *args: pushed.append(args))
     words = ["--max_positions", 256, "--attention_window", 128, "--push_to_hub", "--hub_model_id", "you/longer"]
     run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
     assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]

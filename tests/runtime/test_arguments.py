@@ -7,8 +7,16 @@ from typing import Literal
 import pytest
 import yaml
 
-from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.runtime.arguments import (
+    INHERITED,
+    REDECLARED,
+    check_choices,
+    find_recipe,
+    given_options,
+    parse_arguments,
+    parse_config_overrides,
+)
+from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 
 ALL = (ModelArguments, DataArguments, PretrainingArguments)
 RECIPES = [
@@ -26,6 +34,39 @@ class Example:
     flag: bool = field(default=False)
     perhaps: bool | None = field(default=None)
     resume_from_checkpoint: str | None = field(default=None)
+
+
+@dataclass
+class Plain:
+    """Its one option."""
+
+    temperature: float = field(default=0.05, metadata={"help": "Divides similarities."})
+    similarity: Literal["cosine", "dot"] = field(default="cosine")
+
+
+@dataclass
+class Queue:
+    """Two of its own."""
+
+    temperature: float = field(default=0.07)
+    momentum_queue_size: int = field(default=131072, metadata={"help": "Negatives."})
+    symmetric: bool = field(default=True)
+
+
+@dataclass
+class Special:
+    """An option that no script has."""
+
+    number_of_x: int = field(default=1)
+
+
+CHOICES = {"info_nce": Plain, "momentum_contrast": Queue}
+
+
+def help_text(capsys, types, description="", **kwargs):
+    with pytest.raises(SystemExit):
+        parse_arguments(types, description, ["--help"], **kwargs)
+    return capsys.readouterr().out
 
 
 def parse(tmp_path, recipe, *words):
@@ -60,9 +101,75 @@ def test_a_recipe_is_flat(tmp_path, recipe):
         parse(tmp_path, recipe)
 
 
-def test_a_missing_recipe_is_named():
-    with pytest.raises(ValueError, match="nowhere"):
+def test_a_missing_recipe_is_named_and_those_that_exist_are_listed():
+    with pytest.raises(ValueError, match=r"nowhere.*docsplit_bert, .*quickstart"):
         parse_arguments((Example,), "", ["nowhere.yaml"])
+
+
+def test_a_recipe_is_a_file_or_the_name_of_one_that_comes_with_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("quickstart") == find_recipe("quickstart.yaml")
+    assert find_recipe("quickstart").read_text() == (Path(RECIPES[0]).parent / "quickstart.yaml").read_text()
+    (tmp_path / "quickstart.yaml").write_text("rate: 3\n")
+    assert find_recipe("quickstart.yaml") == Path("quickstart.yaml")  # a file goes first
+    assert parse_arguments((Example,), "", ["quickstart.yaml"])[0].rate == 3
+    assert given_options(["quickstart.yaml", "--rate", "4"]) == ("quickstart.yaml", {"rate": "4"})
+
+
+def test_help_has_the_description_first_and_the_examples_as_they_are_written_last(capsys):
+    text = help_text(capsys, (Example,), "What it does.\n\n    script.py \\\n        --rate 2\n\nAnd more.\n")
+    assert text.index("What it does.") < text.index("--rate RATE")
+    assert text.endswith("    script.py \\\n        --rate 2\n\nAnd more.\n")
+
+
+def test_help_has_our_options_in_named_groups_and_those_of_transformers_last(capsys):
+    lines = help_text(capsys, ALL, chosen_by={"x": Special}).splitlines()
+    titles = [line[:-1] for line in lines if line and line[0] != " " and line.endswith(":")]
+    ours = ["The encoder and its embedding", "The documents and their views", "The loss and the run"]
+    assert titles == ["options", *ours, "--objective x", REDECLARED, INHERITED]
+    groups: dict[str, list[str]] = {}
+    for line in lines:
+        if line[:-1] in titles:
+            options = groups.setdefault(line[:-1], [])
+        elif line.startswith("  --"):
+            options.append(line.split()[0])
+    assert "--mlm_weight" in groups[ours[2]]
+    assert groups["--objective x"] == ["--number_of_x"]
+    assert "--learning_rate" in groups[REDECLARED]
+    assert "--max_steps" in groups[INHERITED]
+    assert not any("-" in option[2:] for group in groups.values() for option in group)  # one spelling of each
+
+
+def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("momentum_queue_size: 40\ntemperature: 1\nrate: 2\n")
+    words = [str(tmp_path / "recipe.yaml"), "--temperature", "0.1", "--symmetric"]
+    example, given = parse_arguments((Example,), "", words, chosen_by=CHOICES)
+    assert example.rate == 2
+    assert given == {"momentum_queue_size": 40, "temperature": 0.1, "symmetric": True}
+    assert parse_arguments((Example,), "", [], chosen_by=CHOICES)[1] == {}
+    assert parse_arguments((Example,), "", ["--no_symmetric"], chosen_by=CHOICES)[1] == {"symmetric": False}
+
+
+@pytest.mark.parametrize("words", [["--similarity", "l2"], ["--momentum_queue_size", "many"]])
+def test_wrong_options_of_a_choice_are_refused(words):
+    with pytest.raises(SystemExit):
+        parse_arguments((Example,), "", words, chosen_by=CHOICES)
+
+
+def test_help_shows_an_option_of_several_choices_once_and_names_it_with_the_others(capsys):
+    text = help_text(capsys, (Example,), chosen_by=CHOICES)
+    first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
+    assert "--temperature TEMPERATURE" in first
+    assert "Divides similarities. Default: the checkpoint's, else 0.05." in " ".join(first.split())
+    assert "--temperature TEMPERATURE" not in second
+    assert "Two of its own. And --temperature (0.07; see info_nce)." in second
+    assert "Negatives. Default: the checkpoint's, else 131072." in " ".join(second.split())
+
+
+def test_values_that_are_no_choice_are_named():
+    check_choices("heads", ["mlp"], ("mlp", "knn"))
+    with pytest.raises(ValueError, match="--heads has no svm, tree: choose among mlp, knn"):
+        check_choices("heads", ["svm", "mlp", "tree"], ("mlp", "knn"))
 
 
 def test_resume_needs_no_value(tmp_path):
@@ -73,8 +180,9 @@ def test_resume_needs_no_value(tmp_path):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
-    arguments = parse_arguments(ALL, "", [str(recipe), "--use_cpu", "--output_dir", str(tmp_path)])
-    values = {name: value for part in arguments for name, value in vars(part).items()}
+    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path)]
+    *arguments, given = parse_arguments(ALL, "", words, chosen_by=OPTIONS_OF_OBJECTIVES)
+    values = given | {name: value for part in arguments for name, value in vars(part).items()}
     for name, value in yaml.safe_load(recipe.read_text()).items():
         if name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):
             assert values[name] == value, name
