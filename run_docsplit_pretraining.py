@@ -38,7 +38,7 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
 
-OF_TRAINING_ONLY = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoint
+TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoint
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
         documents.prepare_for_stream(data_args, args)
     output_dir, checkpoint = Path(args.output_dir), checkpoint_of(model_args, args)
     if args.push_release and args.process_index == 0:
-        hub.remove_what_was_on_its_way(output_dir)
+        hub.remove_stale_uploads(output_dir)
         name = args.hub_model_id or output_dir.resolve().name
         args.hub_model_id = hub.create_repository(name, args.hub_private_repo)
     set_seed(args.seed)
@@ -99,7 +99,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         checkpoints.remove_results(output_dir)
         if checkpoint is None:
-            checkpoints.remove_earlier_run(output_dir, OF_TRAINING_ONLY)
+            checkpoints.remove_earlier_run(output_dir, TRAINING_ONLY_FILES)
     with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:
@@ -190,7 +190,7 @@ def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
     checkpoints.without_pickled_arguments(output_dir)
     if model.training_state == "missing" and trainer.is_world_process_zero():
         best = Path(str(trainer.state.best_model_checkpoint))
-        checkpoints.copy_parts(best, output_dir, OF_TRAINING_ONLY)
+        checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
     return API.run_as_future(upload)
 
 
-def remove_what_was_on_its_way(output_dir: Path) -> None:
+def remove_stale_uploads(output_dir: Path) -> None:
     """Folders of `push_in_background` that a killed run left behind."""
     for links in output_dir.glob(f"{ON_ITS_WAY}*"):
         shutil.rmtree(links)
