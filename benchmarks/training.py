@@ -42,7 +42,8 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.contenders import CONTENDERS, MODELS, Job, mean_length, serve, write_model
+from benchmarks.contenders import CONTENDERS, serve
+from benchmarks.jobs import MODELS, Job, mean_length, write_model
 from docsplit.runtime.launching import hardware
 
 STARTED = time.perf_counter()
