@@ -1,4 +1,4 @@
-"""What the contenders of `benchmarks.training` are measured with: memory, seconds, and the most a machine computes."""
+"""What contenders of `benchmarks.training` are measured with: seconds, memory, and the most a machine computes."""
 
 import ctypes
 import gc
