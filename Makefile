@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-loading bench-long bench-segmentation bench-probing clean
+.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ bench: install-dev  ## training and encoding beside what one would use instead; 
 
 bench-scaling: install-dev  ## how the cost of a step grows with batch, length and processes
 	$(BIN)/python -m benchmarks.scaling
+
+bench-micro-batches: install-dev  ## what cutting a batch into micro-batches costs
+	$(BIN)/python -m benchmarks.micro_batches
 
 bench-loading: install-dev  ## drawing views, preprocessing, resuming
 	$(BIN)/python -m benchmarks.loading

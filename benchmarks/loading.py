@@ -16,11 +16,8 @@ a round, which a busy machine changes less.
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +26,16 @@ from accelerate.data_loader import skip_first_batches
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from benchmarks.meters import seconds_of
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
 from docsplit.data.streaming import DocumentStream
 from docsplit.data.tokenization import tokenize_units, train_wordpiece
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.launching import hardware
 
 BATCH_SIZE = 36
-
-
-def seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def measure_drawing(
@@ -62,7 +55,7 @@ def measure_drawing(
         for text in texts:
             tokenize_units(tokenizer, split(clean_text(text)))
 
-    times = [(seconds(draw), seconds(again), seconds(lambda: list(loader))) for _ in range(rounds)]
+    times = [(seconds_of(draw), seconds_of(again), seconds_of(list, loader)) for _ in range(rounds)]
     ours, theirs, loading = (statistics.median(column) for column in zip(*times))
     return {
         "documents": len(texts),
@@ -81,7 +74,7 @@ def measure_preprocessing(
     datasets.disable_caching()
     for _ in range(rounds):
         for count in processes:
-            took = seconds(lambda: preparation.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER, num_proc=count))  # noqa: B023
+            took = seconds_of(preparation.tokenize, corpus, tokenizer, "text", DEFAULT_SPLITTER, count)
             rates[count].append(len(corpus) / took)
     datasets.enable_caching()
     return {
@@ -116,8 +109,7 @@ def measure_resuming(
     results = {}
     for name, run in {"cached": cached, "stream": streamed}.items():
         times = [
-            (seconds(lambda: run(num_batches // 100)), seconds(lambda: run(num_batches * 99 // 100)))  # noqa: B023
-            for _ in range(rounds)
+            (seconds_of(run, num_batches // 100), seconds_of(run, num_batches * 99 // 100)) for _ in range(rounds)
         ]
         results[name] = {
             "at_1_percent_s": statistics.median(early for early, _ in times),
@@ -128,6 +120,7 @@ def measure_resuming(
 
 
 def main() -> None:
+    """Measure the three on one corpus, then write JSON and print a line for each number."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default=corpora.PYTHON_DOCS, help="as in the pretraining script")
     parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
@@ -150,14 +143,14 @@ def main() -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         processes = sorted({2**power for power in range(10) if 2**power <= cores} | {cores})
         results = {
-            "hardware": f"{platform.machine()}, {cores} cores",
+            "hardware": hardware("cpu"),
             "corpus": Path(options.corpus).name,
             "drawing": measure_drawing(sample["text"][:], dataset, tokenizer, options.rounds),
             "preprocessing": measure_preprocessing(sample, tokenizer, processes, options.rounds),
             "resuming": measure_resuming(whole.with_format("numpy"), options.corpus, tokenizer, options.rounds),
         }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
     drawing = results["drawing"]
     print(f"a pair of views from cached units: {drawing['draw_us']:.0f} us a document")
     print(f"splitting and tokenising again:    {drawing['split_and_tokenise_us']:.0f} us, {drawing['ratio']:.0f} x")

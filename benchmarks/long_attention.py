@@ -34,8 +34,10 @@ from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
 from benchmarks.scaling import peak_memory
-from benchmarks.training import native_precision, versions
+from benchmarks.training import native_precision
+from docsplit.evaluation.tables import markdown_table
 from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware, use_all_cores
 
 MODELS = {
@@ -81,6 +83,7 @@ def make(name: str, job: dict[str, Any]) -> Any:
 
 
 def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The same ids (B, T) for all, none of them padding; a Longformer's first token attends to all."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, VOCABULARY, (job["batch_size"], job["length"]), generator=generator).to(job["device"])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -208,19 +211,25 @@ def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[
 
 
 def table(results: dict[str, Any]) -> str:
+    """What was compared, the Markdown table of all rows, and what was left out."""
+    rows = [
+        [
+            f"{row['length']:,}",
+            row["contender"],
+            f"{row['seconds']:.3f}",
+            f"{row['forward']:.3f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['memory_mb']:,.0f}",
+        ]
+        for row in results["rows"]
+    ]
     lines = [
         f"{results['hardware']}; {results['precision']}, {results['model']} model, batch {results['batch_size']}, "
         f"window {results['window']}, dropout {results['dropout']:g}; hidden states of the two Longformers differ by "
         f"{results['largest_difference']:.1e}",
         "",
-        "| tokens | contender | seconds | of it forward | tokens/s | MB |",
-        "|---|---|---|---|---|---|",
+        markdown_table(["tokens", "contender", "seconds", "of it forward", "tokens/s", "MB"], rows),
     ]
-    for row in results["rows"]:
-        lines.append(
-            f"| {row['length']:,} | {row['contender']} | {row['seconds']:.3f} | {row['forward']:.3f} | "
-            f"{row['tokens_per_second']:,.0f} | {row['memory_mb']:,.0f} |"
-        )
     if results["left_out"]:
         lines += [
             "",
@@ -231,6 +240,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
+    """Time and memory a token over the length, one line for each contender."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
@@ -254,6 +264,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
+    """Compare the two Longformers, measure all contenders, then write JSON, table and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
@@ -323,8 +334,8 @@ def main() -> None:
         "ratio": ratio,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    options.output.with_suffix(".md").write_text(table(results), encoding="utf-8")
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
+    write_text(options.output.with_suffix(".md"), table(results))
     plot(results, options.output.with_suffix(".png"))
     print(f"\n{table(results)}\nWritten: {options.output}\nforward+backward at {LENGTH_OF_RATIO}: ratio {ratio:.2f}")
 

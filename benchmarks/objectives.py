@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
-from docsplit.runtime.files import versions
+from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
 
 ROOT = Path(__file__).parent.parent
@@ -101,6 +101,7 @@ def run_script(script: str, log: Path, *options: object) -> None:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The rows that a probing or retrieval script wrote there."""
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))["rows"]
 
 
@@ -132,6 +133,7 @@ class Study:
         self.documents = documents
 
     def folder(self, name: str, seed: int) -> Path:
+        """Where the encoder of a row and a seed lies, and its results."""
         plain = "".join(letter if letter.isalnum() else "_" for letter in name)
         return self.options.work_dir / f"{plain}-{seed}"
 
@@ -161,6 +163,7 @@ class Study:
             )  # fmt: skip
 
     def retrieve(self, encoder: Path, output_dir: Path, reading: list[str]) -> None:
+        """Whether two papers are linked; `reading` are the options that say how much of a paper is read."""
         if not (output_dir / "results.json").exists():
             run_script(
                 "run_aan_retrieval.py", output_dir / "log.txt",
@@ -224,6 +227,7 @@ class Study:
 
 
 def percent(measured: dict[str, float]) -> str:
+    """A share as 35.0 ± 7.1, in percent."""
     return f"{100 * measured['mean']:.1f} ± {100 * measured['std']:.1f}"
 
 
@@ -269,6 +273,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
+    """Train and measure every row with every seed, as many at a time as there are jobs, then write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="python_docs", help="as run_docsplit_pretraining.py has it")
     parser.add_argument("--probe_options", default="", help="labelled data, for run_probe_classification.py")
@@ -294,7 +299,7 @@ def main() -> None:
     if record.exists() and json.loads(record.read_text(encoding="utf-8")) != settings:
         parser.error(f"{options.work_dir} has results of other settings: give another --work_dir.")
     options.work_dir.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(settings), encoding="utf-8")
+    write_text(record, json.dumps(settings))
 
     study = Study(options, documents_a_step(options.corpus, options.tokens_a_step))
     cores = sorted(os.sched_getaffinity(0))
@@ -322,9 +327,9 @@ def main() -> None:
         "references": study.references(),
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
     text = markdown(results)
-    options.output.with_suffix(".md").write_text(text, encoding="utf-8")
+    write_text(options.output.with_suffix(".md"), text)
     plot(results, options.output.with_suffix(".png"))
     print(f"\n{text}\nWritten: {options.output}")
 

@@ -3,16 +3,14 @@
     python -m benchmarks.probing --train_file train.parquet --test_file test.parquet --tokenizer_name bert-base-uncased
 
 Embedding is timed on a random sample of the documents (`docsplit.embedding.encode.embed_documents`, in alternating
-rounds
-with `SentenceTransformer.encode` on the same ones) and multiplied up to all of them. The heads are timed in full: mlp,
-linear and knn on all labels (3 seeds) and on 3 x 10 few-shot draws. Their cost depends on the number, width and
-spread of the vectors and not on the depth of the encoder, so theirs are real vectors of the documents from an encoder
-of one layer of the same width. Weights are random: none need be downloaded.
+rounds with `SentenceTransformer.encode` on the same ones) and multiplied up to all of them. The heads are timed in
+full: mlp, linear and knn on all labels (3 seeds) and on 3 x 10 few-shot draws. Their cost depends on the number, width
+and spread of the vectors and not on the depth of the encoder, so theirs are real vectors of the documents from an
+encoder of one layer of the same width. Weights are random: none need be downloaded.
 """
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -23,12 +21,14 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, BertConfig, BertModel
 
+from benchmarks.meters import seconds_of
 from docsplit.data.labelled import load_labelled
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.launching import hardware
 
 
 def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
@@ -41,6 +41,7 @@ def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
 
 
 def main() -> None:
+    """Time embedding on a sample and every head in full, then print the share and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
     parser.add_argument("--test_file")
@@ -73,9 +74,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(options.rounds):
         for name, contender in contenders.items():
-            start = time.perf_counter()
-            contender()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(seconds_of(contender))
     embedding_seconds = statistics.median(seconds["embed_documents, default dtype"]) * len(texts) / len(sample)
     same_work = zip(seconds["embed_documents, float32"], seconds["SentenceTransformer.encode"])
     print(f"Embedding {len(texts):,} documents: {embedding_seconds:,.0f} s, from {len(sample)} of them")
@@ -100,7 +99,7 @@ def main() -> None:
         "classes": len(split.class_names),
         "encoder_parameters": num_parameters,
         "max_seq_length": options.max_seq_length,
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores",
+        "hardware": hardware("cuda" if torch.cuda.is_available() else "cpu"),
         "sample_documents": len(sample),
         "sample_seconds": {name: [round(value, 2) for value in values] for name, values in seconds.items()},
         "speed_to_sentence_transformers": round(statistics.median(theirs / ours for ours, theirs in same_work), 2),
@@ -109,7 +108,7 @@ def main() -> None:
         "heads_to_embedding": round(total / embedding_seconds, 4),
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig
 
 from benchmarks.training import native_precision
+from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -119,7 +120,7 @@ def measure(rank: int, job: dict[str, Any], port: int, output: str) -> None:
         dist.all_reduce(tokens)
     if rank == 0:
         row = {"seconds": seconds, "tokens": int(tokens), "tokens_per_second": int(tokens) / seconds}
-        Path(output).write_text(json.dumps(row | {"memory_mb": memory / 2**20}), encoding="utf-8")
+        write_text(Path(output), json.dumps(row | {"memory_mb": memory / 2**20}))
     parallel = None  # before its process group
     if world_size > 1:
         dist.destroy_process_group()
@@ -145,6 +146,7 @@ def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Memory and speed over the contrastive batch, and over the length of views."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4))
@@ -168,6 +170,7 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def main() -> None:
+    """Measure the three tables, printing each row, then write JSON and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="of a batch")
@@ -223,7 +226,7 @@ def main() -> None:
         "precision": precision,
         "torch": torch.__version__,
     }
-    options.output.write_text(json.dumps(results | tables, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results | tables, indent=2) + "\n")
     plot(tables, options.output.with_suffix(".png"))
 
 

@@ -19,6 +19,8 @@ from collections import Counter
 from pathlib import Path
 
 from docsplit.data.segmentation import SentenceSplitter, clean_text, load_sentence_splitter
+from docsplit.evaluation.tables import markdown_table
+from docsplit.runtime.files import write_text
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "sentence_cases.json"
 BASELINE = "sentencizer"
@@ -62,6 +64,7 @@ def measure_speed(splitters: dict[str, SentenceSplitter], documents: list[str], 
 
 
 def main() -> None:
+    """Measure all splitters, then print them side by side and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "pipelines", nargs="*", help="installed spaCy pipelines to measure beside the built-in splitters"
@@ -101,20 +104,18 @@ def main() -> None:
         }
         for name in splitters
     }
-    rows = [["", *splitters]]
-    rows += [[c, *(f"{right[name][c]} / {total}" for name in splitters)] for c, total in totals.items()]
+    rows = [[c, *(f"{right[name][c]} / {total}" for name in splitters)] for c, total in totals.items()]
     rows += [["all", *(f"{right[name].total()} / {len(cases)}" for name in splitters)]]
     rows += [
         [key, *(str(measures[name][key]) for name in splitters)]
         for key in ("documents_per_second", "speed_to_sentencizer")
     ]
-    for row in rows:
-        print("".join(f"{cell:>22}" for cell in row))
+    print(markdown_table(["", *splitters], rows))
     print(f"\n{len(documents)} documents of {words:.0f} words on average, median of {options.rounds} rounds")
 
     results = {"cases": len(cases), "documents": len(documents), "words_per_document": round(words, 1)}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results | {"splitters": measures}, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results | {"splitters": measures}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

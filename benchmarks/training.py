@@ -31,7 +31,6 @@ import dataclasses
 import json
 import multiprocessing
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -42,8 +41,11 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.contenders import CONTENDERS, MODELS, Job, mean_length, serve, write_model
-from docsplit.runtime.launching import hardware
+from benchmarks.contenders import CONTENDERS, serve
+from benchmarks.jobs import MODELS, Job, mean_length, write_model
+from docsplit.evaluation.tables import markdown_table
+from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.launching import default_dtype, hardware
 
 STARTED = time.perf_counter()
 SHARE_OF_TIME = 0.6  # after which the last model begins
@@ -135,6 +137,7 @@ class Contender:
         return value
 
     def close(self) -> None:
+        """End the process: asked to, and after 30 seconds without being asked."""
         with contextlib.suppress(OSError):  # it may be gone already
             self.connection.send(None)
         self.process.join(timeout=30)
@@ -142,11 +145,8 @@ class Contender:
 
 
 def native_precision(device: str) -> str:
-    """bf16 where the hardware multiplies it natively, as `docsplit.runtime.launching.default_dtype`, else fp32."""
-    if device == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    capabilities = torch.cpu.get_capabilities()
-    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+    """bf16 where the hardware multiplies it natively, else fp32."""
+    return "bf16" if default_dtype(torch.device(device)) == torch.bfloat16 else "fp32"
 
 
 def check_equal(values: dict[str, Any]) -> None:
@@ -245,54 +245,47 @@ def measure_peaks(job: Job) -> dict[str, float]:
         process.close()
 
 
-def versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
-    for name in ("accelerate", "sentence-transformers"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "none"
-    return found
-
-
 def markdown(results: dict[str, Any]) -> str:
     """The tables, for people."""
     lines = [
         f"{results['hardware']}; {results['precision']}; "
-        + ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+        + ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
     ]
     for model, measured in results["models"].items():
         peaks = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in measured["peak_flops"].items())
+        rows = [
+            [
+                name,
+                f"{row['tokens_per_second_min']:,.0f} ... {row['tokens_per_second_max']:,.0f}",
+                *(format(row[key] * factor, form) if key in row else "" for key, (_, factor, form) in COLUMNS.items()),
+            ]
+            for name, row in measured["rows"].items()
+        ]
+        ratios = [
+            [name, f"{ratio:.2f}", "{:.2f} ... {:.2f}".format(*measured["ratio_ranges"][name])]
+            for name, ratio in measured["ratios"].items()
+        ]
         lines += [
             "",
             f"**{model}**: batches of {measured['batch_size']} documents, {measured['rounds']} rounds of "
             f"{measured['documents']}, {measured['tokens_per_view']:.0f} tokens a view; matrix products: {peaks} "
             "GFLOP/s",
             "",
-            "| contender | min ... max | " + " | ".join(title for title, _, _ in COLUMNS.values()) + " |",
-            "|---|---|" + "---|" * len(COLUMNS),
+            markdown_table(["contender", "min ... max", *(title for title, _, _ in COLUMNS.values())], rows),
+            "",
+            markdown_table(["ratio", "median", "min ... max"], ratios),
         ]
-        for name, row in measured["rows"].items():
-            cells = [
-                format(row[key] * factor, form) if key in row else "" for key, (_, factor, form) in COLUMNS.items()
-            ]
-            spread = f"{row['tokens_per_second_min']:,.0f} ... {row['tokens_per_second_max']:,.0f}"
-            lines.append(f"| {name} | {spread} | " + " | ".join(cells) + " |")
-        lines += ["", "| ratio | median | min ... max |", "|---|---|---|"]
-        for name, ratio in measured["ratios"].items():
-            low, high = measured["ratio_ranges"][name]
-            lines.append(f"| {name} | {ratio:.2f} | {low:.2f} ... {high:.2f} |")
         lines += [f"\nLeft out: {name}, because {why}." for name, why in measured["unavailable"].items()]
     return "\n".join(lines) + "\n"
 
 
 def say(line: str) -> None:
+    """Print a line of progress after the seconds since the start."""
     print(f"{time.perf_counter() - STARTED:6.0f} s  {line}", flush=True)
 
 
-def main() -> None:
+def parse_options() -> argparse.Namespace:
+    """The command line; what it leaves open is None, and `PLANS` says it for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=["small", "base"], help="default: small base"
@@ -330,47 +323,64 @@ def main() -> None:
         "--output", type=Path, default=Path("benchmarks/results/latest.json"), help="JSON written; beside it .md"
     )
     options = parser.parse_args()
+    if options.precision == "auto":
+        options.precision = native_precision(options.device)
+    plans = [plan_of(options, model) for model in options.models]
+    if any(plan.batch_size < 2 or plan.steps < 1 for plan in plans):
+        parser.error("--batch_size must be 2 or more, and --documents at least as many.")
+    return options
 
+
+def plan_of(options: argparse.Namespace, model: str) -> Plan:
+    """How much is measured of a model: as `PLANS` has it, but for what the options say."""
+    plan = PLANS[model, options.device, options.precision]
+    batch_size = options.batch_size or plan.batch_size
+    return Plan(
+        batch_size=batch_size,
+        steps=options.documents // batch_size if options.documents else plan.steps,
+        rounds=options.rounds or plan.rounds,
+        contenders=tuple(options.contenders or plan.contenders),
+    )
+
+
+def main() -> None:
+    """Measure the models one after another, then write and print what came out."""
+    options = parse_options()
     os.environ["TQDM_DISABLE"] = "1"  # in the contenders' processes
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     if options.device == "cuda":
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer would use all that it sees
     transformers.utils.logging.disable_progress_bar()
-    precision = native_precision(options.device) if options.precision == "auto" else options.precision
     results: dict[str, Any] = {
         "hardware": hardware(options.device),
         "versions": versions(),
-        "precision": precision,
+        "precision": options.precision,
     }
     models = {}
     for position, model in enumerate(options.models, 1):
-        plan = PLANS[model, options.device, precision]
-        batch_size = options.batch_size or plan.batch_size
-        steps = options.documents // batch_size if options.documents else plan.steps
-        if batch_size < 2 or steps < 1:
-            parser.error("--batch_size must be 2 or more, and --documents at least as many.")
+        plan = plan_of(options, model)
         with tempfile.TemporaryDirectory() as folder:
             config = write_model(model, Path(folder))
-            say(f"{model}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {precision}")
+            say(f"{model}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {options.precision}")
             job = Job(
                 folder=Path(folder),
                 device=options.device,
-                precision=precision,
-                batch_size=batch_size,
-                steps=steps,
-                rounds=options.rounds or plan.rounds,
+                precision=options.precision,
+                batch_size=plan.batch_size,
+                steps=plan.steps,
+                rounds=plan.rounds,
                 micro_batch_tokens=options.micro_batch_tokens,
                 keep_freed_memory=options.keep_freed_memory,
             )
             share = 1.0 if position == len(options.models) else SHARE_OF_TIME
             until = STARTED + 60 * options.minutes * share
-            models[model] = measure_model(job, options.contenders or list(plan.contenders), until)
+            models[model] = measure_model(job, list(plan.contenders), until)
     first = models[options.models[0]]
     results |= {"peak_flops": first["peak_flops"], "models": models, "ratios": first["ratios"], "rows": first["rows"]}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
     tables = markdown(results)
-    options.output.with_suffix(".md").write_text(tables, encoding="utf-8")
+    write_text(options.output.with_suffix(".md"), tables)
     print(f"\n{tables}")
     say(f"done, results are in {options.output} and {options.output.with_suffix('.md')}")
 

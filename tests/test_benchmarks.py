@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import contenders, long_attention, objectives, training
-from benchmarks.contenders import CONTENDERS, EncodingContender, Job, draw_documents, num_tokens, useful_flops
+from benchmarks import jobs, long_attention, objectives, training, training_contenders
+from benchmarks.contenders import CONTENDERS, serve
+from benchmarks.encoding_contenders import EncodingContender
+from benchmarks.jobs import Job, draw_documents, num_tokens, useful_flops
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
@@ -26,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def job(tmp_path_factory) -> Job:
     folder = tmp_path_factory.mktemp("tiny")
-    contenders.write_model("tiny", folder)
+    jobs.write_model("tiny", folder)
     return Job(folder, "cpu", "fp32", batch_size=6, steps=4, rounds=2, micro_batch_tokens=None)
 
 
@@ -86,7 +88,7 @@ def test_all_contenders_compute_the_same(job, corpus, monkeypatch):
 
 def test_a_contender_with_another_loss_is_found(job, monkeypatch):
     right = {"docsplit": CONTENDERS["docsplit"](job).prepare()}
-    monkeypatch.setattr(contenders, "TEMPERATURE", 0.06)
+    monkeypatch.setattr(training_contenders, "TEMPERATURE", 0.06)
     with pytest.raises(ValueError, match="trainer_dynamic does not compute"):
         training.check_equal(right | {"trainer_dynamic": CONTENDERS["trainer_dynamic"](job).prepare()})
 
@@ -115,7 +117,7 @@ def test_grouping_gets_the_same_documents_and_less_padding(job):
 
     def padded(documents):
         batches = [documents[start : start + 36] for start in range(0, len(documents), 36)]
-        return sum(contenders.collate(batch)["input_ids"].numel() for batch in batches)
+        return sum(jobs.collate(batch)["input_ids"].numel() for batch in batches)
 
     assert content(plain) == content(grouped)
     assert content(plain) != content(draw_documents(job, 0, 200))
@@ -136,14 +138,14 @@ def test_useful_flops_are_those_of_a_batch_without_padding(job):
     """Counted by torch, in a step in which only the masked tokens reach the head."""
     documents = []
     for row in draw_documents(job, 0, 200)[:4]:
-        views = tuple(contenders.draw_view(100, 200, np.random.default_rng(row["document_id"])) for _ in range(2))
+        views = tuple(jobs.draw_view(100, 200, np.random.default_rng(row["document_id"])) for _ in range(2))
         documents.append(row | {"views": views})
     for mlm_weight in (0.1, 0.0):
         model = DocSplitForContrastivePretraining.from_pretrained(
             job.folder, mlm_weight=mlm_weight, attn_implementation="eager"
         )
         with FlopCounterMode(display=False) as counter:
-            model(**contenders.collate(documents))["loss"].backward()
+            model(**jobs.collate(documents))["loss"].backward()
         expected = useful_flops(model.encoder.base_model, documents, mlm=mlm_weight > 0)
         assert counter.get_total_flops() == pytest.approx(expected, rel=0.03)
 
@@ -152,10 +154,10 @@ def test_words_stand_for_ids(job):
     contender = CONTENDERS["st_mnrl"](job)
     views = draw_documents(job, 0, 200)[0]["views"]
     ids = contender.model.preprocess([view.text for view in views])["input_ids"]
-    contenders.check_same_ids(ids, views)
+    training_contenders.check_same_ids(ids, views)
     ids[0, 1] += 1
     with pytest.raises(ValueError, match="other ids"):
-        contenders.check_same_ids(ids, views)
+        training_contenders.check_same_ids(ids, views)
 
 
 def test_sentence_transformers_without_its_trainer(job):
@@ -188,7 +190,7 @@ def test_what_is_not_installed_is_left_out(job, monkeypatch):
 
     monkeypatch.setitem(CONTENDERS, "missing", Missing)
     pipe = Pipe()
-    contenders.serve("missing", job, pipe)
+    serve("missing", job, pipe)
     assert pipe.answers == [("unavailable", "a_package_that_is_missing is not installed")]
 
 
