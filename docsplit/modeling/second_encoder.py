@@ -136,10 +136,15 @@ class MomentumContrast(_SecondEncoder):
 
         momentum_queue_size: int = field(
             default=131072,
-            metadata={"help": "Negatives are the last N embeddings of the momentum encoder. Default: 131072."},
+            metadata={
+                "help": "Negatives: the last N keys of the momentum encoder. Default: the checkpoint's, else 131072."
+            },
         )
         momentum: float = field(
-            default=0.9995, metadata={"help": "Of the momentum encoder, a forward pass. Default: 0.9995 (Contriever)."}
+            default=0.9995,
+            metadata={
+                "help": "Of the momentum encoder, a forward pass. Default: the checkpoint's, else 0.9995 (Contriever)."
+            },
         )
 
         def __post_init__(self) -> None:
