@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +13,10 @@ from docsplit.evaluation import mlp_head
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import DataArguments, ProbeArguments, main
-from tests.conftest import free_port, make_corpus, tiny_config
+from tests.conftest import make_corpus, tiny_config
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parent.parent
+SCRIPT = "run_probe_classification.py"
 COLUMNS = {
     "encoder", "head", "shots", "accuracy_mean", "accuracy_std", "macro_f1_mean", "macro_f1_std", "micro_f1_mean",
     "seconds", "pooling", "max_seq_length", "runs", "num_parameters", "trainable_share", "dtype",
@@ -55,17 +53,6 @@ def options(files, output_dir, *others):
     return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
 
 
-def run(*words, processes=1):
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-        launcher += ["--master_port", str(free_port())]
-    command = [*launcher, "run_probe_classification.py", *map(str, words)]
-    result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=500)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result
-
-
 def results_of(output_dir):
     return json.loads((output_dir / "results.json").read_text())
 
@@ -75,7 +62,7 @@ def finished(encoders, files, tmp_path_factory):
     """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
     words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
-    output = run(*options(files, output_dir, *words, "--features", "raw", "standardized"))
+    output = run(SCRIPT, *options(files, output_dir, *words, "--features", "raw", "standardized"))
     return output_dir, output
 
 
@@ -134,7 +121,7 @@ def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, fin
 def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
     words = ["--model_name_or_path", *encoders, "--shots", "5", "--num_draws", "4", "--num_seeds", "2"]
-    run(*options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
+    run(SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
     rows = [row for row in results_of(finished[0])["rows"] if row["features"] == "raw"]
