@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from multiprocessing import forkserver
@@ -44,6 +45,7 @@ def hub_and_server(tmp_path_factory):
         server = start_server(forkserver.ForkServer())
         monkeypatch.undo()
         yield hub, server
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # its own end takes seconds
         server._stop()
 
 
