@@ -7,6 +7,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tests-"))
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -52,6 +53,11 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """All modules are imported: no collection of garbage, of which Trainer does one a run, need walk through them."""
+    gc.freeze()
 
 
 @pytest.fixture
