@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing import forkserver
 from pathlib import Path
@@ -74,6 +75,7 @@ class Script:
         )
         with mock.patch.object(forkserver, "connect_to_new_process", start_server(server).connect_to_new_process):
             self._process.start()
+        self.kill = weakref.finalize(self, self._process.kill)  # of a test that fails, none goes on
         self.pid = self._process.pid
 
     @property
@@ -92,7 +94,7 @@ class Script:
     def wait(self, timeout: float = 300) -> "Script":
         self._process.join(timeout)
         if self.returncode is None:
-            self._process.kill()
+            self.kill()
             raise subprocess.TimeoutExpired(self.args, timeout, self.stdout, self.stderr)
         return self
 
@@ -148,7 +150,7 @@ def finish(scripts: list[Script], timeout: float = 300) -> Script:
     while any(script.returncode is None for script in scripts):
         if time.monotonic() > deadline or any(script.returncode for script in scripts):
             for script in scripts:
-                script._process.kill()
+                script.kill()
         time.sleep(0.005)
     for script in scripts:
         assert script.returncode == 0, (script.args, script.returncode, script.stdout, script.stderr)
