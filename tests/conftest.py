@@ -7,9 +7,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="docsplit-tests-"))
 
+import gc
 import json
-import multiprocessing
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 from accelerate.state import AcceleratorState
 from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
@@ -25,6 +23,7 @@ from transformers import BertConfig, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
 
 TOPICS = {
     "kitchen": "bread butter oven flour sugar spoon recipe dough salt kettle pan crust",
@@ -51,21 +50,14 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
     return [{"text": make_document(rng, topic, rng.integers(2, 13)), "label": topic} for topic in topics]
 
 
-def spawn(target: Callable[..., None], args: tuple[object, ...], nprocs: int = 1) -> None:
-    """`mp.spawn`, from a server that has imported what all of them need, which takes most of the time of a test."""
-    multiprocessing.set_forkserver_preload(["modeling_docsplit", "docsplit.embedding.encode"])
-    mp.start_processes(target, args=args, nprocs=nprocs, start_method="forkserver")
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """All modules are imported: no collection of garbage, of which Trainer does one a run, need walk through them."""
+    gc.freeze()
 
 
 @pytest.fixture

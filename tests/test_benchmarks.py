@@ -3,9 +3,9 @@
 import argparse
 import json
 import math
-import os
-import subprocess
+import multiprocessing
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,7 @@ from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
-
-ROOT = Path(__file__).parent.parent
+from tests.processes import start_server
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +31,28 @@ def job(tmp_path_factory) -> Job:
     return Job(folder, "cpu", "fp32", batch_size=6, steps=4, rounds=2, micro_batch_tokens=None)
 
 
-def run(output: Path, *options: str) -> dict:
-    command = [sys.executable, "-m", "benchmarks.training", "--models", "tiny", "--device", "cpu"]
-    process = subprocess.run(
-        [*command, "--output", str(output), *options],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    assert "equal losses" in process.stdout
-    assert output.with_suffix(".md").read_text() in process.stdout
-    return json.loads(output.read_text())
+@pytest.fixture
+def forked(monkeypatch):
+    """Processes of the benchmarks come from a server that has imported what they need."""
+    start_server()
+    context = types.SimpleNamespace(get_context=lambda _: multiprocessing.get_context("forkserver"))
+    for module in (training, long_attention):
+        monkeypatch.setattr(module, "multiprocessing", context)
 
 
-def test_two_contenders_and_their_ratios(tmp_path):
+@pytest.fixture
+def run(forked, run_here, capsys):
+    def run(output: Path, *options: str) -> dict:
+        run_here(training.main, "--models", "tiny", "--device", "cpu", "--output", output, *options)
+        printed = capsys.readouterr().out
+        assert "equal losses" in printed
+        assert output.with_suffix(".md").read_text() in printed
+        return json.loads(output.read_text())
+
+    return run
+
+
+def test_two_contenders_and_their_ratios(run, tmp_path):
     results = run(tmp_path / "latest.json", "--contenders", "docsplit", "trainer_dynamic")
     assert {"hardware", "versions", "precision", "peak_flops"} <= set(results)
     rows = results["rows"]
@@ -64,7 +69,7 @@ def test_two_contenders_and_their_ratios(tmp_path):
 
 
 @pytest.mark.slow
-def test_all_contenders(tmp_path):
+def test_all_contenders(run, tmp_path):
     results = run(tmp_path / "latest.json", "--precision", "bf16")
     assert set(results["rows"]) == set(CONTENDERS)
     assert set(results["ratios"]) == set(training.RATIOS)
@@ -248,28 +253,24 @@ def test_tables_of_the_objectives_have_mean_and_spread_over_seeds(tmp_path):
 # --- Long attention ------------------------------------------------------------------------------------------------
 
 
-def test_long_attention_compares_equal_states_and_ends_with_the_ratio(tmp_path):
+def test_long_attention_compares_equal_states_and_ends_with_the_ratio(forked, run_here, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(long_attention, "LENGTH_OF_RATIO", 1024)
     output = tmp_path / "long.json"
     options = (
-        "--model tiny --lengths 4096 --contenders blocked longformer --rounds 1 --steps 1 --device cpu "
+        "--model tiny --lengths 1024 --contenders blocked longformer --rounds 1 --steps 1 --device cpu "
         f"--precision fp32 --window 64 --output {output}"
     )
-    process = subprocess.run(
-        [sys.executable, "-m", "benchmarks.long_attention", *options.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
+    run_here(long_attention.main, *options.split())
+    printed = capsys.readouterr().out
     results = json.loads(output.read_text())
     seconds = {(row["contender"], row["length"]): row["seconds"] for row in results["rows"]}
-    assert set(seconds) == {("blocked", 4096), ("longformer", 4096)}
+    assert set(seconds) == {("blocked", 1024), ("longformer", 1024)}
     assert 0 < results["largest_difference"] < 1e-4
     assert all(row["forward"] < row["seconds"] for row in results["rows"])
     assert all(row["memory_mb"] > 0 for row in results["rows"])
-    ratio = seconds["longformer", 4096] / seconds["blocked", 4096]
-    assert process.stdout.splitlines()[-1] == f"forward+backward at 4096: ratio {ratio:.2f}"
-    assert output.with_suffix(".md").read_text() in process.stdout
+    ratio = seconds["longformer", 1024] / seconds["blocked", 1024]
+    assert printed.splitlines()[-1] == f"forward+backward at 1024: ratio {ratio:.2f}"
+    assert output.with_suffix(".md").read_text() in printed
     assert output.with_suffix(".png").stat().st_size > 1000
 
 

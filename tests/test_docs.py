@@ -16,8 +16,8 @@ import run_aan_retrieval
 import run_probe_classification
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.training import arguments
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ARGUMENTS = {
     "run_docsplit_pretraining.py": [
@@ -92,18 +92,16 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
     (tmp_path / "documents.jsonl").symlink_to(corpus_file)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    run = []
-    for command, marker in commands(ROOT / "docs" / "tutorial.md"):
-        if "needs" in marker:
-            continue
-        result = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert result.returncode == 0, command + result.stdout + result.stderr
-        run.append(command)
-    assert len(run) == 6
+    first, *rest = (command for command, marker in commands(ROOT / "docs" / "tutorial.md") if "needs" not in marker)
+    result = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, first + result.stdout + result.stderr
+    assert len(rest) == 5
+    for command in rest:  # without the shell, the launcher and the imports, which are those of the first
+        words = shlex.split(command)
+        assert words[0] == "python" or words[:2] == ["accelerate", "launch"]
+        run(*words[1 if words[0] == "python" else 2 :], cwd=tmp_path, env=environment)
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), flags=re.DOTALL)
-    result = subprocess.run(
-        [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    result = run("-c", snippet, cwd=tmp_path, env=environment)
     assert result.stdout.splitlines()[-1] == "(2, 64)", result.stderr
     card = ModelCard.load(tmp_path / "outputs" / "tutorial" / "README.md")
     assert any("linear" in entry.metric_name for entry in card.data.eval_results)

@@ -1,9 +1,6 @@
 """The retrieval script, as a user runs it: pairs in each form, baselines beside the heads, bad input."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +10,10 @@ from docsplit.embedding.encoders import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_aan_retrieval import DataArguments, RetrievalArguments, main
-from tests.conftest import free_port, make_corpus, tiny_config
+from tests.conftest import make_corpus, tiny_config
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parent.parent
+SCRIPT = ("run_aan_retrieval.py", "--dtype", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +60,6 @@ def pair_options(data):
     return ["--papers_file", str(data / "papers.jsonl"), *files]
 
 
-def run(*words, processes=1):
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-        launcher += ["--master_port", str(free_port())]
-    command = [*launcher, "run_aan_retrieval.py", "--dtype", "float32", *map(str, words)]
-    result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=400)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result
-
-
 def rows_of(output_dir):
     return {
         (row["encoder"], row["head"]): row for row in json.loads((output_dir / "results.json").read_text())["rows"]
@@ -82,7 +69,7 @@ def rows_of(output_dir):
 @pytest.fixture(scope="module")
 def finished(encoder, data, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("retrieval")
-    output = run("--model_name_or_path", encoder, *pair_options(data), "--output_dir", output_dir)
+    output = run(*SCRIPT, "--model_name_or_path", encoder, *pair_options(data), "--output_dir", output_dir)
     return output_dir, output
 
 
@@ -122,7 +109,7 @@ def test_long_range_arena_files_give_the_same_rows(run_here, encoder, data, tmp_
 
 def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    run("--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "two", processes=2)
+    run(*SCRIPT, "--model_name_or_path", encoder, *pair_options(data), "--output_dir", tmp_path / "two", processes=2)
     assert json.loads((tmp_path / "two" / "results.json").read_text())["settings"]["processes"] == 2
     for key, row in rows_of(tmp_path / "two").items():
         for measure in ("accuracy_mean", "f1_mean", "roc_auc_mean"):

@@ -13,50 +13,65 @@ import numpy as np
 import psutil
 import pytest
 from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
+from docsplit.embedding.encode import encode
 from docsplit.modeling.longformer_attention import BlockedAttention, BlockedLongformerModel
 from docsplit.training import checkpoints
 from docsplit.training.arguments import ModelArguments, PretrainingArguments
+from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import load_model, main
-from tests.conftest import free_port
+from tests.processes import ROOT, Script, free_port, start
+from tests.processes import run as run_script
 
-ROOT = Path(__file__).parent.parent
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
+TWO_THREADS = {"OMP_NUM_THREADS": "2"}  # sums of others are equal up to rounding only
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread, butter and a kettle on the oven."]
 
 # Run outside the repository, without trusting remote code: what a stranger does with a checkpoint.
 LOAD = """
-import sys, numpy as np, torch
+import json, sys, numpy as np, torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
-directory, texts = sys.argv[1], sys.argv[3:]
-tokenizer = AutoTokenizer.from_pretrained(directory)
-encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False).eval()
-batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-with torch.no_grad():
-    states = encoder(**batch).last_hidden_state
-mask = batch["attention_mask"].unsqueeze(-1)
-ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
-theirs = SentenceTransformer(directory, device="cpu").encode(texts)
-masked = AutoModelForMaskedLM.from_pretrained(directory)
-assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
-np.savez(sys.argv[2], ours=ours, theirs=theirs, length=SentenceTransformer(directory, device="cpu").max_seq_length)
+directories, texts = json.loads(sys.argv[1])
+for number, directory in enumerate(directories):
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False).eval()
+    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states = encoder(**batch).last_hidden_state
+    mask = batch["attention_mask"].unsqueeze(-1)
+    ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
+    sentences = SentenceTransformer(directory, device="cpu")
+    masked = AutoModelForMaskedLM.from_pretrained(directory)
+    assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
+    np.savez(f"{number}.npz", ours=ours, theirs=sentences.encode(texts), length=sentences.max_seq_length)
 """
 
 
-def command(output_dir, corpus_file, *options):
+def words(output_dir, corpus_file, *options):
     return [
-        sys.executable, "run_docsplit_pretraining.py", "--corpus", str(corpus_file), "--output_dir", str(output_dir),
+        "run_docsplit_pretraining.py", "--corpus", str(corpus_file), "--output_dir", str(output_dir),
         "--config_overrides", TINY, "--vocab_size", "300", "--pooling", "mean", "--max_seq_length", "48",
         "--use_cpu", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1",
         "--save_steps", "4", "--disable_tqdm", "true", *map(str, options),
     ]  # fmt: skip
 
 
-def run(output_dir, corpus_file, *options):
+def run(output_dir, corpus_file, *options, **how):
+    return run_script(*words(output_dir, corpus_file, *options), **how)
+
+
+def run_new(output_dir, corpus_file, *options, processes=1):
+    """In new Pythons, where the hash seed is another and all is imported anew; several as `torchrun` starts them."""
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        launcher += ["--master_port", str(free_port())]
     result = subprocess.run(
-        command(output_dir, corpus_file, *options), cwd=ROOT, text=True, capture_output=True, timeout=300
-    )
+        launcher + words(output_dir, corpus_file, *options),
+        cwd=ROOT, env=os.environ | TWO_THREADS, text=True, capture_output=True, timeout=300,
+    )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
@@ -64,7 +79,7 @@ def run(output_dir, corpus_file, *options):
 def wait_for(condition, process, seconds=200):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process.returncode is None, process.stdout + process.stderr
         assert time.monotonic() < deadline
         time.sleep(0.0005)
 
@@ -124,26 +139,24 @@ def test_the_log_has_loss_parts_geometry_and_throughput(finished):
     assert events
 
 
-@pytest.mark.parametrize("name", ["", "checkpoint-8"])
-def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, name, tmp_path):
-    from transformers import AutoTokenizer
-
-    from docsplit.embedding.encode import encode
-    from modeling_docsplit import DocSplitForContrastivePretraining
-
-    directory = finished[0] / name
+def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, tmp_path):
+    directories = [finished[0], finished[0] / "checkpoint-8"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run(
-        [sys.executable, "-c", LOAD, directory, tmp_path / "out.npz", *TEXTS],
+        [sys.executable, "-c", LOAD, json.dumps([[*map(str, directories)], TEXTS])],
         cwd=tmp_path, env=environment | {"HF_HUB_OFFLINE": "1"}, check=True,
     )  # fmt: skip
-    loaded = np.load(tmp_path / "out.npz")
-    model = DocSplitForContrastivePretraining.from_pretrained(directory)
-    ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(directory), TEXTS)
-    np.testing.assert_allclose(loaded["ours"], ours, atol=1e-5)
-    np.testing.assert_allclose(loaded["theirs"], ours, atol=1e-5)
-    assert np.abs(ours[0] - ours[1]).max() > 1e-3
-    assert loaded["length"] == 48
+    embeddings = []
+    for number, directory in enumerate(directories):
+        loaded = np.load(tmp_path / f"{number}.npz")
+        model = DocSplitForContrastivePretraining.from_pretrained(directory)
+        ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(directory), TEXTS)
+        np.testing.assert_allclose(loaded["ours"], ours, atol=1e-5)
+        np.testing.assert_allclose(loaded["theirs"], ours, atol=1e-5)
+        assert np.abs(ours[0] - ours[1]).max() > 1e-3
+        assert loaded["length"] == 48
+        embeddings.append(ours)
+    assert np.abs(embeddings[0] - embeddings[1]).max() > 1e-3  # of step 12 and of step 8
 
 
 def slow(*values):
@@ -159,27 +172,22 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, work
         "--num_train_epochs", "5", "--max_steps", steps, "--save_steps", save_steps, "--gradient_accumulation_steps",
         accumulation, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
     ]  # fmt: skip
-    run(tmp_path / "whole", corpus_file, *options)
+    environment = os.environ | TWO_THREADS
+    run(tmp_path / "whole", corpus_file, *options, env=environment)
 
     killed = tmp_path / "killed"
     for last in (4 * save_steps, None):
         resume = ["--resume_from_checkpoint"] if killed.exists() else []
-        process = subprocess.Popen(
-            command(killed, corpus_file, *options, *resume),
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        process = Script(*words(killed, corpus_file, *options, *resume), env=environment)
         if last is not None:
             wait_for((killed / f"checkpoint-{4 * save_steps}" / "checkpoint_manifest.json").exists, process)
         else:  # the files of the last but one checkpoint are being written
             wait_for((killed / f"checkpoint-{steps}" / "model.safetensors").exists, process)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        assert process.wait().returncode == -signal.SIGKILL
     assert not (killed / "all_results.json").exists()
 
-    run(killed, corpus_file, *options, "--resume_from_checkpoint")
+    run_new(killed, corpus_file, *options, "--resume_from_checkpoint")
     assert_same_weights(tmp_path / "whole", killed)
     whole, resumed = (json.loads((path / "all_results.json").read_text()) for path in (tmp_path / "whole", killed))
     assert whole["global_step"] == resumed["global_step"] == steps
@@ -198,32 +206,21 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
         "--eval_strategy", "steps", "--eval_steps", 14, "--max_eval_samples", 10, "--view", "docsplit",
     ]  # fmt: skip
 
-    def start(output_dir, *more):
-        launcher = [sys.executable]
-        if processes > 1:
-            launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-            launcher += ["--master_port", str(free_port())]
-        return subprocess.Popen(
-            launcher + command(output_dir, corpus_file, *options, *more)[1:],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+    def results(name):
+        return json.loads((tmp_path / name / "all_results.json").read_text())
 
-    def finish(output_dir, *more):
-        process = start(output_dir, *more)
-        output = process.communicate(timeout=300)[0]
-        assert process.returncode == 0, output
-        return json.loads((output_dir / "all_results.json").read_text())
-
-    whole = finish(tmp_path / "whole")
+    environment = os.environ | TWO_THREADS
+    run(tmp_path / "whole", corpus_file, *options, processes=processes, env=environment)
     killed = tmp_path / "killed"
-    process = start(killed)
-    wait_for((killed / "checkpoint-21" / "checkpoint_manifest.json").exists, process)
-    parent = psutil.Process(process.pid)
-    for one in [parent, *parent.children(recursive=True)]:  # the launcher's children are no group with it
-        one.kill()
-    process.communicate()
+    started = start(*words(killed, corpus_file, *options), processes=processes, env=environment)
+    wait_for((killed / "checkpoint-21" / "checkpoint_manifest.json").exists, started[0])
+    for process in started:
+        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            one.kill()
+    assert [process.wait().returncode for process in started] == processes * [-signal.SIGKILL]
     assert not (killed / "all_results.json").exists()
-    resumed = finish(killed, "--resume_from_checkpoint")
+    run_new(killed, corpus_file, *options, "--resume_from_checkpoint", processes=processes)
+    whole, resumed = results("whole"), results("killed")
     assert_same_weights(tmp_path / "whole", killed)
     assert whole["documents_used"] == resumed["documents_used"] == 30 * 2 * 4 * processes
     assert whole["documents_held_out"] == 10
@@ -234,17 +231,12 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
 
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
     options = ["--num_train_epochs", "100", "--save_steps", "1000"]
-    process = subprocess.Popen(
-        command(tmp_path / "run", corpus_file, *options), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
-    for line in process.stdout:
-        if "'loss'" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=100)[0]
-    assert process.returncode == 130, rest
-    assert "--resume_from_checkpoint" in rest
+    process = Script(*words(tmp_path / "run", corpus_file, *options))
+    wait_for(lambda: "'loss'" in process.stdout, process)
+    os.kill(process.pid, signal.SIGINT)
+    output = process.wait(100).stdout + process.stderr
+    assert process.returncode == 130, output
+    assert "--resume_from_checkpoint" in output
     (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
     step = int(checkpoint.name.split("-")[1])
     resumed = run(
@@ -254,20 +246,20 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
 
 
 def test_a_second_run_in_the_same_folder_asks_what_to_do(failure_of, finished, corpus_file):
-    assert "--overwrite_output_dir" in failure_of(main, *command(finished[0], corpus_file)[2:])
+    assert "--overwrite_output_dir" in failure_of(main, *words(finished[0], corpus_file)[1:])
 
 
 def test_the_checkpoint_to_start_from_is_not_removed(failure_of, finished, corpus_file):
     checkpoint = checkpoints.newest_complete(finished[0])
-    words = command(finished[0], corpus_file, "--model_name_or_path", checkpoint, "--overwrite_output_dir")[2:]
-    position = words.index("--config_overrides")
-    assert "choose another --output_dir" in failure_of(main, *words[:position], *words[position + 2 :])
+    options = words(finished[0], corpus_file, "--model_name_or_path", checkpoint, "--overwrite_output_dir")[1:]
+    position = options.index("--config_overrides")
+    assert "choose another --output_dir" in failure_of(main, *options[:position], *options[position + 2 :])
     assert checkpoints.newest_complete(finished[0]) == checkpoint
 
 
 def test_resuming_with_another_model_is_refused(failure_of, finished, corpus_file):
-    words = command(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[2:]
-    assert "'pooling': 'mean'" in failure_of(main, *words)
+    options = words(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[1:]
+    assert "'pooling': 'mean'" in failure_of(main, *options)
 
 
 def test_two_processes_train_as_one(tmp_path, corpus_file):
@@ -278,20 +270,7 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
         "--learning_rate", "1e-4", "--optim", "sgd", "--bf16", "false",
     ]  # fmt: skip
     run(tmp_path / "one", corpus_file, *options, "--per_device_train_batch_size", "8")
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        "2",
-        "--master_port",
-        str(free_port()),
-    ]
-    result = subprocess.run(
-        launcher + command(tmp_path / "two", corpus_file, *options)[1:],
-        cwd=ROOT, text=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout + result.stderr
+    run(tmp_path / "two", corpus_file, *options, processes=2)
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
@@ -356,9 +335,9 @@ def test_the_other_choices_together(tmp_path, corpus_file):
 
 
 def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
-    options = command(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
+    options = words(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
     position = options.index("--config_overrides")
-    subprocess.run(options[:position] + options[position + 2 :], cwd=ROOT, check=True, capture_output=True)
+    run_script(*options[:position], *options[position + 2 :])
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["docsplit"]["pooling"] == "mean"
     assert config["docsplit"]["max_seq_length"] == 48
@@ -386,7 +365,7 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
     ],
 )
 def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, options, message):
-    assert message in failure_of(main, *command(tmp_path, corpus_file, "--max_steps", 1, *options)[2:])
+    assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
 
 
 def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +13,15 @@ from docsplit.evaluation import mlp_head
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import DataArguments, ProbeArguments, main
-from tests.conftest import free_port, make_corpus, tiny_config
+from tests.conftest import make_corpus, tiny_config
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parent.parent
+FEW_EPOCHS = {"MAX_EPOCHS": 10, "FEW_SHOT_EPOCHS": 10}  # what the MLP learns is tested with the heads
+SCRIPT = (
+    "-c",
+    f"from docsplit.evaluation import mlp_head; vars(mlp_head).update({FEW_EPOCHS}); "
+    "from run_probe_classification import main; main()",
+)
 COLUMNS = {
     "encoder", "head", "shots", "accuracy_mean", "accuracy_std", "macro_f1_mean", "macro_f1_std", "micro_f1_mean",
     "seconds", "pooling", "max_seq_length", "runs", "num_parameters", "trainable_share", "dtype",
@@ -55,15 +58,10 @@ def options(files, output_dir, *others):
     return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
 
 
-def run(*words, processes=1):
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-        launcher += ["--master_port", str(free_port())]
-    command = [*launcher, "run_probe_classification.py", *map(str, words)]
-    result = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=500)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result
+@pytest.fixture
+def few_epochs(monkeypatch):
+    for name, epochs in FEW_EPOCHS.items():
+        monkeypatch.setattr(mlp_head, name, epochs)
 
 
 def results_of(output_dir):
@@ -75,7 +73,7 @@ def finished(encoders, files, tmp_path_factory):
     """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
     words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
-    output = run(*options(files, output_dir, *words, "--features", "raw", "standardized"))
+    output = run(*SCRIPT, *options(files, output_dir, *words, "--features", "raw", "standardized"))
     return output_dir, output
 
 
@@ -117,6 +115,7 @@ def test_the_report_is_complete(finished, encoders):
     assert (output_dir / "few_shot.png").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, finished, encoders, files, tmp_path):
     words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
     run_here(main, *options(files, tmp_path, *words))
@@ -134,7 +133,7 @@ def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, fin
 def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
     words = ["--model_name_or_path", *encoders, "--shots", "5", "--num_draws", "4", "--num_seeds", "2"]
-    run(*options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
+    run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
     rows = [row for row in results_of(finished[0])["rows"] if row["features"] == "raw"]
@@ -151,6 +150,7 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     assert compared == 4
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_several_labels_a_document(run_here, encoders, files, tmp_path):
     words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
     words += ["--label_column", "labels", "--shots", "5", "--num_draws", "2", "--output_dir", tmp_path]

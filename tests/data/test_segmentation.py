@@ -185,26 +185,34 @@ def test_rules_on_layout(sentences):
     assert [re.sub(r"\n {4}", "\n", sentence) for sentence in split(indented)] == sentences
 
 
-# --- time: seconds, where anything quadratic in the length would take hours ---
+# --- time: a second or two, where anything quadratic in the length would take minutes, of 10 MB hours ---
+
+SIZES = pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(2_000_000, marks=pytest.mark.timeout(30)),
+        pytest.param(10_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(60)]),
+    ],
+)
 
 
-@pytest.mark.timeout(60)
+@SIZES
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize(
     "unit",
     ["word and other ", "word and other\n", ".", "a. ", '"', '" ', "1", '."', "\na: ", "(", ". . . ", "\n--- "],
 )
-def test_ten_megabytes_are_split_in_time(name, unit):
-    text = unit * (10_000_000 // len(unit))
+def test_megabytes_are_split_in_time(name, unit, size):
+    text = unit * (size // len(unit))
     sentences = load_sentence_splitter(name)(text)
     assert without_white_space("".join(sentences)) == without_white_space(text)
 
 
-@pytest.mark.timeout(60)
+@SIZES
 @pytest.mark.parametrize("name", BUILT_IN)
 @pytest.mark.parametrize("white_space", [" ", "\n", "\t", "\n ", "\r\n"])
-def test_ten_megabytes_of_white_space_are_split_in_time(name, white_space):
-    text = "a" + white_space * (10_000_000 // len(white_space)) + "b"
+def test_megabytes_of_white_space_are_split_in_time(name, white_space, size):
+    text = "a" + white_space * (size // len(white_space)) + "b"
     assert without_white_space("".join(load_sentence_splitter(name)(text))) == "ab"
 
 

@@ -67,7 +67,9 @@ def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, 
             continue
         passes = Counter()
         for reader in range(readers):
-            passes.update(item for item in given(make(files), reader, readers, 300) if item[0] < 2)
+            documents = make(files).documents(reader, readers, 0)
+            first_two = itertools.takewhile(lambda feature: feature["epoch"] < 2, documents)
+            passes.update((feature["epoch"], IDS[int(feature["document_id"])]) for feature in first_two)
         assert passes == Counter((epoch, index) for epoch in range(2) for index in range(len(TEXTS)))
 
 
@@ -137,13 +139,14 @@ def batches_of_all(make, files, world_size, workers, number, first_batch=0):
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_processes_and_workers_share_a_pass_and_resume(files, make, world_size, workers):
-    whole = batches_of_all(make, files, world_size, workers, 60)
+    number = 24 + 36 // world_size  # of each process; a pass has 26
+    whole = batches_of_all(make, files, world_size, workers, number)
     seen = [item for rank in whole for batch in rank for item in batch]
     assert Counter(item for item in seen if item[0] == 0) == Counter((0, index) for index in range(103))
     assert {len(batch) for rank in whole for batch in rank} == {4}
-    for first_batch in (1, 7, 30):
-        rest = batches_of_all(make, files, world_size, workers, 20, first_batch)
-        assert rest == [rank[first_batch : first_batch + 20] for rank in whole]
+    for first_batch in (1, 7, number // 2):
+        rest = batches_of_all(make, files, world_size, workers, 12, first_batch)
+        assert rest == [rank[first_batch : first_batch + 12] for rank in whole]
 
 
 def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer):

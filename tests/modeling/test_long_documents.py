@@ -3,9 +3,6 @@
 import copy
 import itertools
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,9 +31,9 @@ from docsplit.modeling.longformer_attention import use_blocked_attention
 from docsplit.release import hub
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
+from tests.processes import Script
 from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
-ROOT = Path(__file__).parents[2]
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 LONGFORMER = SMALL | NO_DROPOUT | {"attention_window": [16, 16], "max_position_embeddings": 300, "pad_token_id": 1}
 BIGBIRD = SMALL | NO_DROPOUT | {"block_size": 4, "num_random_blocks": 1, "max_position_embeddings": 200}
@@ -279,8 +276,7 @@ def source(request, wordpiece, byte_level_bpe, tmp_path):
 
 
 def run_conversion(source, out, *options):
-    command = [sys.executable, "convert_to_longformer.py", str(source), str(out), *map(str, options)]
-    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+    return Script("convert_to_longformer.py", source, out, *options).wait()
 
 
 def test_the_longformer_is_its_source_on_short_texts(source, corpus, tmp_path):

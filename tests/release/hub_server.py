@@ -31,6 +31,7 @@ class HubServer(ThreadingHTTPServer):
         self.commits: list[tuple[str, str, list[str]]] = []
         self.objects: dict[str, bytes] = {}
         self.failures: list[str] = []
+        self.times_emptied = 0
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def __enter__(self):
@@ -41,8 +42,14 @@ class HubServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def empty(self):
+        """As new, but for the names of commits: what somebody has in a cache is not taken for what comes now."""
+        for state in (self.files, self.private, self.commits, self.objects, self.failures):
+            state.clear()
+        self.times_emptied += 1
+
     def sha(self, repo):
-        return hashlib.sha1(json.dumps([len(self.commits), repo]).encode()).hexdigest()
+        return hashlib.sha1(json.dumps([self.times_emptied, len(self.commits), repo]).encode()).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -4,9 +4,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from pathlib import Path
+from multiprocessing import forkserver
 
 import numpy as np
 import pytest
@@ -17,53 +18,76 @@ from transformers import BertForMaskedLM
 from docsplit.release import hub as release_hub
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config
+from tests.processes import ROOT, Script, start_server
 from tests.release.hub_server import TOKEN, HubServer
 
-ROOT = Path(__file__).parents[2]
 MODEL = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+PRETRAIN = """
+import run_docsplit_pretraining
+from docsplit.release import hub
+hub.FIRST_PAUSE = 0.01
+run_docsplit_pretraining.main()
+"""
 CANARY = "CanaryOfTheEnvironment"
 
 
+@pytest.fixture(scope="module")
+def hub_and_server(tmp_path_factory):
+    """A Hub, and a server of processes that were told its address before they imported anything."""
+    names = [name for name in os.environ if name.startswith("HF_") and name != "HF_DATASETS_CACHE"]
+    with HubServer() as hub, pytest.MonkeyPatch.context() as monkeypatch:
+        for name in names:
+            monkeypatch.delenv(name)
+        for name, value in {"ENDPOINT": hub.url, "HUB_DISABLE_XET": "1", "HUB_DISABLE_TELEMETRY": "1"}.items():
+            monkeypatch.setenv(f"HF_{name}", value)
+        monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        hub.environment = dict(os.environ) | {"SECRET_SERVICE_KEY": CANARY}
+        server = start_server(forkserver.ForkServer())
+        monkeypatch.undo()
+        yield hub, server
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # its own end takes seconds
+        server._stop()
+
+
 @pytest.fixture
-def hub():
-    with HubServer() as server:
-        yield server
+def hub(hub_and_server):
+    hub_and_server[0].empty()
+    return hub_and_server[0]
 
 
-def environment(hub, tmp_path, token=TOKEN):
-    values = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    values |= {
-        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": os.environ["HF_DATASETS_CACHE"],
-        "SECRET_SERVICE_KEY": CANARY, "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    return values | ({"HF_TOKEN": token} if token else {})
+@pytest.fixture
+def python(hub, hub_and_server):
+    """Runs `python words` with the token of somebody."""
+
+    def start(*words, token=TOKEN, cwd=ROOT):
+        environment = hub.environment | ({"HF_TOKEN": token} if token else {})
+        return Script(*words, env=environment, cwd=cwd, server=hub_and_server[1]).wait()
+
+    return start
 
 
-def pretrain(hub, tmp_path, corpus_file, *options, token=TOKEN, check=True):
-    command = [
-        sys.executable, "run_docsplit_pretraining.py", "--corpus", corpus_file, "--output_dir", tmp_path / "out",
-        "--config_overrides", MODEL, "--vocab_size", 300, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
-        "--per_device_train_batch_size", 8, "--max_steps", 4, "--save_steps", 2, "--logging_steps", 2,
-        "--disable_tqdm", "--push_to_hub", "--hub_model_id", "tester/docsplit-tiny", *options,
-    ]  # fmt: skip
-    result = subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
-    )
-    assert not check or result.returncode == 0, result.stdout + result.stderr
-    return result
+@pytest.fixture
+def pretrain(python, tmp_path, corpus_file):
+    def pretrain(*options):
+        result = python(
+            "-c", PRETRAIN, "--corpus", corpus_file, "--output_dir", tmp_path / "out",
+            "--config_overrides", MODEL, "--vocab_size", 300, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
+            "--per_device_train_batch_size", 8, "--max_steps", 4, "--save_steps", 2, "--logging_steps", 2,
+            "--disable_tqdm", "--push_to_hub", "--hub_model_id", "tester/docsplit-tiny", *options,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return pretrain
 
 
-def run_python(hub, tmp_path, code):
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment(hub, tmp_path), capture_output=True, text=True, cwd=tmp_path
-    )
+def last_line(result):
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_a_release_arrives_and_loads_by_its_name(hub, tmp_path, corpus_file):
-    result = pretrain(hub, tmp_path, corpus_file, "--hub_private_repo", "--report_to", "tensorboard")
+def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
+    result = pretrain("--hub_private_repo", "--report_to", "tensorboard")
     files = hub.files["tester/docsplit-tiny"]
     assert hub.private["tester/docsplit-tiny"]
     assert {"model.safetensors", "README.md", "modules.json", "1_Pooling/config.json", "tokenizer.json", "run.json",
@@ -99,25 +123,30 @@ print(json.dumps({
     "embedding": SentenceTransformer(name).encode("Bread and butter.").tolist(),
 }))
 """
-    found = run_python(hub, tmp_path, code)
+    found = last_line(
+        subprocess.run(  # in a new Python, which has nothing of ours
+            [sys.executable, "-c", code], cwd=tmp_path, env=hub.environment | {"HF_TOKEN": TOKEN}, capture_output=True,
+            text=True,
+        )
+    )  # fmt: skip
     assert found["hidden"] == 32
     expected = SentenceTransformer(str(local)).encode("Bread and butter.")
     np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
 
 
-def test_a_broken_upload_is_tried_again(hub, tmp_path, corpus_file):
+def test_a_broken_upload_is_tried_again(hub, pretrain):
     older = {"notes.txt": b"was here before", "evaluations/topics/results.json": b"of other weights"}
     hub.files["tester/docsplit-tiny"] = older  # an existing repository is used
     hub.failures = ["drop", "error"]
-    result = pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+    result = pretrain("--hub_strategy", "end")
     assert "again in" in result.stderr
     assert [message for _, message, _ in hub.commits] == ["End of training"]
     assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
     assert "evaluations/topics/results.json" not in hub.files["tester/docsplit-tiny"]
 
 
-def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_file):
-    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "checkpoint", "--hub_always_push", "--save_total_limit", 1)
+def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, pretrain, tmp_path):
+    pretrain("--hub_strategy", "checkpoint", "--hub_always_push", "--save_total_limit", 1)
     files = hub.files["tester/docsplit-tiny"]
     folder = tmp_path / "downloaded" / "checkpoint-4"
     for name, content in files.items():
@@ -130,7 +159,7 @@ def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_f
     stale.parent.mkdir(parents=True)
     stale.write_text("{}")
     options = ["--max_steps", 6, "--resume_from_checkpoint", folder, "--overwrite_output_dir"]
-    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end", *options)
+    pretrain("--hub_strategy", "end", *options)
     assert json.loads((tmp_path / "out" / "all_results.json").read_text())["global_step"] == 6
     assert not stale.exists()
 
@@ -138,13 +167,11 @@ def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, tmp_path, corpus_f
 @pytest.mark.parametrize(
     ("repository", "token"), [("tester/docsplit-tiny", "hf_wrong"), ("somebody/else", TOKEN), ("somebody/else", None)]
 )
-def test_who_may_not_write_is_told_before_training(repository, token, hub, tmp_path):
+def test_who_may_not_write_is_told_before_training(repository, token, hub, python):
     hub.files["somebody/else"] = {}  # there, and everybody may read it
     code = f"from docsplit.release.hub import create_repository; create_repository({repository!r})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment(hub, tmp_path, token), capture_output=True, text=True
-    )
-    assert result.returncode != 0
+    result = python("-c", code, token=token)
+    assert result.returncode == 1
     assert f"cannot write to {repository!r}" in result.stderr
     assert "hf auth login" in result.stderr
     assert (token or TOKEN) not in result.stderr
@@ -155,17 +182,14 @@ def test_a_token_on_the_command_line_is_refused(tmp_path):
         PretrainingArguments(output_dir=str(tmp_path), hub_token="hf_x")
 
 
-def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
-    pretrain(hub, tmp_path, corpus_file, "--hub_strategy", "end")
+def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_path, corpus_file):
+    pretrain("--hub_strategy", "end")
     weights = hub.files["tester/docsplit-tiny"]["model.safetensors"]
-    command = [
-        sys.executable, "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",
+    result = python(
+        "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",
         "--train_file", corpus_file, "--heads", "linear", "--shots", "2", "--num_draws", "3", "--num_seeds", "1",
         "--output_dir", tmp_path / "topics", "--push_results",
-    ]  # fmt: skip
-    result = subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
-    )
+    )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert hub.commits[-1][1] == "Results: Classification"
     files = hub.files["tester/docsplit-tiny"]
@@ -186,9 +210,8 @@ def test_results_are_added_to_the_card_on_the_hub(hub, tmp_path, corpus_file):
     (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     code = """
-import json, sys
+import json
 from pathlib import Path
-sys.path.insert(0, ROOT)
 from docsplit.release.model_card import add_results
 rows = json.loads(Path("topics/results.json").read_text())["rows"]
 for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
@@ -201,8 +224,8 @@ for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
     except SystemExit as error:
         message = str(error)
 print(json.dumps(message))
-""".replace("ROOT", repr(str(ROOT)))
-    assert "out and copy are all tester/docsplit-tiny" in run_python(hub, tmp_path, code)
+"""
+    assert "out and copy are all tester/docsplit-tiny" in last_line(python("-c", code, cwd=tmp_path))
     assert files["model.safetensors"] is weights
     card = ModelCard(files["README.md"].decode())
     assert card.data.license == "apache-2.0"
@@ -213,8 +236,7 @@ print(json.dumps(message))
         assert "### Classification: news" in (tmp_path / folder / "README.md").read_text()
 
 
-def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, corpus_file, monkeypatch):
-
+def test_a_failure_at_the_end_names_the_command_that_finishes(hub, python, tmp_path, monkeypatch):
     local = tmp_path / "out"
     local.mkdir()
     (local / "config.json").write_text("{}")
@@ -226,23 +248,19 @@ def test_a_failure_at_the_end_names_the_command_that_finishes(hub, tmp_path, cor
         release_hub.push_at_the_end(local, "tester/finish")
     assert (local / "config.json").exists()
 
-    command = [sys.executable, "-m", "docsplit.release.hub", str(local), "tester/finish"]
-    result = subprocess.run(command, cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True)
+    result = python("-m", "docsplit.release.hub", local, "tester/finish")
     assert result.returncode == 0, result.stderr
     assert hub.files["tester/finish"] == {"config.json": b"{}"}  # and nothing else that lay there
 
 
-def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_path, wordpiece):
+def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, python, tmp_path, wordpiece):
     config = tiny_config(wordpiece)
     BertForMaskedLM(config).save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
-    command = [
-        sys.executable, "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 256,
+    result = python(
+        "convert_to_longformer.py", tmp_path / "source", tmp_path / "out", "--max_positions", 256,
         "--attention_window", 128, "--push_to_hub", "--hub_model_id", "tester/longer", "--hub_private_repo",
-    ]  # fmt: skip
-    result = subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment(hub, tmp_path), capture_output=True, text=True
-    )
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert hub.private["tester/longer"]
     card = ModelCard(hub.files["tester/longer"]["README.md"].decode())
@@ -250,10 +268,7 @@ def test_a_converted_longformer_arrives_with_what_was_measured_of_it(hub, tmp_pa
     assert "A Longformer of 256 positions" in card.text
     assert str(tmp_path) not in card.text
     assert re.search(r"by (\S+) of the largest", card.text)[1] in result.stdout
-    found = run_python(
-        hub,
-        tmp_path,
-        """
+    code = """
 import json
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 name = "tester/longer"
@@ -261,6 +276,6 @@ print(json.dumps({
     "type": type(AutoModelForMaskedLM.from_pretrained(name)).__name__,
     "length": AutoTokenizer.from_pretrained(name).model_max_length,
 }))
-""",
-    )
+"""
+    found = last_line(python("-c", code, cwd=tmp_path))
     assert found == {"type": "LongformerForMaskedLM", "length": 256}

@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +12,8 @@ from transformers import DistilBertConfig
 from docsplit.release.model_card import add_results, without_folders, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
+from tests.processes import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 RESULTS = {
     "documents_used": 71234, "documents_dropped": 6, "documents_dropped_empty": 5, "documents_dropped_not_a_string": 1,
     "documents_truncated_share": 0.2345, "tokens_truncated_share": 0.1357, "global_step": 4321,
@@ -93,7 +90,7 @@ def test_it_is_made_again_from_the_folder_alone(directory, tmp_path):
     moved.parent.mkdir()
     folder.rename(moved)
     (moved / "README.md").unlink()
-    subprocess.run([sys.executable, "-m", "docsplit.release.model_card", str(moved)], cwd=ROOT, check=True)
+    run("-m", "docsplit.release.model_card", moved)
     assert (moved / "README.md").read_text() == expected
 
 
@@ -227,8 +224,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_a_licence_is_stated_once_and_kept(directory, caplog):
     folder = directory(all_results=RESULTS, run=RUN)
     assert "None was stated for these weights." in write_card(folder)
-    command = [sys.executable, "-m", "docsplit.release.model_card", str(folder), "--license"]
-    subprocess.run([*command, "cc-by-sa-4.0"], cwd=ROOT, check=True)
+    run("-m", "docsplit.release.model_card", folder, "--license", "cc-by-sa-4.0")
     for text in ((folder / "README.md").read_text(), write_card(folder)):
         assert ModelCard(text).data.license == "cc-by-sa-4.0"
         assert "These weights: cc-by-sa-4.0." in text
