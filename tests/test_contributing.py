@@ -35,14 +35,16 @@ def examples(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contributing")
     (folder / "tests").symlink_to(ROOT / "tests")
     names = {"__name__": "contributing"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for block in blocks("python"):
-            exec(compile(block, "CONTRIBUTING.md", "exec"), names)
-    yield SimpleNamespace(**names, folder=folder)
-    for registry, rows in zip(REGISTRIES, before):
-        registry.clear()
-        registry.update(rows)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            for block in blocks("python"):
+                exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+        yield SimpleNamespace(**names, folder=folder)
+    finally:
+        for registry, rows in zip(REGISTRIES, before):
+            registry.clear()
+            registry.update(rows)
 
 
 def test_each_example_adds_a_row(examples):
