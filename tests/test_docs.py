@@ -1,6 +1,7 @@
 """What the documents tell people to do: the tutorial is run, and options, files and messages named elsewhere exist."""
 
 import ast
+import importlib
 import os
 import re
 import shlex
@@ -14,11 +15,13 @@ from transformers import HfArgumentParser
 
 import run_aan_retrieval
 import run_probe_classification
+from docsplit.data.views import VIEWS
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.training import arguments
 from tests.processes import ROOT, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL_PAGES = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "model_cards/README.md"))]
 ARGUMENTS = {
     "run_docsplit_pretraining.py": [
         arguments.ModelArguments,
@@ -125,7 +128,71 @@ def test_messages_that_are_explained_are_those_of_the_code():
             assert any(message in string for string in strings), message
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def said(page):
+    """The text of a page; of the changes what is new, and not the names of before."""
+    if page.name != "CHANGELOG.md":
+        return page.read_text()
+    before, _, table = page.read_text().partition("| old | new |\n")
+    return before + "".join(line.split(" | ", 1)[1] + "\n" for line in table.splitlines()[1:])
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_modules_and_names_exist(page):
+    roots = "|".join(["docsplit", "benchmarks", *(path.stem for path in ROOT.glob("*.py"))])
+    for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", said(page))):
+        if name.rpartition(".")[2] in ("py", "md", "yaml", "html"):
+            continue
+        parts, found = name.split("."), None
+        for end in range(1, len(parts) + 1):  # a module first: `docsplit.embedding.encode` has a function of its name
+            module = ROOT.joinpath(*parts[:end])
+            if found is None or module.is_dir() or module.with_suffix(".py").exists():
+                found = importlib.import_module(".".join(parts[:end]))
+            else:
+                assert hasattr(found, parts[end - 1]), name
+                found = getattr(found, parts[end - 1])
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_files_and_tests_exist(page):
+    text = said(page)
+    folders = "docsplit|tests|benchmarks|recipes|docs|model_cards"
+    for path in set(re.findall(rf"(?<![\w./-])(?:{folders})/[\w./-]*\w", text)):
+        made_up = "NAME" in path or path == "recipes/projected_info_nce.yaml"
+        assert made_up or (ROOT / path).exists(), path
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in set(re.findall(r"`(test_\w+)`", text)):
+        assert f"def {name}(" in sources, name
+    assert not re.findall(r"`test_\w+\.py`", text)  # which folder?
+
+
+def test_the_trainer_snippet_trains(tmp_path, monkeypatch, wordpiece, tiny_model, corpus_file):
+    tiny_model.save_pretrained(tmp_path / "encoder")
+    wordpiece.save_pretrained(tmp_path / "encoder")
+    monkeypatch.chdir(tmp_path)
+    snippet, view = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
+    for here, there in {
+        '"bert-base-uncased"': f'"{tmp_path}/encoder"',
+        '"my.jsonl"': f'"{corpus_file}"',
+        "per_device_train_batch_size=36": "per_device_train_batch_size=8, max_steps=2, use_cpu=True",
+        "DocSplitCollator(tokenizer)": "DocSplitCollator(tokenizer, max_seq_length=64)",
+    }.items():
+        assert here in snippet
+        snippet = snippet.replace(here, there)
+    names = {"__name__": "snippet"}
+    exec(snippet, names)
+    assert names["trainer"].state.global_step == 2
+    monkeypatch.delitem(VIEWS, "every_other_sentence", raising=False)
+    exec(view, names)
+    assert "every_other_sentence" in VIEWS
+    del VIEWS["every_other_sentence"]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
