@@ -34,7 +34,6 @@ logger = logging.getLogger("docsplit")
 
 TFIDF = "tfidf"
 TFIDF_HEADS = ("linear", "knn")
-FROZEN_HEADS = ("mlp", "linear", "knn")
 TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
 
 
@@ -63,8 +62,10 @@ class ProbeArguments(ComparisonArguments):
     finetune_batch_size: int = field(default=16, metadata={"help": "Documents a step, of all processes together."})
 
     def __post_init__(self) -> None:
+        from docsplit.evaluation.probing import HEADS
+
         super().__post_init__()
-        check_choices("heads", self.heads, (*FROZEN_HEADS, *TUNING_HEADS))
+        check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
         check_choices("features", self.features, ("raw", "standardized"))
         self.shots = sorted({shots for shots in self.shots if shots != 0})
         for name, values in {"shots": self.shots, "num_draws": [self.num_draws]}.items():
@@ -151,7 +152,7 @@ def probe(
     from docsplit.evaluation.probing import HEADS, runs_of
     from docsplit.evaluation.results import classification_result
 
-    heads = [head for head in args.heads if head in (TFIDF_HEADS if name == TFIDF else FROZEN_HEADS)]
+    heads = [head for head in args.heads if head in (TFIDF_HEADS if name == TFIDF else HEADS)]
     kinds = ["raw"] if name == TFIDF else args.features
     tasks = [(kind, head, shots) for kind in kinds for head in heads for shots in (*args.shots, None)]
     for kind, head, shots in (bar := tqdm(tasks, desc=f"Probing {name}", unit="head")):
