@@ -31,7 +31,7 @@ from transformers import BertConfig
 
 from benchmarks.training import native_precision
 from docsplit.runtime.files import write_text
-from docsplit.runtime.launching import hardware
+from docsplit.runtime.launching import default_training_tokens, hardware
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 MODELS: dict[str, dict[str, int]] = {
@@ -200,7 +200,7 @@ def main() -> None:
         "steps": options.steps,
         "processes": 1,
         "cache_gradients": True,
-        "micro_batch_tokens": options.micro_batch_tokens or (1024 if options.device == "cpu" else 4096),
+        "micro_batch_tokens": options.micro_batch_tokens or default_training_tokens(torch.device(options.device)),
         "longest": 128,
         "mean_length": 60,
         "documents": max(options.documents[0], 2),

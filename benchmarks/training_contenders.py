@@ -29,6 +29,7 @@ from benchmarks.jobs import (
     useful_flops,
 )
 from benchmarks.meters import Memory, fastest
+from docsplit.runtime.launching import default_training_tokens
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 TEMPERATURE, MLM_WEIGHT = 0.05, 0.1
@@ -209,7 +210,7 @@ class DocSplit(TrainingContender):
             job.folder, contrastive_temperature=TEMPERATURE, mlm_weight=MLM_WEIGHT if self.mlm else 0.0
         )
         self.encoder = self.model.encoder.base_model
-        default = 1024 if job.device == "cpu" else 4096  # run_docsplit_pretraining.py's
+        default = default_training_tokens(torch.device(job.device))
         self.model.micro_batch_tokens = job.micro_batch_tokens or default
         self.model.cache_gradients = cache_gradients
         self.settings = {"micro_batch_tokens": self.model.micro_batch_tokens}

@@ -128,7 +128,7 @@ class KeyQueue(nn.Module):
 
 
 class MomentumContrast(_SecondEncoder):
-    """InfoNCE against a queue of a momentum encoder's embeddings (He et al. 2020; Contriever, section 3.3)."""
+    """InfoNCE with the last keys of a momentum encoder as negatives (He et al. 2020; Contriever, section 3.3)."""
 
     @dataclass
     class Options(SoftmaxOptions):

@@ -84,7 +84,7 @@ class _Parser(HfArgumentParser):
 
 
 def _title(dtype: Any) -> str:
-    """The first line of a class's docstring."""
+    """The first line of a docstring."""
     return str(dtype.__doc__).partition("\n")[0].rstrip(".")
 
 
@@ -177,6 +177,11 @@ def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) ->
     known = list(choices)
     if unknown := [value for value in values if value not in known]:
         raise ValueError(f"--{option} has no {', '.join(unknown)}: choose among {', '.join(known)}.")
+
+
+def first_lines(choices: Mapping[str, Any]) -> str:
+    """For a help text: each of the choices with the first line of its docstring."""
+    return " ".join(f"{name}: {_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
 def find_recipe(name: str) -> Path:

@@ -98,3 +98,8 @@ def default_dtype(device: torch.device) -> torch.dtype:
 def default_micro_batch_tokens(device: torch.device) -> int:
     """Texts x longest text of one forward pass: enough to keep the device busy, with a few per cent of padding."""
     return 2048 if device.type == "cpu" else 16384
+
+
+def default_training_tokens(device: torch.device) -> int:
+    """Views x longest view of one forward pass in training, where activations take memory: --micro_batch_tokens."""
+    return 1024 if device.type == "cpu" else 4096

@@ -9,7 +9,8 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import VIEWS
 from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
-from docsplit.runtime.launching import default_dtype, refuse_sharded_parameters
+from docsplit.runtime.arguments import first_lines
+from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
 
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
@@ -76,9 +77,7 @@ class DataArguments:
         default="docsplit",
         metadata={
             "choices": list(VIEWS),
-            "help": "The two texts of a document. docsplit: each sentence in one of two halves at random; simcse: the "
-            "same text twice; crop: two spans (Contriever); ict: a span and the rest; half: first and second half; "
-            "passages: of about 100 words, half of them and the others; passage_vs_rest: one and the others.",
+            "help": f"The two texts of a document. {first_lines(VIEWS)}",
         },
     )
     streaming: bool = field(
@@ -140,9 +139,7 @@ class PretrainingArguments(TrainingArguments):
         default=None,
         metadata={
             "choices": list(OBJECTIVES),
-            "help": "info_nce: the other documents of the batch are the negatives; momentum_contrast: the last ones "
-            "of a momentum encoder are (MoCo, Contriever); contrastive_tension: a second encoder is trained beside "
-            "the first, on dot products, without dropout. The last two need --mlm_weight 0. Default: the "
+            "help": f"{first_lines(OBJECTIVES)} Those with a second encoder need --mlm_weight 0. Default: the "
             "checkpoint's, else info_nce.",
         },
     )
@@ -211,4 +208,4 @@ class PretrainingArguments(TrainingArguments):
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
             raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
         if self.micro_batch_tokens is None:
-            self.micro_batch_tokens = 1024 if self.device.type == "cpu" else 4096
+            self.micro_batch_tokens = default_training_tokens(self.device)
