@@ -44,19 +44,37 @@ def without_pickled_arguments(directory: Path) -> None:
 
 def why_incomplete(directory: Path) -> str | None:
     """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
+    if not (directory / MANIFEST).exists():
+        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
     try:
-        files = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError) as error:
-        return f"it has no readable {MANIFEST} ({type(error).__name__}): the run was stopped while writing it"
-    for name, expected in files.items():
-        file = directory / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != expected["size"]:
-            return f"{name} has {file.stat().st_size} bytes, not {expected['size']}"
-        if _digest(file) != expected["sha256"]:
-            return f"{name} has changed since it was written"
+        for name, size, digest in _read_manifest(directory)[1]:
+            file = directory / name
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != size:
+                return f"{name} has {file.stat().st_size} bytes, not {size}"
+            if _digest(file) != digest:
+                return f"{name} has changed since it was written"
+    except ValueError as error:
+        return f"its {MANIFEST} cannot be understood ({error})"
+    except OSError as error:
+        return f"it cannot be read ({error})"
     return None
+
+
+def _read_manifest(directory: Path) -> tuple[float, list[tuple[str, int, str]]]:
+    """When a directory was sealed, and name, size and SHA-256 of each file.
+
+    Raises:
+        OSError: if there is none, or it cannot be read.
+        ValueError: if it is something else: a bit may have flipped in it.
+    """
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        files = [(name, int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
+        return float(manifest["written"]), files
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _digest(file: Path) -> str:
@@ -76,8 +94,8 @@ def checkpoints(output_dir: Path) -> list[Path]:
 def _written(directory: Path) -> float:
     """When a directory was sealed. After a run went back to an older checkpoint, this is not the order of steps."""
     try:
-        return json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["written"]
-    except (OSError, ValueError, KeyError):
+        return _read_manifest(directory)[0]
+    except (OSError, ValueError):
         return float("inf")  # looked at first, and passed over
 
 
@@ -106,11 +124,12 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
 
     Args:
         choice: "newest" for the newest complete one of `output_dir`, a directory, or None for a new run.
-        overwrite: whether a new run may remove the checkpoints in `output_dir` (it does so when it starts to train).
+        overwrite: whether a new run may remove the checkpoints in `output_dir` (it does so when it starts to train),
+            with "newest" where none is complete.
 
     Raises:
-        ValueError: for a directory that is no complete checkpoint or cannot be resumed from, or if a new run would
-            mix with an earlier one's.
+        ValueError: for a directory that is no complete checkpoint or cannot be resumed from, if there are checkpoints
+            but none is complete, or if a new run would mix with an earlier one's.
     """
     choice = "newest" if choice in ("True", "true") else choice  # in a recipe, where an option has a value
     checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
@@ -123,10 +142,18 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
                 "--model_name_or_path."
             )
         return checkpoint
+    found = checkpoints(output_dir)
+    if choice == "newest" and found and not overwrite:
+        reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in found)
+        raise ValueError(
+            f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}, and removes none of "
+            f"these:{reasons}\nMend them (from a copy, say), start a new run from what weights they have with "
+            "--model_name_or_path and another --output_dir, or add --overwrite_output_dir: it removes them and starts "
+            "from the beginning."
+        )
     if choice == "newest":
         logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
         return None
-    found = checkpoints(output_dir)
     if found and not overwrite:
         raise ValueError(
             f"--output_dir {output_dir} has {found[-1].name} of an earlier run: continue it with "

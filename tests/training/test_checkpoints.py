@@ -23,11 +23,25 @@ def test_the_newest_is_the_one_written_last(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
 
 
+def flip_bits_of(path, name):
+    """One in each occurrence of the name."""
+    content = path.read_bytes()
+    assert name in content
+    path.write_bytes(content.replace(name, name[:2] + bytes([name[2] ^ 1]) + name[3:]))
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda directory: (directory / checkpoints.MANIFEST).unlink(), "no readable"),
-        (lambda directory: (directory / checkpoints.MANIFEST).write_text('{"files": {"mod'), "no readable"),
+        (lambda directory: (directory / checkpoints.MANIFEST).unlink(), f"no {checkpoints.MANIFEST}"),
+        (lambda directory: (directory / checkpoints.MANIFEST).write_text('{"files": {"mod'), "cannot be understood"),
+        (lambda directory: (directory / checkpoints.MANIFEST).write_text("[]"), "cannot be understood"),
+        (
+            lambda directory: (directory / checkpoints.MANIFEST).write_text('{"written": 1, "files": {"a": 1}}'),
+            "TypeE",
+        ),
+        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"size"'), "cannot be understood"),
+        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"written"'), "cannot be understood"),
         (lambda directory: (directory / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda directory: os.truncate(directory / "model.safetensors", 10), "10 bytes"),
         (lambda directory: (directory / "1_Pooling" / "config.json").unlink(), "config.json is missing"),
@@ -102,6 +116,26 @@ def test_true_in_a_recipe_is_the_newest(output_dir):
     newest = checkpoints.newest_complete(output_dir)
     assert newest is not None
     assert checkpoints.to_resume_from(output_dir, "True", overwrite=False) == newest
+
+
+def test_where_none_is_complete_nothing_is_removed_unless_told(output_dir, monkeypatch, caplog):
+    for directory in checkpoints.checkpoints(output_dir):
+        flip_bits_of(directory / "optimizer.pt", b"state")
+    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).unlink()  # as of stock Trainer
+    with pytest.raises(ValueError, match="--overwrite_output_dir") as refusal:
+        checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
+    assert "checkpoint-5: it has no" in str(refusal.value)
+    assert "checkpoint-100: optimizer.pt has changed" in str(refusal.value)
+    assert len(checkpoints.checkpoints(output_dir)) == 3
+    assert checkpoints.to_resume_from(output_dir, "newest", overwrite=True) is None
+    assert "starting from the beginning" in caplog.text
+
+    def unreadable(file):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkpoints, "_digest", unreadable)
+    with pytest.raises(ValueError, match=r"checkpoint-10: it cannot be read .*Input/output error"):
+        checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
 
 def test_resuming_where_nothing_is_complete_starts_from_the_beginning(tmp_path, caplog):
