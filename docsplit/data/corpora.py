@@ -12,6 +12,7 @@ each epoch.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def _load_python_docs() -> Dataset:
 def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
     """The loader of `datasets` for a file or folder, the files, and the loader's options."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    loaders = {file: LOADERS.get(_suffix(file)) for file in files if not file.name.startswith((".", "_"))}
+    loaders = {file: LOADERS.get(_suffix(file)) for file in files if not _is_hidden(file, path)}
     known = {loader for loader in loaders.values() if loader}
     if len(known) != 1:
         found = ", ".join(file.name for file in files[:10]) or "no file"
@@ -114,12 +115,23 @@ def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
         )
     loader = known.pop()
     names = [str(file) for file, its_loader in loaders.items() if its_loader == loader]
+    skipped = Counter(_suffix(file) or "no suffix" for file, its_loader in loaders.items() if its_loader != loader)
+    if hidden := len(files) - len(loaders):
+        skipped["hidden (. or _ before a file or folder)"] = hidden
+    if skipped:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in skipped.most_common())
+        logger.warning(f"Of {path} {len(names):,} files are read as {loader}, {skipped.total():,} are not: {counts}.")
     options: dict[str, Any] = {}
     if loader == "text":
         options = {"encoding_errors": "replace", "sample_by": "document" if path.is_dir() else "line"}
     elif _suffix(Path(names[0])) == ".tsv":
         options = {"sep": "\t"}
     return loader, names, options
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    """Whether it, or a folder that it is in below this one, has a name as `.git`, `.ipynb_checkpoints`, `_SUCCESS`."""
+    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
 def _load_local(path: Path) -> Dataset:

@@ -245,3 +245,17 @@ def test_the_built_in_corpus_is_cached(monkeypatch, tmp_path):
     assert load_corpus("python_docs")[0] == documents[0]
     monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
     assert load_corpus("python_docs")[0] == documents[0]
+
+
+def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(tmp_path, caplog):
+    for name in ("a.txt", "b/c.txt", "d.md", "e.md", "f.html", "LICENSE", ".git/g.txt", "b/.ipynb_checkpoints/h.txt"):
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_text(f"A document called {name}.")
+    texts = corpora.load_corpus(str(tmp_path / "docs"))["text"][:]
+    assert sorted(texts) == ["A document called a.txt.", "A document called b/c.txt."]
+    said = "2 files are read as text, 6 are not: 2 .md, 2 hidden (. or _ before a file or folder), 1 "
+    assert said in caplog.text
+    assert "1 .html" in caplog.text
+    assert "1 no suffix" in caplog.text
+    named = tmp_path / "docs" / ".git" / "g.txt"
+    assert corpora.load_corpus(str(named))["text"][:] == ["A document called .git/g.txt."]  # who names it wants it
