@@ -5,7 +5,7 @@ documents and two views of each; an objective (InfoNCE over cosine similarities 
 sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and a masked-LM loss on separately masked copies is
 added. The views go through the encoder in micro-batches: see `docsplit.modeling.encoding`.
 
-The file needs torch and transformers, and of this project `docsplit.modeling` alone. `save_pretrained` writes the
+The file needs torch and transformers, and imports `docsplit.modeling` alone. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
 (A Longformer needs its `global_attention_mask` there, and `trust_remote_code=True` in sentence-transformers.)
 """
@@ -24,10 +24,10 @@ from transformers.utils import ModelOutput
 
 from docsplit.modeling import lora, saving
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import Rows, encode_in_micro_batches, pool, select_hidden_states
+from docsplit.modeling.encoding import RowBatch, encode_in_micro_batches, lay_out, pool, select_hidden_states
 from docsplit.modeling.long_documents import check_recomputation, length_multiple, patch_long_attention
 from docsplit.modeling.objectives import OBJECTIVES, option_names
-from docsplit.modeling.settings import IGNORED, checked_settings, freeze_unused_parameters, setting_names
+from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, setting_names
 
 
 @dataclass
@@ -44,23 +44,6 @@ class DocSplitOutput(ModelOutput):
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
-
-
-@dataclass
-class _Batch:
-    """The rows of all views, one after another, and what is read from the device once for all micro-batches."""
-
-    rows: Rows
-    attention_mask: Tensor  # (R, T)
-    lengths: Tensor  # (R,), on the CPU
-    input_ids: Tensor | None  # (R, T); None: nothing is embedded
-    mlm_input_ids: Tensor | None = None  # (R, T); None: no MLM loss
-    mlm_targets: Tensor | None = None  # (R, T)
-    masked: Tensor | None = None  # (R, T), on the CPU, True where a token is to be predicted
-
-    @property
-    def num_targets(self) -> int:
-        return 0 if self.masked is None else int(self.masked.sum())
 
 
 class DocSplitForContrastivePretraining(PreTrainedModel):
@@ -110,8 +93,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         objective, names = OBJECTIVES[settings["objective"]], option_names(settings["objective"])
         self.objective = objective(objective.Options(**{name: settings[name] for name in names}), encoder.base_model)
-        # All processes compute the same buffers (a queue of keys, say), which may be large: DDP need not send them.
-        self._ddp_params_and_buffers_to_ignore = [f"objective.{name}" for name, _ in self.objective.named_buffers()]
+        self._ddp_params_and_buffers_to_ignore = [f"objective.{name}" for name in self.objective.alike]
         self.register_load_state_dict_pre_hook(saving.accept_released_weights)
         self.register_load_state_dict_post_hook(saving.raise_on_missing_keys)
 
@@ -244,12 +226,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "collator with mlm=True, or the model with mlm_weight=0."
             )
 
-        # Lay the rows out, and read from the device, once, what decides the course of the program: later that would
-        # have to wait for all that was launched before.
+        # Lay the rows out
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
-        batch = _lay_out(attention_mask, rows, *tensors)
-        num_documents = len(input_ids) if rows is None else int(batch.rows.document.max()) + 1
-        counts = gather_counts(num_documents, batch.num_targets, input_ids.device) if return_loss else []
+        batch = lay_out(attention_mask, rows, *tensors)
+        counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them, with the encoder or as the objective says
         output, mlm_sums, num_computed_tokens = DocSplitOutput(), [], []
@@ -295,55 +275,45 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
 
-    def _encode(self, base_model: Any, batch: _Batch, view: int | None) -> tuple[Any, Tensor, int]:
+    def _encode(self, base_model: Any, batch: RowBatch, view: int | None) -> tuple[Any, Tensor, int]:
         """Encode the rows of all views, or of one: vectors (B, 2, H) or (B, H), the sum of MLM losses (), tokens."""
-        chosen = None if view is None else (batch.rows.view == view).nonzero().squeeze(1).cpu()
+        chosen = None if view is None else (batch.views == view).nonzero().squeeze(1)
         lengths = batch.lengths if chosen is None else batch.lengths[chosen]
 
-        def encode(rows: Tensor, longest: int) -> tuple[Tensor | None, Tensor]:
-            return self._encode_micro_batch(base_model, batch, rows if chosen is None else chosen[rows], longest)
+        def cut(rows: Tensor, longest: int) -> tuple[Any, ...]:
+            return base_model, batch, *batch.cut(rows if chosen is None else chosen[rows], longest)
 
         vectors, mlm_sum, num_tokens = encode_in_micro_batches(
-            encode, lengths, self.micro_batch_tokens, self.cache_gradients, length_multiple(self.encoder.base_model)
+            self._encode_micro_batch,
+            cut,
+            lengths,
+            self.micro_batch_tokens,
+            self.cache_gradients,
+            length_multiple(self.encoder.base_model),
         )
         if vectors is not None and hasattr(base_model, "combine"):
             vectors = base_model.combine(vectors, batch.rows if chosen is None else batch.rows.select(chosen))
         return vectors if vectors is None or view is not None else vectors.unflatten(0, (-1, 2)), mlm_sum, num_tokens
 
     def _encode_micro_batch(
-        self, base_model: nn.Module, batch: _Batch, rows: Tensor, longest: int
+        self, base_model: nn.Module, batch: RowBatch, rows: Tensor, longest: int, kept: Tensor | None
     ) -> tuple[Tensor | None, Tensor]:
-        """Vectors (R, H) of some rows and the summed MLM loss () of their masked copies; free of side effects.
-
-        Args:
-            rows: (R,), which rows, of `longest` tokens at most; on the CPU.
-        """
-        device, pooling = batch.attention_mask.device, self.config.docsplit["pooling"]
-        chosen = rows.to(device)
-        attention_mask = batch.attention_mask[chosen, :longest]
-        copies = [ids[chosen, :longest] for ids in (batch.input_ids, batch.mlm_input_ids) if ids is not None]
-        if batch.masked is None or batch.mlm_targets is None:
+        """Vectors (R, H) of some rows and the summed MLM loss () of their masked copies; see `RowBatch.cut`."""
+        pooling = self.config.docsplit["pooling"]
+        # Rows are cut out here, so that what is kept for the backward pass is no copy of them.
+        attention_mask = batch.attention_mask[rows, :longest]
+        copies = [ids[rows, :longest] for ids in (batch.input_ids, batch.mlm_input_ids) if ids is not None]
+        if kept is None or batch.mlm_targets is None:
             hidden_states = base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
-            return pool(hidden_states, attention_mask, pooling), torch.zeros((), device=device)
+            return pool(hidden_states, attention_mask, pooling), torch.zeros((), device=rows.device)
         # The rows and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        kept = batch.masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
         with select_hidden_states(base_model, len(rows), kept) as others:
             logits = self.encoder(
                 input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
             ).logits  # (M, V)
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        targets = batch.mlm_targets[chosen, :longest].flatten()[kept]
+        targets = batch.mlm_targets[rows, :longest].flatten()[kept]
         mlm_sum = F.cross_entropy(logits.to(dtype), targets, reduction="sum")
         return None if batch.input_ids is None else pool(others[0], attention_mask, pooling), mlm_sum
-
-
-def _lay_out(attention_mask: Tensor, rows: Mapping[str, Tensor] | None, *tensors: Tensor | None) -> _Batch:
-    """Put the rows of all views one after another, (B, 2, T) -> (2 B, T), unless `rows` says that they are."""
-    flat = [tensor if tensor is None or rows is not None else tensor.flatten(0, 1) for tensor in tensors]
-    input_ids, mlm_input_ids, mlm_targets = flat
-    mask = attention_mask if rows is not None else attention_mask.flatten(0, 1)
-    laid_out = Rows(**rows) if rows is not None else Rows.of_views(len(attention_mask), torch.device("cpu"))
-    masked = None if mlm_targets is None else (mlm_targets != IGNORED).cpu()
-    return _Batch(laid_out, mask, mask.sum(dim=-1).cpu(), input_ids, mlm_input_ids, mlm_targets, masked)

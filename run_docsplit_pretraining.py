@@ -30,6 +30,7 @@ import torch
 from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.modeling.settings import checked_settings
 from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
 from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
 from docsplit.training import checkpoints
@@ -59,6 +60,7 @@ def main() -> None:
     use_all_cores(args.device, args.world_size)
     if data_args.streaming:
         documents.prepare_for_stream(data_args, args)
+    settings = settings_of(model_args, args, objective_options)
     output_dir, checkpoint = Path(args.output_dir), checkpoint_of(model_args, args)
     if args.push_release and args.process_index == 0:
         hub.remove_stale_uploads(output_dir)
@@ -68,14 +70,12 @@ def main() -> None:
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = load_model(model_args, args, tokenizer, objective_options)
+    model = load_model(model_args, args, tokenizer, settings)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
-    settings = model.config.docsplit
-    collator = DocSplitCollator(
-        tokenizer, data_args.view, settings["max_seq_length"], mlm=settings["mlm_weight"] > 0, seed=args.seed
-    )
+    length, mlm = model.config.docsplit["max_seq_length"], model.config.docsplit["mlm_weight"] > 0
+    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm=mlm, seed=args.seed)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
@@ -132,17 +132,16 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
     return checkpoint
 
 
-def load_model(
-    model_args: ModelArguments,
-    args: PretrainingArguments,
-    tokenizer: Any,
-    objective_options: dict[str, Any] | None = None,
-) -> DocSplitForContrastivePretraining:
-    """A pretrained encoder or a random one, with the settings of the command line.
+def settings_of(
+    model_args: ModelArguments, args: PretrainingArguments, objective_options: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings of the model that the command line gives; the others are the checkpoint's, or defaults.
 
-    Args:
-        objective_options: those given; the model knows which its objective takes.
+    Raises:
+        ValueError: if they cannot work with this encoder or each other: now, before any long work.
     """
+    from transformers import AutoConfig
+
     settings: dict[str, Any] = {
         "pooling": model_args.pooling,
         "max_seq_length": model_args.max_seq_length,
@@ -150,7 +149,20 @@ def load_model(
         "contrastive_weight": args.contrastive_weight,
         "mlm_weight": args.mlm_weight,
     }
-    settings = {name: value for name, value in settings.items() if value is not None} | (objective_options or {})
+    settings = {name: value for name, value in settings.items() if value is not None} | objective_options
+    if model_args.model_name_or_path is not None:
+        config = AutoConfig.from_pretrained(model_args.model_name_or_path)
+    else:
+        overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
+        config = AutoConfig.for_model(model_args.model_type, **overrides)
+    checked_settings(config, settings)
+    return settings
+
+
+def load_model(
+    model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any, settings: dict[str, Any]
+) -> DocSplitForContrastivePretraining:
+    """A pretrained encoder or a random one, with the settings of the command line."""
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     if model_args.model_name_or_path is not None:
         if model_args.config_overrides is not None:

@@ -20,7 +20,7 @@ from docsplit.modeling.longformer_attention import BlockedAttention, BlockedLong
 from docsplit.training import checkpoints
 from docsplit.training.arguments import ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import load_model, main
+from run_docsplit_pretraining import load_model, main, settings_of
 from tests.processes import ROOT, Script, free_port, start
 from tests.processes import run as run_script
 
@@ -286,7 +286,7 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
     model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece))
+    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
     for name, value in model.config.to_dict().items():
@@ -301,7 +301,7 @@ def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expec
         model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
     )
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece))
+    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
     assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
     assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
 
@@ -358,6 +358,9 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--max_seq_length", "500"], "64 tokens"),
         (["--max_seq_length", "2"], "2 of these are special"),
         (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
+        (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
+        (["--objective", "momentum_contrast"], "set mlm_weight=0"),
+        (["--objective", "momentum_contrast", "--momentum_queue_size", "0"], "objective info_nce"),
         (["--eval_strategy", "steps", "--per_device_eval_batch_size", "1"], "without negatives"),
         (["--per_device_train_batch_size", "151"], "151"),
         (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
@@ -366,6 +369,12 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
 )
 def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, options, message):
     assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
+
+
+def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
+    options = ["--corpus", tmp_path / "nowhere.jsonl", "--config_overrides", "max_position_embeddings=64"]
+    assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
+    assert "neither" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
 
 
 def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):

@@ -83,7 +83,7 @@ def _fingerprint(dataset: Dataset, tokenizer: Any, text_column: str, sentence_sp
     """The key of the cache: what the ids depend on, this code included, and not the tokenizer's folder or length."""
     tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
     tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
-    code = hash_of_code(*(f"docsplit/data/{name}.py" for name in ("preparation", "segmentation", "tokenization")))
+    code = hash_of_code("docsplit/data")
     return Hasher.hash((dataset._fingerprint, tokenizer_state, text_column, sentence_splitter, code))
 
 

@@ -254,5 +254,5 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     own = [model.max_seq_length, model.truncate_dim, model.device.type]
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest.update(json.dumps([state, modules, own, settings, versions], default=str).encode())
-    digest.update(hash_of_code("docsplit/embedding", "docsplit/modeling", "docsplit/data/tokenization.py").encode())
+    digest.update(hash_of_code("docsplit/embedding", "docsplit/modeling", "docsplit/data").encode())
     return digest.hexdigest()

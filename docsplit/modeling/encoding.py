@@ -8,7 +8,7 @@ with the contrastive batch. The price of that is a second forward pass (about a 
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.settings import IGNORED, Pooling
 
 MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens
 
@@ -50,6 +50,55 @@ class Rows:
         """Those rows, (R',) numbers."""
         parts: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in vars(self).items()}
         return Rows(**parts)
+
+
+@dataclass
+class RowBatch:
+    """The rows of all views, one after another, and what is read from the device once for all micro-batches."""
+
+    rows: Rows
+    views: Tensor  # (R,), on the CPU, the view of each row
+    num_documents: int
+    attention_mask: Tensor  # (R, T)
+    lengths: Tensor  # (R,), on the CPU
+    input_ids: Tensor | None  # (R, T); None: nothing is embedded
+    mlm_input_ids: Tensor | None = None  # (R, T); None: no MLM loss
+    mlm_targets: Tensor | None = None  # (R, T)
+    masked: Tensor | None = None  # (R, T), on the CPU, True where a token is to be predicted
+
+    @property
+    def num_targets(self) -> int:
+        """Tokens to predict."""
+        return 0 if self.masked is None else int(self.masked.sum())
+
+    def cut(self, rows: Tensor, longest: int) -> tuple[Tensor, int, Tensor | None]:
+        """Rows (R',), on the CPU, on the device; and their masked tokens (M,) as positions in (R' x longest,)."""
+        device, kept = self.attention_mask.device, None
+        if self.masked is not None:
+            kept = self.masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
+        return rows.to(device), longest, kept
+
+
+def lay_out(attention_mask: Tensor, rows: Mapping[str, Tensor] | None, *tensors: Tensor | None) -> RowBatch:
+    """Put the rows of all views one after another, (B, 2, T) -> (2 B, T), unless `rows` says that they are.
+
+    What decides the course of the program is read from the device here, once: later that would have to wait for all
+    that was launched before.
+
+    Args:
+        rows: the fields of `Rows`, for tensors of shape (R, T); None: two views a document.
+        tensors: input ids, masked ids and MLM targets; None for those that are not used.
+    """
+    flat = [tensor if tensor is None or rows is not None else tensor.flatten(0, 1) for tensor in tensors]
+    input_ids, mlm_input_ids, mlm_targets = flat
+    mask = attention_mask if rows is not None else attention_mask.flatten(0, 1)
+    laid_out = Rows(**rows) if rows is not None else Rows.of_views(len(attention_mask), torch.device("cpu"))
+    num_documents = int(laid_out.document.max()) + 1
+    masked = None if mlm_targets is None else (mlm_targets != IGNORED).cpu()
+    lengths = mask.sum(dim=-1).cpu()
+    return RowBatch(
+        laid_out, laid_out.view.cpu(), num_documents, mask, lengths, input_ids, mlm_input_ids, mlm_targets, masked
+    )
 
 
 def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
@@ -135,7 +184,8 @@ def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
 
 
 def encode_in_micro_batches(
-    encode: Callable[[Tensor, int], tuple[Tensor | None, Tensor]],
+    encode: Callable[..., tuple[Tensor | None, Tensor]],
+    cut: Callable[[Tensor, int], tuple[Any, ...]],
     lengths: Tensor,
     budget: int | None,
     cache: bool,
@@ -145,7 +195,10 @@ def encode_in_micro_batches(
 
     Args:
         encode: gives the vectors (R', H) of some rows, or None, and a sum over them (), such as of an MLM loss; called
-            with the numbers (R',) of the rows, on the CPU, and the length of the longest. Without side effects.
+            with what `cut` gave. It may draw (dropout), but has no side effects: with `cache` it is called twice.
+        cut: gives the arguments of `encode` for rows of these numbers (R',), on the CPU, and the length of the
+            longest; called once. One of them is a tensor on the encoder's device: of that device `checkpoint` restores
+            the random state, so that dropout is the same in both calls.
         lengths: tokens of each row, (R,), on the CPU.
         budget: bound on rows x longest row of a micro-batch; None: all at once.
         cache: keep the activations of one micro-batch only, and compute the others again in the backward pass.
@@ -157,10 +210,11 @@ def encode_in_micro_batches(
     for number, (rows, longest) in enumerate(micro_batches(lengths, budget, multiple)):
         if number % MICRO_BATCHES_PER_CAST == 0:
             torch.clear_autocast_cache()
+        arguments = cut(rows, longest)
         if cache and torch.is_grad_enabled():
-            vector, total = checkpoint(encode, rows, longest, use_reentrant=False)
+            vector, total = checkpoint(encode, *arguments, use_reentrant=False)
         else:
-            vector, total = encode(rows, longest)
+            vector, total = encode(*arguments)
         vectors.append(vector)
         sums.append(total)
         order.append(rows)

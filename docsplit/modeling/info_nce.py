@@ -5,9 +5,8 @@ kept in a checkpoint beside the released weights. To add one, write a class as `
 `docsplit.modeling.objectives.OBJECTIVES`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +16,12 @@ from docsplit.modeling.distributed import gather_documents
 
 Similarity = Literal["cosine", "dot"]
 
-# Encodes the batch with an encoder: both views of each document, (B, 2, H), or the one with this number, (B, H).
-Encode = Callable[..., Tensor]
+
+class Encode(Protocol):
+    """Encodes the batch with an encoder."""
+
+    def __call__(self, base_model: nn.Module, view: int | None = None) -> Tensor:
+        """Both views of each document, (B, 2, H), or the one with this number, (B, H)."""
 
 
 @dataclass
@@ -37,10 +40,13 @@ class Objective(nn.Module):
         Options: a dataclass of its options, with a help text in the metadata of each; its `__post_init__` raises
             ValueErrors. The script parses them and the checkpoint's config keeps them.
         has_dropout: False: the encoders are trained without theirs.
+        alike: names of buffers that all processes compute alike and that are too large to be sent: DDP leaves them
+            out. All others it takes from the first process at each forward pass.
     """
 
     Options: ClassVar[type]
     has_dropout: ClassVar[bool] = True
+    alike: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Any, base_model: nn.Module):
         """Make what is trained besides `base_model`, the encoder; only a copy of that may be kept."""
@@ -49,14 +55,24 @@ class Objective(nn.Module):
 
     @classmethod
     def check(cls, settings: dict[str, Any]) -> None:
-        """Raise a ValueError for settings of the checkpoint that this objective does not go with."""
+        """Refuse settings of the checkpoint that this objective does not go with.
+
+        Raises:
+            ValueError: with a masked-LM loss, if the objective decides which encoder embeds which view.
+        """
+        if cls.encode is not Objective.encode and (settings["mlm_weight"] or not settings["contrastive_weight"]):
+            raise ValueError(
+                f"{settings['objective']} has an encoder of its own, and the loss is contrastive alone: set "
+                "mlm_weight=0 and contrastive_weight=1; or, if it is the checkpoint's objective and not yours, "
+                "objective='info_nce'."
+            )
 
     def further_encoders(self) -> tuple[nn.Module, ...]:
         """Encoders beside the one that is released."""
         return ()
 
     def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
-        """Decide which encoder embeds which view: (B, 2, H)."""
+        """Decide which encoder embeds which view: (B, 2, H). Who overrides this goes without masked LM."""
         return encode(base_model)
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:

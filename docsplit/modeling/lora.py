@@ -85,11 +85,12 @@ def merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
     return merged
 
 
-def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None:
+def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str, is_adapted: bool) -> None:
     """Replace a checkpoint's plain weights in `state_dict` by those of a model with LoRA layers.
 
-    If its adapter was loaded before, the matrices stay what they are. Else they become the merged ones, to which
-    nothing is then added.
+    Args:
+        is_adapted: its adapter was loaded before: the matrices stay what they are. Else they become the merged ones,
+            to which nothing is then added.
 
     Raises:
         RuntimeError: if weights are missing or unknown, or the run had started from other weights than this one.
@@ -101,7 +102,6 @@ def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None
         raise RuntimeError(
             f"The checkpoint does not fit this model: of its weights are missing {sorted(missing)[:5]}."
         )
-    is_adapted = module.training_state == "loaded"
     merged = {f"{prefix}encoder.{key}": value for key, value in merge_lora(module.encoder).items()}
     for key, name in plain.items():
         if name not in state_dict:
@@ -112,6 +112,5 @@ def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str) -> None
             raise RuntimeError(f"The run did not start from these weights: with its adapter {name} is another matrix.")
     if not is_adapted:
         own |= {key: torch.zeros_like(value) for key, value in own.items() if ".lora_B." in key}
-    module.training_state = "fresh" if is_adapted else "missing"
     state_dict.clear()
     state_dict.update(own)

@@ -67,11 +67,14 @@ def accept_released_weights(module: Any, state_dict: dict[str, Tensor], prefix: 
         if key.startswith(prefix) and not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
             state_dict[f"{prefix}{ENCODER}{key[len(prefix) :]}"] = state_dict.pop(key)
     own = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
-    if own and not any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict):
+    is_whole = any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict)
+    belongs = is_whole or module.training_state == "loaded"
+    if not is_whole:
         state_dict.update(own)
-        module.training_state = "fresh" if module.training_state == "loaded" else "missing"
     if module.lora_config is not None:
-        load_merged(module, state_dict, prefix)
+        load_merged(module, state_dict, prefix, is_adapted=belongs)
+    if own or module.lora_config is not None:
+        module.training_state = "fresh" if belongs else "missing"
 
 
 def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:

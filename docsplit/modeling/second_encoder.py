@@ -25,14 +25,6 @@ class _SecondEncoder(Objective):
         super().__init__(options, base_model)
         self.second_encoder = copy.deepcopy(base_model)
 
-    @classmethod
-    def check(cls, settings: dict[str, Any]) -> None:
-        if settings["mlm_weight"] or not settings["contrastive_weight"]:
-            raise ValueError(
-                f"With a second encoder ({settings['objective']}) the loss is contrastive alone: set mlm_weight=0 and "
-                "contrastive_weight=1; or, if it is the checkpoint's objective and not yours, objective='info_nce'."
-            )
-
     def further_encoders(self) -> tuple[nn.Module, ...]:
         return (self.second_encoder,)
 
@@ -100,8 +92,7 @@ def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, ex
 class KeyQueue(nn.Module):
     """The last `size` keys of all processes, and of which documents they are; it starts empty.
 
-    All processes hold the same: DDP has nothing to send (`DocSplitForContrastivePretraining` leaves an objective's
-    buffers out of its broadcast).
+    All processes put the keys of all into theirs, so DDP has nothing to send.
     """
 
     def __init__(self, size: int, width: int, dtype: torch.dtype):
@@ -113,6 +104,11 @@ class KeyQueue(nn.Module):
         self.register_buffer("keys", torch.zeros(size, width, dtype=torch.promote_types(dtype, torch.float32)))
         self.register_buffer("document_ids", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # of all keys that were ever put in
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        if not any(key.startswith(prefix) for key in state_dict):  # older checkpoints had none before the first step
+            state_dict.update(self.state_dict(prefix=prefix))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def is_empty(self) -> Tensor:
         """(size,), True where no key was put yet."""
@@ -129,6 +125,8 @@ class KeyQueue(nn.Module):
 
 class MomentumContrast(_SecondEncoder):
     """InfoNCE with the last keys of a momentum encoder as negatives (He et al. 2020; Contriever, section 3.3)."""
+
+    alike = ("queue.keys", "queue.document_ids", "queue.count")
 
     @dataclass
     class Options(SoftmaxOptions):
@@ -150,7 +148,10 @@ class MomentumContrast(_SecondEncoder):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.momentum_queue_size < 1:
-                raise ValueError(f"momentum_queue_size is {self.momentum_queue_size}, expected 1 or more.")
+                raise ValueError(
+                    f"momentum_queue_size is {self.momentum_queue_size}, expected 1 or more; for negatives from the "
+                    "batch alone: objective info_nce."
+                )
             if not 0 <= self.momentum <= 1:
                 raise ValueError(f"momentum is {self.momentum}, expected a share of 1.")
 

@@ -58,7 +58,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
     settings = DEFAULT_SETTINGS | settings_for(objective, saved) | overrides
-    for name in set(settings) - set(DEFAULT_SETTINGS) - set(option_names(objective)):
+    for name in [name for name in settings if name not in (*DEFAULT_SETTINGS, *option_names(objective))]:
         if having := objectives_with(name):
             raise ValueError(
                 f"{name} is an option of objective {' and '.join(having)}, not of {objective}: leave it out, or name "

@@ -8,6 +8,7 @@ Scripts parse before they import anything heavy, so that `--help` and mistyped o
 
 import argparse
 import copy
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -18,6 +19,8 @@ from typing import Any, get_type_hints
 import yaml
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
+
+logger = logging.getLogger(__name__)
 
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
@@ -135,6 +138,7 @@ def parse_arguments(
         formatter_class=_HelpFormatter,
         allow_abbrev=False,  # `given_options` records what was written
     )
+    typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     words = (_recipe_words(recipe) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
     *parsed, unknown = parser.parse_args_into_dataclasses(
@@ -145,7 +149,21 @@ def parse_arguments(
     instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
     if chosen_by is None:
         return tuple(instances)
-    return (*instances, dict(vars(others[0])) if others else {})
+    given = dict(vars(others[0])) if others else {}
+    if "objective" in typed:
+        given = _without_those_of_the_recipe(given, typed, chosen_by, *instances)
+    return (*instances, given)
+
+
+def _without_those_of_the_recipe(
+    given: dict[str, Any], typed: set[str], chosen_by: Mapping[str, Any], *instances: Any
+) -> dict[str, Any]:
+    """Leave out what a recipe gives for its own --objective, where the command line chooses another, and say so."""
+    (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
+    taken = {field.name for field in fields(chosen_by[objective])} | typed
+    if dropped := {name: value for name, value in given.items() if name not in taken}:
+        logger.warning(f"--objective {objective} has no {', '.join(dropped)}: the recipe's are left out.")
+    return {name: value for name, value in given.items() if name in taken}
 
 
 def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:

@@ -17,6 +17,7 @@ PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
     *("accelerate", "setfit", "bm25s"),
 )
+PARTIAL = ".partial"  # the end of the name of a file that a kill may have left
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 
 
@@ -52,7 +53,7 @@ def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill another name first, so that a reader, a kill or a full disk never leaves half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         write(temporary)
         os.replace(temporary, path)

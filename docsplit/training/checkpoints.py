@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import PARTIAL, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_c
 
 
 def seal(directory: Path) -> None:
-    """Mark a directory as complete: name, size and SHA-256 of each file in it."""
+    """Mark a directory as complete: name, size and SHA-256 of each file in it. What a kill left half-written goes."""
+    for file in directory.rglob(f".*{PARTIAL}"):
+        file.unlink()
     files = {
         str(file.relative_to(directory)): {"size": file.stat().st_size, "sha256": _digest(file)}
         for file in sorted(directory.rglob("*"))

@@ -8,10 +8,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, Rows, _cheapest_cut
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, RowBatch, Rows, _cheapest_cut, lay_out
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, spawn
-from tests.test_modeling_docsplit import SMALL, loss_and_gradients
+from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
+
+cut = RowBatch.cut
 
 MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
 
@@ -38,6 +40,45 @@ def test_the_cut_is_that_of_trying_everything():
         assert _cheapest_cut(lengths, bound) == quadratic_cut(lengths, bound)
         several += 1 < len(quadratic_cut(lengths, bound)) < len(lengths)
     assert several > 200
+
+
+def test_a_micro_batch_is_cut_once_and_computed_twice_on_the_device(monkeypatch):
+    """`checkpoint` restores the random state, and so dropout, of the devices of the tensors among its arguments."""
+    cuts, computed = [], []
+    original = DocSplitForContrastivePretraining._encode_micro_batch
+    monkeypatch.setattr(
+        DocSplitForContrastivePretraining,
+        "_encode_micro_batch",
+        lambda self, *arguments: computed.append(arguments) or original(self, *arguments),
+    )
+    monkeypatch.setattr(RowBatch, "cut", lambda *arguments: cuts.append(arguments) or cut(*arguments))
+    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=64)
+    model.micro_batch_tokens, model.cache_gradients = 60, True
+    loss_and_gradients(model, random_batch())
+    assert len(computed) == 2 * len(cuts) > 6
+    for first, again in zip(computed[: len(cuts)], sorted(computed[len(cuts) :], key=lambda a: -a[3])):
+        assert first[3] == again[3]
+
+    ids = torch.zeros(3, 2, 7, dtype=torch.long)
+    batch = lay_out(ids + 1, None, ids, ids, ids + 5)
+    batch.attention_mask = batch.attention_mask.to("meta")  # as on a GPU: lengths and masks were read before
+    rows, longest, kept = cut(batch, torch.tensor([4, 1]), 7)
+    assert (rows.device.type, longest, kept.device.type) == ("meta", 7, "meta")
+
+
+@pytest.mark.gpu
+def test_cached_gradients_on_a_gpu_replay_dropout():
+    results = []
+    for cache_gradients in (False, True):
+        torch.manual_seed(0)
+        config = BertConfig(**SMALL, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.0)
+        model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64).double().cuda().train()
+        model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
+        torch.manual_seed(1)
+        batch = {name: value.cuda() for name, value in random_batch().items()}
+        results.append(loss_and_gradients(model, batch)[1])
+    for name, gradient in results[1].items():
+        torch.testing.assert_close(gradient, results[0][name], rtol=1e-8, atol=1e-12)
 
 
 class MeanOfPassages(BertModel):

@@ -118,6 +118,55 @@ def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
     assert "head_width" not in checked_settings(again.config, {"objective": "info_nce"})
 
 
+def test_lora_and_the_head_are_resumed_together(wordpiece, tmp_path):
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece)
+    DocSplitForContrastivePretraining(config, max_seq_length=64).save_pretrained(tmp_path / "start")
+
+    def make():
+        options = {"objective": "predicted", "mlm_weight": 0.0}
+        model = DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start", **options)
+        model.add_lora(2)
+        return model
+
+    model = make()
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
+    model.save_pretrained(tmp_path / "checkpoint")
+    resumed = make()
+    resumed.load_training_state(tmp_path / "checkpoint")
+    resumed.load_state_dict(load_file(tmp_path / "checkpoint" / "model.safetensors"), strict=False)
+    assert resumed.training_state == "fresh"
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[name], value)
+
+
+def test_the_training_state_follows_what_is_loaded(wordpiece):
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
+    whole = model.state_dict()
+    encoder = {name: value for name, value in whole.items() if name.startswith("encoder.")}
+    assert model.training_state == "fresh"
+    model.load_state_dict(encoder, strict=False)
+    assert model.training_state == "missing"
+    model.load_state_dict(whole)
+    assert model.training_state == "fresh"
+    model.training_state = "loaded"
+    model.load_state_dict(whole)
+    model.load_state_dict(encoder, strict=False)
+    assert model.training_state == "missing"  # the state belongs to the whole that was loaded before
+
+
+def test_who_chooses_the_encoders_goes_without_masked_lm(wordpiece, monkeypatch):
+    class OneView(Predicted):
+        def encode(self, encode, base_model):
+            return torch.stack([encode(base_model, view=0)] * 2, dim=1)
+
+    monkeypatch.setitem(OBJECTIVES, "one_view", OneView)
+    with pytest.raises(ValueError, match="set mlm_weight=0"):
+        DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="one_view")
+
+
 def test_its_parts_are_in_the_output(wordpiece):
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
     ids = torch.randint(5, 60, (4, 2, 12))

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModel, BertConfig, Trainer, TrainingArguments
 
@@ -254,6 +254,21 @@ def test_a_resumed_training_is_the_uninterrupted_one(corpus, wordpiece, tmp_path
     encoder = AutoModel.from_pretrained(tmp_path / "whole" / "checkpoint-8", add_pooling_layer=False)
     for name, value in encoder.state_dict().items():
         assert torch.equal(value, whole.encoder.base_model.state_dict()[name]), name
+
+
+def test_a_state_of_before_the_first_step_has_no_queue(tmp_path):
+    """Older code made it at the first step."""
+    model = make_model(**QUEUE)
+    model.save_pretrained(tmp_path)
+    state = load_file(tmp_path / TRAINING_STATE_FILE)
+    save_file({name: value for name, value in state.items() if "queue." not in name}, tmp_path / TRAINING_STATE_FILE)
+    again = make_model(**QUEUE)
+    again.load_training_state(tmp_path)
+    assert int(again.objective.queue.count) == 0
+    del state["second_encoder.embeddings.word_embeddings.weight"]
+    save_file(state, tmp_path / TRAINING_STATE_FILE)
+    with pytest.raises(RuntimeError, match="word_embeddings"):
+        again.load_training_state(tmp_path)
 
 
 def test_best_weights_without_their_second_encoder_are_not_saved_with_another(tmp_path):

@@ -1,6 +1,7 @@
 """Recipe and command line are one language, and the command line wins."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +52,13 @@ class Queue:
     temperature: float = field(default=0.07)
     momentum_queue_size: int = field(default=131072, metadata={"help": "Negatives."})
     symmetric: bool = field(default=True)
+
+
+@dataclass
+class Choosing:
+    """What chooses."""
+
+    objective: str | None = field(default=None)
 
 
 @dataclass
@@ -138,6 +146,19 @@ def test_help_has_our_options_in_named_groups_and_those_of_transformers_last(cap
     assert "--learning_rate" in groups[REDECLARED]
     assert "--max_steps" in groups[INHERITED]
     assert not any("-" in option[2:] for group in groups.values() for option in group)  # one spelling of each
+
+
+def test_a_choice_of_the_command_line_leaves_the_options_of_the_recipes_own_out(tmp_path, caplog):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("objective: momentum_contrast\nmomentum_queue_size: 40\ntemperature: 0.1\n")
+    parse = partial(parse_arguments, (Choosing,), "", chosen_by=CHOICES)
+    assert parse([str(recipe)])[1] == {"momentum_queue_size": 40, "temperature": 0.1}
+    assert caplog.text == ""
+    chosen, given = parse([str(recipe), "--objective", "info_nce"])
+    assert (chosen.objective, given) == ("info_nce", {"temperature": 0.1})
+    assert "--objective info_nce has no momentum_queue_size: the recipe's are left out" in caplog.text
+    typed = ["--objective=info_nce", "--momentum_queue_size", "8"]
+    assert parse([str(recipe), *typed])[1] == {"temperature": 0.1, "momentum_queue_size": 8}  # the model refuses it
 
 
 def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path):

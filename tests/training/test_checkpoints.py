@@ -23,6 +23,14 @@ def test_the_newest_is_the_one_written_last(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
 
 
+def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(output_dir):
+    left = output_dir / "checkpoint-5" / f".training_state.safetensors.4242{checkpoints.PARTIAL}"
+    left.write_bytes(b"half")
+    checkpoints.seal(left.parent)
+    assert not left.exists()
+    assert checkpoints.why_incomplete(left.parent) is None
+
+
 def flip_bits_of(path, name):
     """One in each occurrence of the name."""
     content = path.read_bytes()
