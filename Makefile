@@ -23,7 +23,7 @@ $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
 	touch $@
 
 quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
-	$(BIN)/accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
 
 test: install-dev  ## the default tests, WORKERS at a time
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -62,4 +62,4 @@ bench-probing: install-dev  ## heads on frozen embeddings
 	$(BIN)/python -m benchmarks.probing --shots 5
 
 clean:  ## remove the environment and the caches of the tools
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build docsplit.egg-info
