@@ -29,8 +29,15 @@ TrainingState = Literal["fresh", "loaded", "missing"]
 
 
 def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What of a model's state is released, under the encoder's own names."""
-    return {key.removeprefix(ENCODER): value for key, value in state_dict.items() if key.startswith(ENCODER)}
+    """What of a model's state is released, under the encoder's own names.
+
+    Raises:
+        ValueError: if that is nothing: the state is of another model, or names its weights otherwise.
+    """
+    released = {key.removeprefix(ENCODER): value for key, value in state_dict.items() if key.startswith(ENCODER)}
+    if not released:
+        raise ValueError(f"No key of this state_dict begins with {ENCODER!r}: it is not that of the whole model.")
+    return released
 
 
 def save_training_state(state_dict: dict[str, Tensor], directory: Path) -> None:

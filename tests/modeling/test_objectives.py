@@ -172,3 +172,10 @@ def test_its_parts_are_in_the_output(wordpiece):
     ids = torch.randint(5, 60, (4, 2, 12))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mlm_input_ids": ids, "mlm_targets": ids}
     assert set(model(**batch).objective_parts) == {"head_norm"}
+
+
+def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    with pytest.raises(ValueError, match=r"begins with 'encoder.'"):
+        model.save_pretrained(tmp_path, state_dict=model.encoder.state_dict())
+    assert not any(tmp_path.iterdir())
