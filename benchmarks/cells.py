@@ -1,0 +1,274 @@
+"""Runs the cells of a study, each a few scripts of this project as processes, and puts what they measured in one file.
+
+    python -m benchmarks.cells study.yaml --work_dir outputs/study --output study.json --set data_dir=folder model=NAME
+    python -m benchmarks.cells study.yaml ... --list                 # what is done, running, to do, and hours left
+    python -m benchmarks.cells study.yaml ... --budget_hours 7       # running again goes on where it was stopped
+
+A study is a YAML of groups of cells. `{name}` stands for a variable: of `variables`, of --set (which wins), of the
+cell, or `{folder}`, the cell's own. A value that is one such name and nothing else keeps its type.
+
+    variables: {model: bert-base-uncased}
+    code: [docsplit, modeling_docsplit.py]          # whose change makes a cell another one; default: docsplit, the
+    groups:                                         # files modeling_*.py, and the scripts and modules of the steps
+      search:
+        grid: {learning_rate: [1.0e-5, 3.0e-5]}     # all combinations
+        cases: [{method: a, own: {view: crop}}]     # and each with each of these; optional
+        data: ["{data_dir}/train.parquet"]          # files and folders whose contents make a cell another one
+        fields: {data: news, task: labels, method: "{method}", seed: 0}       # of each row; seed null: untrained
+        steps:
+          - {script: run_docsplit_pretraining.py, options: [{output_dir: "{folder}/encoder"}, "{own}"],
+             again: {resume_from_checkpoint: true}}                           # added where it was stopped before
+        measures:
+          - {metric: accuracy, file: "{folder}/probe/results.json", where: {head: linear, shots: 5},
+             value: accuracy_mean}                  # of the one entry of `rows` there, or of the file's own names
+          - {rows: "{folder}/rows.json"}            # or rows as they are, which may say more than the fields do
+        selection: {metric: validation, mode: max}  # what the best cells of the group are chosen by
+      confirmation:
+        from: {group: search, best: 1}              # with the variables of those; begins when all of them are done
+        grid: {seed: [0, 1, 2]}
+
+The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.
+A finished cell leaves `cell.json` in its folder, whole or not at all; the results are put together from these, so a
+kill loses at most the steps that ran, and results of other code come back with that code. Failed cells keep the end
+of their log and are run again with --retry alone. The code must not change while a study runs: use a worktree.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.study import RECORD, Cell, Study, resolve
+from docsplit.runtime.files import ROOT, hash_of_code, write_text
+
+PID = "pid"  # in a cell's folder while it runs
+TAIL_LINES = 30  # of the log of a failed cell
+POLL_SECONDS = 0.05
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Command-line words of options; None leaves one out, a list is several values."""
+    words = []
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+@dataclass
+class Running:
+    """A cell whose steps run one after another, without waiting for them."""
+
+    study: Study
+    cell: Cell
+    threads: int
+    niceness: int
+    started: float = field(default_factory=time.monotonic)
+    step: int = -1
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder = self.study.folder(self.cell)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.variables = self.study.paths | {"folder": str(self.folder)}
+        spent = self.folder / "seconds.json"  # of steps that were finished before
+        self.seconds: list[float] = json.loads(spent.read_text()) if spent.exists() else []
+        write_text(self.folder / PID, str(os.getpid()))
+        self._start_next()
+
+    def _start_next(self) -> None:
+        self.step = len(self.seconds)
+        step = resolve(self.cell.steps[self.step], self.variables)
+        log = self.folder / f"step-{self.step}.log"
+        options = step["options"] | (step.get("again", {}) if log.exists() else {})
+        program = ["-m", step["module"]] if "module" in step else [str(ROOT / step["script"])]
+        recipe = [step["recipe"]] if "recipe" in step else []
+        command = [sys.executable, *program, *recipe, *words_of(options)]
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(self.threads)} | os.environ
+        self.step_started = time.monotonic()
+        with log.open("a") as file:
+            file.write(shlex.join(command) + "\n")
+            file.flush()
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
+                preexec_fn=lambda: self._in_child(),
+            )  # fmt: skip
+
+    def _in_child(self) -> None:
+        os.nice(self.niceness)
+        if hasattr(libc := ctypes.CDLL(None), "prctl"):
+            libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG (Linux): no step outlives a runner that is killed
+
+    def poll(self) -> bool:
+        """Whether the cell is finished; goes on to its next step when one is."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            return False
+        self.seconds.append(time.monotonic() - self.step_started)
+        error = f"exit code {self.process.returncode}" if self.process.returncode else None
+        if error is None and len(self.seconds) < len(self.cell.steps):
+            write_text(self.folder / "seconds.json", json.dumps(self.seconds))
+            self._start_next()
+            return False
+        rows: list[dict[str, Any]] = []
+        if error is None:
+            try:
+                rows = list(self._rows())
+            except (OSError, ValueError, KeyError) as problem:
+                error = f"nothing to measure: {type(problem).__name__}: {problem}"
+        record = {"name": self.cell.name, "status": "done", "seconds": sum(self.seconds), "steps": self.seconds}
+        record |= {"group": self.cell.group, "variables": self.cell.variables, "rows": rows}
+        if error is not None:
+            log = (self.folder / f"step-{self.step}.log").read_text(errors="replace")
+            record |= {"status": "failed", "error": f"step {self.step}: {error}"}
+            record |= {"log": log.splitlines()[-TAIL_LINES:]}
+        write_text(self.folder / RECORD, json.dumps(record, indent=1))
+        (self.folder / PID).unlink()
+        return True
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """What the steps measured; each row whole."""
+        own = {"cell": self.cell.key} | self.cell.fields
+        for measure in resolve(self.cell.measures, self.variables):
+            content = json.loads(Path(measure.get("file") or measure["rows"]).read_text(encoding="utf-8"))
+            if "rows" in measure:
+                rows = content
+            else:
+                where = measure.get("where", {})
+                found = content.get("rows", [content])
+                found = [row for row in found if all(row.get(name) == value for name, value in where.items())]
+                if len(found) != 1:
+                    raise ValueError(f"{len(found)} rows of {measure['file']} have {where}, expected one.")
+                rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
+            for row in rows:
+                yield own | row | {"seconds": round(sum(self.seconds), 2)}
+
+
+@contextlib.contextmanager
+def only_runner(work_dir: Path) -> Iterator[bool]:
+    """Whether this process alone has the folder; a lock that ends with the process."""
+    work_dir.mkdir(parents=True, exist_ok=True)
+    with (work_dir / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+
+
+def show(study: Study, is_active: bool) -> str:
+    """A line a cell, and the hours left, by the median of the finished cells of the same group, else of all."""
+    cells, waiting = study.cells()
+    lines, counts, seconds, left = [], Counter[str](), defaultdict[str, list[float]](list), list[str]()
+    for cell in cells.values():
+        record, folder = study.record(cell), study.folder(cell)
+        if record is None:
+            status = "running" if is_active and (folder / PID).exists() else "stopped" if folder.exists() else "to do"
+            lines.append(f"{status:18}  {cell.key}  {cell.name}")
+            left.append(cell.group)
+        else:
+            status = record["status"]
+            seconds[cell.group if status == "done" else ""].append(record["seconds"])
+            lines.append(f"{status:8}{record['seconds']:8.0f} s  {cell.key}  {cell.name}")
+            lines += [f"    {line}" for line in [record["error"], *record["log"][-3:]]] if status == "failed" else []
+        counts[status] += 1
+    counts["waiting"] += sum(waiting.values())
+    left += [group for group, number in waiting.items() for _ in range(number)]
+    done = [one for group, values in seconds.items() if group for one in values]
+    hours = sum(statistics.median(seconds.get(group, done)) for group in left) / 3600 if done else None
+    estimate = "unknown, for no cell is finished" if hours is None else f"{hours:.2f} hours, one cell at a time"
+    return "\n".join([*lines, f"{', '.join(f'{n} {name}' for name, n in counts.items() if n)}; left: {estimate}"])
+
+
+def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: float | None, retry: bool) -> int:
+    """Run what is to do; the exit code: 0 if no cell of the study failed."""
+    running: list[Running] = []
+    threads = max(len(os.sched_getaffinity(0)) // jobs, 1) if hasattr(os, "sched_getaffinity") else 1
+    if retry:
+        for cell in study.cells()[0].values():
+            if (record := study.record(cell)) and record["status"] == "failed":
+                (study.folder(cell) / RECORD).unlink()
+    failed, has_time = study.write(output), True
+    try:
+        while True:
+            cells, _ = study.cells()
+            busy = {one.cell.key for one in running}
+            to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
+            spent = sum(record["seconds"] for cell in cells.values() if (record := study.record(cell)))
+            spent += sum(time.monotonic() - one.started for one in running)
+            has_time = budget_hours is None or spent < 3600 * budget_hours
+            while to_do and len(running) < jobs and has_time:
+                if hash_of_code(*study.code) != study.code_hash:
+                    raise RuntimeError(f"The code ({', '.join(study.code)}) changed while the study ran: start again.")
+                running.append(Running(study, to_do.pop(0), threads, niceness))
+                print(f"started   {running[-1].cell.name}", flush=True)
+            if not running:
+                break
+            while not (finished := [one for one in running if one.poll()]):
+                time.sleep(POLL_SECONDS)
+            running = [one for one in running if one not in finished]
+            failed = study.write(output)
+            for one in finished:
+                record = study.record(one.cell) or {}
+                print(f"{record['status']:9} {one.cell.name}: {record['seconds']:.0f} s", flush=True)
+    finally:
+        for one in running:
+            if one.process is not None:
+                one.process.kill()
+                one.process.wait()
+    if not has_time:
+        print(f"--budget_hours {budget_hours} are spent: no further cell was started.")
+    print(show(study, is_active=False) + f"\nWritten: {output}")
+    return 1 if failed else 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What every study takes."""
+    parser.add_argument("--work_dir", type=Path, required=True, help="folders of the cells: encoders and logs")
+    parser.add_argument("--output", type=Path, required=True, help="the results, rewritten whole after each cell")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time; cores are divided (default: 1)")
+    parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
+    parser.add_argument("--budget_hours", type=float, help="of all cells, finished ones included: no new one after it")
+    parser.add_argument("--retry", action="store_true", help="run failed cells again")
+    parser.add_argument("--list", action="store_true", help="say what is done, running and to do; run nothing")
+
+
+def main_of(study: Study, options: argparse.Namespace) -> int:
+    """List or run, as the options say; the exit code."""
+    with only_runner(study.work_dir) as is_alone:
+        if options.list:
+            print(show(study, is_active=not is_alone))
+            return 0
+        if not is_alone:
+            raise SystemExit(f"Another process runs cells in {study.work_dir}: --list shows them.")
+        return run(study, options.output, options.jobs, options.nice, options.budget_hours, options.retry)
+
+
+def main() -> None:
+    """Run a study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path, help="the YAML")
+    add_options(parser)
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables; paths if they exist")
+    options = parser.parse_args()
+    given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
+    sys.exit(main_of(Study(options.study, options.work_dir, given), options))
+
+
+if __name__ == "__main__":
+    main()
