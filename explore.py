@@ -155,7 +155,8 @@ def main() -> None:
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
-    from docsplit.evaluation.analysis import map_of, nearest
+    from docsplit.embedding.neighbours import nearest
+    from docsplit.evaluation.analysis import map_of
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     titles, texts, labels = read_documents(

@@ -130,7 +130,15 @@ def baselines(pairs: "CitationPairs", args: RetrievalArguments) -> Iterator["Res
     from docsplit.evaluation.results import link_result
 
     info = dict.fromkeys(
-        ["pooling", "max_seq_length", "num_parameters", "dtype", "long_documents", "embedding_seconds"]
+        [
+            "pooling",
+            "max_seq_length",
+            "num_parameters",
+            "dtype",
+            "long_documents",
+            "smooth_neighbours",
+            "embedding_seconds",
+        ]
     )
     for head in (head for head in args.heads if head in BASELINES):
         logger.info(f"Scoring the pairs by {head}")

@@ -54,7 +54,7 @@ def main() -> None:
     from docsplit.data.collators import DocSplitCollator, truncated_shares
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
-    from docsplit.training import callbacks, documents
+    from docsplit.training import callbacks, documents, teacher
 
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
     use_all_cores(args.device, args.world_size)
@@ -74,6 +74,7 @@ def main() -> None:
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
+    results |= teacher.give_targets(model, model_args, data_args, args, (train_dataset, eval_dataset), checkpoint)
     length, mlm = model.config.docsplit["max_seq_length"], model.config.docsplit["mlm_weight"] > 0
     collator = DocSplitCollator(tokenizer, data_args.view, length, mlm=mlm, seed=args.seed)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}

@@ -137,7 +137,7 @@ def embed(
         return encoder_args.embed_parts(name, split.texts, show_progress)
     from docsplit.evaluation.probing import tfidf_features
 
-    unused = dict.fromkeys(["max_seq_length", "dtype", "long_documents"])
+    unused = dict.fromkeys(["max_seq_length", "dtype", "long_documents", "smooth_neighbours"])
     info = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0} | unused
     return dict(zip(split.texts, tfidf_features(*split.texts.values()))), info
 
@@ -208,7 +208,8 @@ def tune(
                 )
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
-            own = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
+            own: Any = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
+            own["smooth_neighbours"] = 0
             yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)
 
 

@@ -76,7 +76,7 @@ class Running:
 
     study: Study
     cell: Cell
-    threads: int
+    cores: set[int]
     niceness: int
     started: float = field(default_factory=time.monotonic)
     step: int = -1
@@ -99,7 +99,7 @@ class Running:
         program = ["-m", step["module"]] if "module" in step else [str(ROOT / step["script"])]
         recipe = [step["recipe"]] if "recipe" in step else []
         command = [sys.executable, *program, *recipe, *words_of(options)]
-        environment = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(self.threads)} | os.environ
+        environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ  # they run beside other work
         self.step_started = time.monotonic()
         with log.open("a") as file:
             file.write(shlex.join(command) + "\n")
@@ -111,6 +111,8 @@ class Running:
 
     def _in_child(self) -> None:
         os.nice(self.niceness)
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
         if hasattr(libc := ctypes.CDLL(None), "prctl"):
             libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG (Linux): no step outlives a runner that is killed
 
@@ -198,7 +200,8 @@ def show(study: Study, is_active: bool) -> str:
 def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: float | None, retry: bool) -> int:
     """Run what is to do; the exit code: 0 if no cell of the study failed."""
     running: list[Running] = []
-    threads = max(len(os.sched_getaffinity(0)) // jobs, 1) if hasattr(os, "sched_getaffinity") else 1
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    free = [set(cores[job::jobs] or cores) for job in range(jobs)]
     if retry:
         for cell in study.cells()[0].values():
             if (record := study.record(cell)) and record["status"] == "failed":
@@ -215,7 +218,7 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
             while to_do and len(running) < jobs and has_time:
                 if hash_of_code(*study.code) != study.code_hash:
                     raise RuntimeError(f"The code ({', '.join(study.code)}) changed while the study ran: start again.")
-                running.append(Running(study, to_do.pop(0), threads, niceness))
+                running.append(Running(study, to_do.pop(0), free.pop(), niceness))
                 print(f"started   {running[-1].cell.name}", flush=True)
             if not running:
                 break
@@ -224,6 +227,7 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
             running = [one for one in running if one not in finished]
             failed = study.write(output)
             for one in finished:
+                free.append(one.cores)
                 record = study.record(one.cell) or {}
                 print(f"{record['status']:9} {one.cell.name}: {record['seconds']:.0f} s", flush=True)
     finally:

@@ -12,6 +12,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
+from docsplit.embedding import neighbours as search
 from docsplit.evaluation import analysis
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
@@ -28,7 +29,7 @@ def unit_vectors(shape, seed=0):
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_nearest_against_sorting_all(chunk):
     vectors = unit_vectors((40, 5))
-    rows, cosines = analysis.nearest(vectors, 4, chunk)
+    rows, cosines = search.nearest(vectors, 4, chunk)
     for row in range(40):
         others = sorted(
             (other for other in range(40) if other != row), key=lambda other: -vectors[row] @ vectors[other]
@@ -42,7 +43,7 @@ def test_best_sentences_against_all_pairs():
     counts = rng.integers(1, 6, size=9)
     starts = np.cumsum([0, *counts])[:-1]
     vectors = unit_vectors((counts.sum(), 6), seed=2)
-    neighbours, _ = analysis.nearest(unit_vectors((9, 4), seed=3), 3)
+    neighbours, _ = search.nearest(unit_vectors((9, 4), seed=3), 3)
     candidates = [np.sort(rng.permutation(count)[: rng.integers(1, count + 1)]) for count in counts]
     found = explore.best_sentences(vectors, candidates, starts, neighbours)
     for row in range(9):

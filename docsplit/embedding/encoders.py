@@ -45,6 +45,13 @@ class EncoderArguments:
     prompt: str | None = field(
         default=None, metadata={"help": "Put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."}
     )
+    smooth_neighbours: int = field(
+        default=0,
+        metadata={
+            "help": "Average each vector with those of its N nearest documents among all that are embedded, test "
+            "documents included (transductive), as neighbour_distillation's targets are; 0: no."
+        },
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = field(
         default="auto", metadata={"help": "Of the matrix products. auto: bfloat16 where the hardware has it."}
     )
@@ -56,6 +63,8 @@ class EncoderArguments:
     def __post_init__(self) -> None:
         if self.max_seq_length is not None and self.max_seq_length < 3:
             raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
+        if self.smooth_neighbours < 0:
+            raise ValueError(f"--smooth_neighbours is {self.smooth_neighbours}: expected 0 (none) or more.")
         if self.embedding_tokens is not None and self.embedding_tokens < 1:
             raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
 
@@ -117,6 +126,7 @@ class EncoderArguments:
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
+        from docsplit.embedding.neighbours import smooth_texts
 
         model = self.load(name)
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
@@ -125,6 +135,9 @@ class EncoderArguments:
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
         info["prompt"] = resolve_prompt(model, self.prompt)
+        info["smooth_neighbours"] = self.smooth_neighbours
+        if self.smooth_neighbours:
+            embeddings = smooth_texts(list(rows), embeddings, self.smooth_neighbours)
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
 
 

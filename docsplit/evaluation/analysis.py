@@ -1,4 +1,4 @@
-"""What embeddings look like: their geometry, nearest neighbours, and a map of them."""
+"""What embeddings look like: their geometry, and a map of them."""
 
 import numpy as np
 import torch.nn.functional as F
@@ -25,24 +25,6 @@ def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
         "alignment": 2 - 2 * positive,  # mean squared distance of unit vectors
         "uniformity": mean_of_negatives((4 * cosines - 4).exp()).log(),
     }
-
-
-def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and cosines of the `count` nearest other documents, (N, count) each, the nearest first.
-
-    Args:
-        embeddings: (N, H), of length one.
-    """
-    found, cosines = [], []
-    for start in range(0, len(embeddings), chunk):
-        similarities = embeddings[start : start + chunk] @ embeddings.T
-        own = np.arange(len(similarities))
-        similarities[own, start + own] = -np.inf
-        best = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
-        order = np.argsort(-similarities[own[:, None], best], axis=1, kind="stable")
-        found.append(np.take_along_axis(best, order, axis=1))
-        cosines.append(similarities[own[:, None], found[-1]])
-    return np.concatenate(found), np.concatenate(cosines)
 
 
 def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:

@@ -3,12 +3,14 @@
 from dataclasses import fields
 
 from docsplit.modeling.info_nce import InfoNCE, Objective
+from docsplit.modeling.neighbour_distillation import NeighbourDistillation
 from docsplit.modeling.second_encoder import ContrastiveTension, MomentumContrast
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "info_nce": InfoNCE,
     "contrastive_tension": ContrastiveTension,
     "momentum_contrast": MomentumContrast,
+    "neighbour_distillation": NeighbourDistillation,
 }
 
 

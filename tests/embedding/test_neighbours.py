@@ -1,0 +1,95 @@
+"""Averaging with neighbours against a loop over documents, and the approximate search against the exact one."""
+
+import json
+
+import numpy as np
+import pytest
+
+import run_probe_classification
+from docsplit.embedding import neighbours
+from docsplit.embedding.encoders import EncoderArguments
+from tests.conftest import make_corpus
+
+
+def vectors_of(size, width=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(size, width)).astype(np.float32)
+
+
+def smooth_slowly(vectors, count, rounds, share, temperature):
+    """One document after another, in float64."""
+    vectors = [vector / np.linalg.norm(vector) for vector in vectors.astype(np.float64)]
+    for _ in range(rounds):
+        averaged = []
+        for number, vector in enumerate(vectors):
+            others = sorted(((vector @ other, i) for i, other in enumerate(vectors) if i != number), reverse=True)
+            weights = [np.exp(cosine / temperature) for cosine, _ in others[:count]]
+            mean = sum(weight * vectors[i] for weight, (_, i) in zip(weights, others)) / sum(weights)
+            new = (1 - share) * vector + share * mean
+            averaged.append(new / np.linalg.norm(new))
+        vectors = averaged
+    return np.array(vectors)
+
+
+@pytest.mark.parametrize(
+    ("count", "rounds", "share", "temperature"),
+    [(4, 1, 0.5, 0.1), (3, 3, 0.3, 0.5), (0, 2, 0.5, 0.1), (4, 0, 0.5, 0.1)],
+)
+def test_smoothing_against_a_loop(count, rounds, share, temperature, monkeypatch):
+    monkeypatch.setattr(neighbours, "CHUNK_VALUES", 100)  # several chunks of documents
+    vectors = vectors_of(30)
+    ours = neighbours.smooth(vectors, count, rounds, share, temperature)
+    expected = smooth_slowly(vectors, count, rounds if count else 0, share, temperature)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_few_documents_are_averaged_with_all_others(caplog):
+    vectors = vectors_of(4)
+    np.testing.assert_allclose(neighbours.smooth(vectors, 20, 1), smooth_slowly(vectors, 3, 1, 0.5, 0.1), atol=1e-5)
+    assert "20 neighbours of 4 documents" in caplog.text
+    with pytest.raises(ValueError, match="1 document has no neighbours"):
+        neighbours.smooth(vectors[:1])
+
+
+def test_a_document_that_stands_twice_is_not_its_own_neighbour():
+    texts = [row["text"] for row in make_corpus(12)]
+    vectors = vectors_of(12)
+    copies = neighbours.smooth_texts([*texts, *(f" {text}\n" for text in texts)], np.tile(vectors, (2, 1)), 2)
+    np.testing.assert_allclose(copies, np.tile(smooth_slowly(vectors, 2, 2, 0.5, 0.1), (2, 1)), atol=1e-5)
+
+
+def test_a_large_corpus_needs_faiss(monkeypatch):
+    monkeypatch.setattr(neighbours, "EXACT_DOCUMENTS", 10)
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(ValueError, match="pip install faiss-cpu"):
+        neighbours.smooth(vectors_of(11))
+
+
+def test_the_approximate_search_finds_most_neighbours():
+    pytest.importorskip("faiss")
+    centres = vectors_of(60, 16)
+    vectors = neighbours.unit(np.repeat(centres, 50, axis=0) + 0.3 * vectors_of(3000, 16, seed=1))
+    exact, cosines = neighbours.nearest(vectors, 10)
+    found, theirs = neighbours.nearest_approximately(vectors, 10)
+    assert not (found == np.arange(3000)[:, None]).any()
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, found)]) > 0.95
+    np.testing.assert_allclose(theirs[:, 0], cosines[:, 0], atol=0.2)
+
+
+def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus_file, tmp_path, run_here):
+    tiny_model.save_pretrained(tmp_path / "encoder")
+    wordpiece.save_pretrained(tmp_path / "encoder")
+    texts = [row["text"] for row in make_corpus(20)]
+    plain, smoothed = (
+        EncoderArguments([str(tmp_path / "encoder")], smooth_neighbours=count).embed_all(
+            str(tmp_path / "encoder"), texts, show_progress=False
+        )
+        for count in (0, 3)
+    )
+    np.testing.assert_allclose(smoothed[0], smooth_slowly(plain[0], 3, 2, 0.5, 0.1), atol=1e-4)
+    run_here(
+        run_probe_classification.main, "--model_name_or_path", tmp_path / "encoder", "tfidf", "--train_file",
+        corpus_file, "--heads", "linear", "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3,
+        "--output_dir", tmp_path / "probe",
+    )  # fmt: skip
+    rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
+    assert {(row["encoder"] == "tfidf", row["smooth_neighbours"]) for row in rows} == {(False, 3), (True, None)}
