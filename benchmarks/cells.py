@@ -241,10 +241,11 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
     return 1 if failed else 0
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What every study takes."""
-    parser.add_argument("--work_dir", type=Path, required=True, help="folders of the cells: encoders and logs")
-    parser.add_argument("--output", type=Path, required=True, help="the results, rewritten whole after each cell")
+def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, output: str | None = None) -> None:
+    """What every study takes; the folders may have defaults."""
+    folder: dict[str, Any] = {"type": Path, "required": work_dir is None}
+    parser.add_argument("--work_dir", default=work_dir, help="folders of the cells: encoders and logs", **folder)
+    parser.add_argument("--output", default=output, help="the results, rewritten whole after each cell", **folder)
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time; cores are divided (default: 1)")
     parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
     parser.add_argument("--budget_hours", type=float, help="of all cells, finished ones included: no new one after it")

@@ -124,7 +124,9 @@ class Study:
                     raise ValueError(f"{group_name}: {one!r} among the options of a step is no mapping.")
                 merged |= one
             step["options"] = merged
-        data = [self._hash_of_data(pattern) for pattern in resolve(group.get("data", []), known | self.paths)]
+        # "{model}" as data is a folder, or the name of something elsewhere, which stands among the options.
+        files = [one for one in group.get("data", []) if one[1:-1] not in known or one[1:-1] in self.paths]
+        data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
         text = json.dumps([self.code_hash, data, parts], sort_keys=True, default=str)
         key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         said = [f"{name}={value}" for name, value in variables.items() if not isinstance(value, dict | list)]

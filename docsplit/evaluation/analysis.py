@@ -1,9 +1,11 @@
-"""What embeddings look like: their geometry, and a map of them."""
+"""What embeddings look like: their geometry, their clusters, and a map of them."""
 
 import numpy as np
 import torch.nn.functional as F
+from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
+from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 
@@ -25,6 +27,30 @@ def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
         "alignment": 2 - 2 * positive,  # mean squared distance of unit vectors
         "uniformity": mean_of_negatives((4 * cosines - 4).exp()).log(),
     }
+
+
+def kmeans_nmi(vectors: np.ndarray, labels: np.ndarray, num_runs: int = 5) -> float:
+    """Normalised mutual information of classes and k-means clusters, as many as classes; the mean over seeds.
+
+    Args:
+        vectors: (N, H), of length one for clusters by cosine.
+        labels: (N,) class indices.
+    """
+    scores = []
+    for seed in range(num_runs):
+        clusters = KMeans(len(np.unique(labels)), n_init=1, random_state=seed).fit_predict(vectors)
+        scores.append(normalized_mutual_info_score(labels, clusters))
+    return float(np.mean(scores))
+
+
+def effective_rank(vectors: np.ndarray) -> float:
+    """exp of the entropy of the shares of the variance that the principal components (of vectors (N, H)) have.
+
+    H where all directions vary alike, 1 where a single one does (Roy and Vetterli 2007, of the covariance).
+    """
+    variances = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False).astype(np.float64) ** 2
+    shares = variances[variances > 0] / variances.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:

@@ -1,0 +1,168 @@
+"""Does adapting an encoder to unlabelled documents help? Methods, data sets and levers, from one start.
+
+    python -m benchmarks.adaptation --data_dir DIR --model DIR_OR_NAME --budget_hours 7
+    python -m benchmarks.adaptation --data_dir DIR --model DIR_OR_NAME --list
+
+The cells are those of adaptation.yaml: a search on validation data of one set, the winner and its contenders on five
+sets with three seeds, and what needs no training beside them. DIR has the folders 20newsgroups, aan, cranfield and
+ecthr; python_docs is built in. --masked_lm adds the cells from a masked LM, made for example by
+
+    python run_docsplit_pretraining.py recipes/small.yaml --contrastive_weight 0 --mlm_weight 1 --corpus ...
+
+Running again goes on where it was stopped: see `benchmarks.cells`. Needs ir-measures.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from benchmarks.cells import add_options, main_of
+from benchmarks.study import Study
+from docsplit.runtime.files import write_text
+
+STUDY = Path(__file__).with_suffix(".yaml")
+SIZES = ("documents", "tokens", "steps", "rough_steps")
+SIGNS = ("mean_cosine", "uniformity", "effective_rank")  # what is known of vectors without labels
+Row = dict[str, Any]
+
+
+def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
+    """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start.
+
+    The interval holds 95 % of the differences on drawn test items of all seeds together: items and seeds vary.
+    """
+    of: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if "difference" in row and row["part"] == "test":
+            of[row["data"], row["method"]].append(row)
+    found = {}
+    for key, own in of.items():
+        low, high = np.percentile(np.concatenate([row["bootstrap"] for row in own]), [2.5, 97.5])
+        means = {name: statistics.mean(row[name] for row in own) for name in ("value", "difference")}
+        found[key] = means | {"metric": own[0]["metric"], "seeds": len(own), "low": float(low), "high": float(high)}
+    return found
+
+
+def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
+    """Spearman's correlation of each unsupervised sign with the accuracy, over the cells of the search."""
+    cells: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row.get("part") == "validation":
+            cells[row["cell"]][row["metric"]] = row["value"]
+    found = {}
+    for name in SIGNS:
+        pairs = [(cell[name], cell["5shot_accuracy"]) for cell in cells.values() if name in cell]
+        if len(pairs) > 2:
+            found[name] = float(spearmanr(*zip(*pairs)).statistic), len(pairs)
+    return found
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    found, rows = summaries(results["rows"]), results["rows"]
+    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    titles = {name: next(one["metric"] for key, one in found.items() if key[0] == name) for name in data}
+    lines = ["Percent; difference to the start with its 95 % interval over test items and seeds", ""]
+    lines += [f"| | {' | '.join(f'{name}, {titles[name]}' for name in data)} |", "|---|" + "---|" * len(data)]
+    for method in methods:
+        cells = []
+        for name in data:
+            if (one := found.get((name, method))) is None:
+                cells.append("")
+                continue
+            value, difference, low, high = (100 * one[part] for part in ("value", "difference", "low", "high"))
+            cells.append(
+                f"{value:.1f}"
+                if method.endswith("start")
+                else f"{value:.1f} ({difference:+.1f}; {low:+.1f} to {high:+.1f})"
+            )
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    searched = [row for row in rows if row.get("part") == "validation" and "difference" in row]
+    if searched:
+        lines += ["", "The search, on validation data:", "", "| | 5shot_accuracy | difference |", "|---|---|---|"]
+        lines += [
+            f"| {row['method']} | {100 * row['value']:.1f} | {100 * row['difference']:+.1f} |" for row in searched
+        ]
+    if told := signs(rows):
+        lines += ["", "Rank correlation with the accuracy over the cells of the search: "]
+        lines[-1] += "; ".join(f"{name} {value:+.2f} ({count} cells)" for name, (value, count) in told.items()) + "."
+    others = [row for row in rows if row.get("part") == "test" and "difference" not in row]
+    if others:
+        lines += [
+            "",
+            "Other numbers, means over seeds:",
+            "",
+            "| data | method | metric | value |",
+            "|---|---|---|---|",
+        ]
+        values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        for row in others:
+            values[row["data"], row["method"], row["metric"]].append(row["value"])
+        lines += [f"| {' | '.join(key)} | {statistics.mean(one):.3f} |" for key, one in values.items()]
+    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
+    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
+    lines += ["", f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """The difference to the start of each method, with its interval, a panel a data set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = {key: one for key, one in summaries(results["rows"]).items() if not key[1].endswith("start")}
+    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    if not found:
+        return
+    size = (2.6 * len(data) + 2, 0.3 * len(methods) + 1.4)
+    figure, axes = plt.subplots(1, len(data), figsize=size, sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], data):
+        for height, method in enumerate(reversed(methods)):
+            if one := found.get((name, method)):
+                colour = "tab:orange" if method.endswith("adapt") else "tab:blue"
+                axis.plot([100 * one["low"], 100 * one["high"]], [height] * 2, color=colour)
+                axis.plot(100 * one["difference"], height, "o", color=colour)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set(title=name, xlabel=f"points of {next(one['metric'] for key, one in found.items() if key[0] == name)}")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_yticks(range(len(methods)), methods[::-1])
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--model", required=True, help="the start: a SentenceTransformer, here or on the Hub")
+    parser.add_argument("--masked_lm", help="another start, with a masked-LM head")
+    for name in SIZES:
+        parser.add_argument(f"--{name}", type=int, help="default: adaptation.yaml's")
+    add_options(parser, "outputs/adaptation", "benchmarks/results/adaptation.json")
+    options = parser.parse_args()
+    if find_spec("ir_measures") is None:
+        parser.error("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
+    given = {name: getattr(options, name) for name in ("data_dir", "model", "masked_lm", *SIZES)}
+    study = Study(STUDY, options.work_dir, {name: value for name, value in given.items() if value is not None})
+    if options.masked_lm is None:
+        study.groups = {name: group for name, group in study.groups.items() if not name.startswith("masked_lm")}
+    code = main_of(study, options)
+    if not options.list:
+        results = json.loads(options.output.read_text(encoding="utf-8"))
+        write_text(options.output.with_suffix(".md"), markdown(results))
+        plot(results, options.output.with_suffix(".png"))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

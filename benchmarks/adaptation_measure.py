@@ -1,0 +1,122 @@
+"""One step of the cells of `benchmarks.adaptation`: writes a corpus to adapt on, or measures an encoder.
+
+    python -m benchmarks.adaptation_measure --data 20news --data_dir DIR --corpus corpus.jsonl
+    python -m benchmarks.adaptation_measure --data 20news --data_dir DIR --start NAME --encoder DIR --rows rows.json
+    python -m benchmarks.adaptation_measure --data 20news --data_dir DIR --start NAME --rows rows.json   # untrained
+
+Rows have, beside the value, the difference to the start on the same test items, its bootstrap interval, and the drawn
+differences, which intervals over seeds are made of.
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from benchmarks.adaptation_sets import DataSet, Measured, load
+from docsplit.data.preparation import document_id
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.neighbours import smooth_texts, unit
+from docsplit.runtime.files import write_text
+
+DRAWS = 200  # of test items
+WHITENED = 128  # dimensions that are kept of the smaller whitening
+
+
+def whiten(vectors: np.ndarray, fitted_on: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """Centred, and each principal component of variance one (Su et al. 2021), of as many as these or have variance."""
+    mean = fitted_on.mean(axis=0)
+    _, scales, components = np.linalg.svd(fitted_on - mean, full_matrices=False)
+    kept = min(dimensions or len(scales), int((scales > 1e-5 * scales[0]).sum()))
+    return unit((vectors - mean) @ (components[:kept].T / scales[:kept]))
+
+
+def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: int) -> np.ndarray:
+    """Centred, and without the first principal components (Mu and Viswanath 2018, "all but the top")."""
+    mean = fitted_on.mean(axis=0)
+    top = np.linalg.svd(fitted_on - mean, full_matrices=False)[2][:count]
+    return unit((vectors - mean) - (vectors - mean) @ top.T @ top)
+
+
+def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measured]]:
+    """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on."""
+    corpus = {document_id(text) for text in data.corpus}
+    fitted_on = vectors[[row for row, text in enumerate(data.texts) if document_id(text) in corpus]]
+    yield "start", data.measure(vectors)
+    for neighbours in (10, 20):
+        yield f"smoothing, {neighbours} neighbours", data.measure(smooth_texts(data.texts, vectors, neighbours))
+    yield "whitening", data.measure(whiten(vectors, fitted_on, None))
+    yield f"whitening to {WHITENED}", data.measure(whiten(vectors, fitted_on, WHITENED))
+    yield "without the mean", data.measure(without_first_components(vectors, fitted_on, 0))
+    yield "without the first component", data.measure(without_first_components(vectors, fitted_on, 1))
+    yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
+    if data.bm25 is not None:
+        yield "BM25", data.bm25()
+
+
+def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[dict[str, Any]]:
+    """A row for the set's own metric, with the difference to the start, and one for each other number."""
+    generator = np.random.default_rng(0)
+    drawn = [generator.integers(measured.num_items, size=measured.num_items) for _ in range(DRAWS)]
+    differences = np.array([measured.of_items(rows) - start.of_items(rows) for rows in drawn])
+    low, high = np.percentile(differences, [2.5, 97.5])
+    yield fields | {
+        "metric": measured.metric,
+        "value": measured.value,
+        "difference": measured.value - start.value,
+        "low": float(low),
+        "high": float(high),
+        "bootstrap": differences.round(5).tolist(),
+    }
+    for name, value in measured.others.items():
+        yield fields | {"metric": name, "value": value}
+
+
+def main() -> None:
+    """Write a corpus or rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--data_dir", type=Path, required=True)
+    parser.add_argument("--part", choices=["test", "validation"], default="test")
+    parser.add_argument("--max_documents", type=int, default=2000, help="to adapt on")
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--pooling", default="mean", help="of encoders that say nothing about it")
+    parser.add_argument("--start", help="the encoder before")
+    parser.add_argument("--prefix", default="", help="of the names of untrained methods")
+    parser.add_argument("--encoder", help="the one after; not given: the start, and what needs no training")
+    parser.add_argument("--corpus", type=Path, help="write the texts to adapt on")
+    parser.add_argument("--rows", type=Path, help="measure, and write the rows")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    data = load(options.data, options.data_dir, options.part, options.max_documents)
+    if options.corpus is not None:
+        options.corpus.parent.mkdir(parents=True, exist_ok=True)
+        write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
+        return
+
+    def vectors_of(name: str) -> np.ndarray:
+        arguments = EncoderArguments([name], options.pooling, options.max_seq_length)
+        return unit(arguments.embed_all(name, data.texts, show_progress=False)[0])
+
+    fields = {"task": data.task, "part": options.part}
+    if options.encoder is None:
+        found = list(untrained(data, vectors_of(options.start)))
+        rows = [
+            row
+            for name, one in found
+            for row in rows_of(one, found[0][1], **fields, method=options.prefix + name, seed=None)
+        ]
+    else:
+        start = data.measure(vectors_of(options.start))
+        rows = list(rows_of(data.measure(vectors_of(options.encoder)), start, **fields))
+    options.rows.parent.mkdir(parents=True, exist_ok=True)
+    write_text(options.rows, json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
