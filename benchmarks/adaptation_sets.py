@@ -120,13 +120,13 @@ def _geometry(vectors: np.ndarray) -> dict[str, float]:
 
 def _20news(data_dir: Path, part: str, size: int) -> DataSet:
     files = {name: str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
-    limits = {"max_train_samples": size, "max_test_samples": MAX_TEST}
+    limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
     split = load_labelled(train_file=files["train"], test_file=files["test"], strip_newsgroup_headers=True, **limits)  # type: ignore[arg-type]
     return _classes(split, part)
 
 
 def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
-    return _classes(load_labelled(max_train_samples=size, max_test_samples=MAX_TEST), part)
+    return _classes(load_labelled(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2)), part)
 
 
 def _aan(data_dir: Path, part: str, size: int) -> DataSet:

@@ -1,0 +1,106 @@
+"""The study of adaptation: baselines against formulas, rows as others rely on them, and what its tables say."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks import adaptation, adaptation_measure
+from benchmarks.adaptation_sets import SETS, DataSet, Measured
+from benchmarks.study import Study
+from docsplit.embedding.neighbours import unit
+from tests.conftest import make_corpus
+
+
+def vectors_of(size, width=6):
+    return unit(np.random.default_rng(0).normal(size=(size, width)).astype(np.float32) + 0.5)
+
+
+def test_whitening_and_removed_components_against_their_definitions():
+    vectors = vectors_of(400)
+    covariance = np.cov(vectors, rowvar=False)
+    inverse = np.linalg.inv(np.linalg.cholesky(covariance))  # another root: cosines are the same
+    expected = unit((vectors - vectors.mean(axis=0)) @ inverse.T)
+    ours = adaptation_measure.whiten(vectors, vectors, None)
+    np.testing.assert_allclose(ours @ ours.T, expected @ expected.T, atol=1e-3)
+    assert adaptation_measure.whiten(vectors, vectors, 2).shape == (400, 2)
+    top = np.linalg.eigh(covariance)[1][:, -1]
+    rest = adaptation_measure.without_first_components(vectors, vectors, 1)
+    np.testing.assert_allclose(rest @ top, 0, atol=1e-4)
+    centred = adaptation_measure.without_first_components(vectors, vectors, 0)
+    np.testing.assert_allclose(centred, unit(vectors - vectors.mean(axis=0)), atol=1e-5)
+
+
+def _first_column(features):
+    column = np.asarray(features[:, [0]].todense() if hasattr(features, "todense") else features[:, [0]]).ravel()
+    return Measured("own", lambda rows: float(column[rows].mean()), len(column), {"other": 1.0})
+
+
+def test_rows_of_what_needs_no_training():
+    texts = [row["text"] for row in make_corpus(60)]
+    data = DataSet("toy", texts[:40], texts, _first_column)
+    found = dict(adaptation_measure.untrained(data, vectors_of(60)))
+    assert next(iter(found)) == "start"
+    assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(found)
+    rows = list(adaptation_measure.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
+    assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
+    assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
+    assert len(rows[0]["bootstrap"]) == adaptation_measure.DRAWS
+    assert rows[1] == {"method": "whitening", "part": "test", "metric": "other", "value": 1.0}
+    (same, _) = adaptation_measure.rows_of(found["start"], found["start"], method="start", part="test")
+    assert same["low"] == same["high"] == 0
+
+
+def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
+    content = yaml.safe_load(adaptation.STUDY.read_text())
+    (tmp_path / "files").mkdir()
+    for name in ("20newsgroups", "aan", "cranfield", "ecthr"):
+        (tmp_path / "files" / name).mkdir()
+        (tmp_path / "files" / name / "data.txt").write_text(name)
+    given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
+    cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
+    searched = [cell for cell in cells.values() if cell.group.startswith("search")]
+    assert len(searched) + waiting["search"] == 20
+    assert {cell.fields["data"] for cell in searched} == {"20news"}
+    assert waiting["adapt"] == waiting["docsplit"] == len(SETS) * 3
+    assert all(set(group["grid"]["data"]) <= set(SETS) for group in content["groups"].values() if "grid" in group)
+    for cell in cells.values():  # nothing but places is left open
+        assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', ""), (
+            cell
+        )
+
+
+def test_tables_pool_seeds_and_items(tmp_path):
+    def row(data, method, seed, difference, **more):
+        own = {"difference": difference, "low": 0, "high": 0, "bootstrap": [difference - 0.01, difference + 0.01]}
+        return {"cell": f"{method}{seed}", "data": data, "task": "t", "method": method, "seed": seed,
+                "part": "test", "metric": "acc", "value": 0.5 + difference} | own | more  # fmt: skip
+
+    rows = [row("a", "start", None, 0.0), row("a", "adapt", 0, 0.02), row("a", "adapt", 1, 0.04)]
+    for number, (accuracy, cosine) in enumerate([(0.1, 0.5), (0.2, 0.4), (0.3, 0.3)]):
+        rows.append(
+            row("a", f"search {number}", 0, accuracy, part="validation")
+            | {"metric": "5shot_accuracy", "value": accuracy}
+        )
+        rows.append(
+            {
+                "cell": f"search {number}0",
+                "data": "a",
+                "method": "s",
+                "part": "validation",
+                "metric": "mean_cosine",
+                "value": cosine,
+            }
+        )
+    results = {"rows": rows, "cells": {"x": {"name": "y", "status": "failed"}}, "not_run": ["z"], "waiting": {"g": 3}}
+    found = adaptation.summaries(rows)["a", "adapt"]
+    assert (found["value"], found["difference"], found["seeds"]) == (pytest.approx(0.53), pytest.approx(0.03), 2)
+    assert 0.01 <= found["low"] < 0.02 < 0.04 < found["high"] <= 0.05
+    assert adaptation.signs(rows)["mean_cosine"] == (pytest.approx(-1), 3)
+    text = adaptation.markdown(results)
+    assert "| start | 50.0 |" in text
+    assert "| adapt | 53.0 (+3.0; " in text
+    assert "Cells not run: z, 3 cells of g. Failed: y." in text
+    adaptation.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
