@@ -39,6 +39,7 @@ import ctypes
 import fcntl
 import json
 import os
+import resource
 import shlex
 import signal
 import statistics
@@ -86,8 +87,10 @@ class Running:
         self.folder = self.study.folder(self.cell)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.variables = self.study.paths | {"folder": str(self.folder)}
-        spent = self.folder / "seconds.json"  # of steps that were finished before
-        self.seconds: list[float] = json.loads(spent.read_text()) if spent.exists() else []
+        spent = self.folder / "seconds.json"  # of steps that were finished before: by the clock, and of the cores
+        self.seconds: list[float]
+        self.cpu_seconds: list[float]
+        self.seconds, self.cpu_seconds = json.loads(spent.read_text()) if spent.exists() else ([], [])
         write_text(self.folder / PID, str(os.getpid()))
         self._start_next()
 
@@ -119,12 +122,14 @@ class Running:
     def poll(self) -> bool:
         """Whether the cell is finished; goes on to its next step when one is."""
         assert self.process is not None
+        before = _cpu_seconds_of_children()
         if self.process.poll() is None:
             return False
+        self.cpu_seconds.append(round(_cpu_seconds_of_children() - before, 2))
         self.seconds.append(time.monotonic() - self.step_started)
         error = f"exit code {self.process.returncode}" if self.process.returncode else None
         if error is None and len(self.seconds) < len(self.cell.steps):
-            write_text(self.folder / "seconds.json", json.dumps(self.seconds))
+            write_text(self.folder / "seconds.json", json.dumps([self.seconds, self.cpu_seconds]))
             self._start_next()
             return False
         rows: list[dict[str, Any]] = []
@@ -134,7 +139,13 @@ class Running:
             except (OSError, ValueError, KeyError) as problem:
                 error = f"nothing to measure: {type(problem).__name__}: {problem}"
         record = {"name": self.cell.name, "status": "done", "seconds": sum(self.seconds), "steps": self.seconds}
-        record |= {"group": self.cell.group, "variables": self.cell.variables, "rows": rows}
+        record |= {
+            "cpu_seconds": sum(self.cpu_seconds),
+            "steps_cpu": self.cpu_seconds,
+            "group": self.cell.group,
+            "variables": self.cell.variables,
+            "rows": rows,
+        }
         if error is not None:
             log = (self.folder / f"step-{self.step}.log").read_text(errors="replace")
             record |= {"status": "failed", "error": f"step {self.step}: {error}"}
@@ -159,6 +170,12 @@ class Running:
                 rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
             for row in rows:
                 yield own | row | {"seconds": round(sum(self.seconds), 2)}
+
+
+def _cpu_seconds_of_children() -> float:
+    """Of all that have ended: the clock says little where cores are shared."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @contextlib.contextmanager
