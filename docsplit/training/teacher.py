@@ -42,7 +42,7 @@ def give_targets(
     datasets: Sequence[Any],
     checkpoint: Path | None,
 ) -> dict[str, Any]:
-    """Give the objective a vector for each document, if it is neighbour distillation; else do nothing.
+    """Give the objective a vector for each document, if it is neighbour distillation.
 
     All processes must call it; the output folder must be on a file system of all of them.
 
@@ -56,7 +56,10 @@ def give_targets(
         ValueError: for a stream, a random start, or a checkpoint whose targets are of other documents or options.
     """
     objective: Any = model.objective
+    path = Path(args.output_dir) / TARGETS_FILE
     if not isinstance(objective, NeighbourDistillation):
+        if checkpoint is None and args.process_index == 0:
+            path.unlink(missing_ok=True)  # of an earlier run in this folder
         return {}
     if data_args.streaming:
         raise ValueError(
@@ -70,7 +73,6 @@ def give_targets(
         )
     parts = [dataset["document_id"][:] for dataset in datasets if dataset is not None]
     wanted = np.unique(np.concatenate([np.asarray(ids) for ids in parts]))
-    path = Path(args.output_dir) / TARGETS_FILE
     about = {"options": json.dumps(asdict(objective.options), sort_keys=True)}
     about |= {"documents": hashlib.blake2b(wanted.astype("<i8").tobytes(), digest_size=16).hexdigest()}
     started, made = perf_counter(), Targets.about(path) if checkpoint is not None else None
