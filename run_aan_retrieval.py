@@ -79,8 +79,9 @@ def main() -> None:
         print(f"\n{statistics_table(statistics_of(pairs, data_args))}\n")
 
     results = []
+    test_texts = [pairs.texts[row] for row in np.union1d(pairs.test.first, pairs.test.second)]
     for name in encoders:
-        embeddings, info = encoder_args.embed_all(name, pairs.texts, show_progress=state.is_main_process)
+        embeddings, info = encoder_args.embed_all(name, pairs.texts, state.is_main_process, test_texts)
         if state.is_main_process:
             results += list(link(name, embeddings, info, pairs, args))
     if state.is_main_process:

@@ -55,6 +55,7 @@ def main() -> None:
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
     from docsplit.training import callbacks, documents
+    from docsplit.training.seen import SeenDocumentsCallback
 
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
     use_all_cores(args.device, args.world_size)
@@ -75,7 +76,7 @@ def main() -> None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
     length, mlm = model.config.docsplit["max_seq_length"], model.config.docsplit["mlm_weight"] > 0
-    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm=mlm, seed=args.seed)
+    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm=mlm, seed=args.seed, sketches=True)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
@@ -89,8 +90,9 @@ def main() -> None:
     position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
     patience = args.early_stopping_patience
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
+    seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
-    for callback in (position, epoch, sealing, interrupt, pushes, probe, early_stopping):  # in this order
+    for callback in (position, seen, epoch, sealing, interrupt, pushes, probe, early_stopping):  # in this order
         if callback is not None:
             trainer.add_callback(callback)
     if probe is not None and checkpoint is None:
@@ -108,10 +110,8 @@ def main() -> None:
 
     save(trainer, model)
     results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}
-    results |= {"global_step": trainer.state.global_step}
+    results |= {"global_step": trainer.state.global_step, **seen.finish()}
     if stream is not None:
-        results["documents_used"] = output.global_step * args.gradient_accumulation_steps
-        results["documents_used"] *= args.train_batch_size * args.world_size
         results["documents_dropped"] = sum(gather_object([stream.num_dropped.value]))
     if probe is not None:
         results |= probe.summary()

@@ -32,6 +32,7 @@ class DocSplitCollator:
         max_seq_length: length of a view in tokens, special tokens included; what is longer loses its end.
         mlm: False leaves out the masked copies.
         seed: of all draws.
+        sketches: True adds `sketches` (B, 8), which `SeenDocumentsCallback` takes out before the model.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class DocSplitCollator:
         max_seq_length: int = 512,
         mlm: bool = True,
         seed: int = 42,
+        sketches: bool = False,
     ):
         self.tokenizer = tokenizer
         self.view = VIEWS[view]
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
+        self.sketches = sketches
         self.epoch = multiprocessing.Value("q", 0)
         self.prefix, self.suffix = (np.array(ids, dtype=np.int64) for ids in special_affixes(tokenizer))
         if max_seq_length <= len(self.prefix) + len(self.suffix):
@@ -85,6 +88,10 @@ class DocSplitCollator:
             "attention_mask": (torch.arange(longest) < lengths).long(),
             "document_ids": torch.tensor([feature["document_id"] for feature in features]),
         }
+        if self.sketches:  # int64, for torch can do little with uint32
+            batch["sketches"] = torch.from_numpy(
+                np.stack([feature["sketch"] for feature in features]).astype(np.int64)
+            )
         if self.mlm:
             batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id).view(shape)
             batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED).view(shape)

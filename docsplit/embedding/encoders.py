@@ -106,16 +106,23 @@ class EncoderArguments:
     def embed_parts(
         self, name: str, parts: dict[str, list[str]], show_progress: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """`embed_all` of the texts of all parts: an array for each, and what a row of results says about them."""
-        embeddings, info = self.embed_all(name, [text for texts in parts.values() for text in texts], show_progress)
+        """`embed_all` of the texts of all parts, `test` among them: an array for each, and what a row says of them."""
+        texts = [text for texts in parts.values() for text in texts]
+        embeddings, info = self.embed_all(name, texts, show_progress, test_texts=parts["test"])
         ends = np.cumsum([len(texts) for texts in parts.values()])
         return dict(zip(parts, np.split(embeddings, ends[:-1]))), info
 
-    def embed_all(self, name: str, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, dict[str, Any]]:
+    def embed_all(
+        self, name: str, texts: Sequence[str], show_progress: bool, test_texts: Sequence[str] = ()
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed each distinct text once.
+
+        Args:
+            test_texts: those that results are measured on: of how many was the encoder pretrained?
 
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
+        from docsplit.embedding.contamination import contamination
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
 
         model = self.load(name)
@@ -125,7 +132,9 @@ class EncoderArguments:
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
         info["prompt"] = resolve_prompt(model, self.prompt)
-        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
+        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info | contamination(
+            name, test_texts
+        )
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.data.seen_documents import SHARES
 from docsplit.evaluation.metrics import ItemScores, interval, paired_bootstrap, resample
 from docsplit.evaluation.results import Result
 
@@ -48,7 +49,8 @@ def _row(result: Result) -> dict[str, Any]:
     row |= {"runs": result.runs, "seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
     row["trainable_share"] = _trainable_share(result)
     row["features"] = result.features
-    row |= {name: value for name, value in result.info.items() if name not in row}
+    info = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
+    row |= {name: value for name, value in info.items() if name not in row}
     return row | {
         name: {label: _mean_of_known(values) for label, values in details.items()}
         for name, details in result.details.items()

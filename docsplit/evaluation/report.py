@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.evaluation.contamination import contamination_note
 from docsplit.evaluation.tables import (
     cost_table,
     detail_table,
@@ -77,6 +78,7 @@ def write_comparison(
     write_text(folder / "results.md", _markdown(task, rows, differences, statistics, title, notes))
     clear = sum(row["low"] > 0 or row["high"] < 0 for row in differences)
     text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(task)}\n"
+    text += f"\n{note}\n" if (note := contamination_note(rows)) else ""
     if differences:
         text += f"\n{clear} of {len(differences)} differences between encoders have a 95 % interval without 0.\n"
     text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
@@ -96,7 +98,7 @@ def _markdown(
         parts.append("\n".join(f"- {' '.join(note.split())}" for note in notes))
     if statistics:
         parts.append(f"## Data\n\n{statistics_table(statistics)}\n\nWords are what stands between white space.")
-    parts += [result_tables(rows, task), _caption(task)]
+    parts += [result_tables(rows, task), _caption(task), *filter(None, [contamination_note(rows)])]
     for detail, heading in task.details.items():
         if table := detail_table(rows, detail):
             parts.append(f"## {heading}\n\n{table}")

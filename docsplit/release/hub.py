@@ -19,13 +19,16 @@ from typing import TypeVar
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RELEASE = (  # patterns of Path.glob
     "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json",
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
-    "longformer_transformer.py", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+    "longformer_transformer.py", TRAINING_DOCUMENTS_FILE,
+    "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
     "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",

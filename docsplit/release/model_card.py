@@ -23,6 +23,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig
 from yaml import YAMLError
 
+from docsplit.evaluation.contamination import contamination_note
 from docsplit.evaluation.tables import markdown_table, result_tables, short_names
 from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
@@ -302,7 +303,8 @@ def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
     if not results:
         return "Nothing about its training data is known: there is no all_results.json."
     rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
-    rows += [("documents used", f"{results['documents_used']:,}")]
+    for key in ("documents_in_corpus", "documents_used"):
+        rows += [(key.replace("_", " "), f"{results[key]:,}")] if results.get(key) is not None else []
     for key, value in results.items():
         if key == "documents_dropped" or (key.startswith("documents_dropped_") and value):
             rows.append((key.replace("_", " ").replace("dropped ", "dropped: ", 1), f"{value:,}"))
@@ -353,6 +355,7 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
             f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
         )
+        note = f"{note} {plain(contamination_note(evaluation['rows']))}".rstrip()
         title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
         parts.append(f"### {title}\n\n{tables}\n\n{note}")
         if evaluation["plot"]:

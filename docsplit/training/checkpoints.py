@@ -15,13 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.settings import current_settings
 from docsplit.runtime.files import PARTIAL, write_text
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
-RESULTS = ("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png")
+RESULTS = (
+    *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
+    TRAINING_DOCUMENTS_FILE,  # of the weights that were there
+)
 # Of config.json, what says nothing about the model: Trainer and transformers write it.
 NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 

@@ -50,8 +50,7 @@ def load_documents(
             data_args.sentence_splitter,
             num_proc=data_args.preprocessing_num_workers,
         )
-    dropped.pop("used")
-    counts = {"documents_dropped": sum(dropped.values())}
+    counts = {"documents_in_corpus": dropped.pop("used"), "documents_dropped": sum(dropped.values())}
     counts |= {f"documents_dropped_{reason}": count for reason, count in dropped.items()}
     if probe_split is not None:
         tested_on = {preparation.document_id(text) for text in probe_split.test_texts}
@@ -62,7 +61,7 @@ def load_documents(
     preparation.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
     if eval_dataset is not None:
         preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
-    return train_dataset, eval_dataset, tokenizer, probe_split, counts | {"documents_used": len(train_dataset)}
+    return train_dataset, eval_dataset, tokenizer, probe_split, counts
 
 
 def stream_documents(
@@ -86,7 +85,7 @@ def stream_documents(
             eval_dataset = preparation.with_fixed_draws(eval_dataset)
             preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
             excluded = set(eval_dataset["document_id"][:].tolist())
-    counts = {"shards": corpus.num_shards}
+    counts: dict[str, Any] = {"shards": corpus.num_shards, "documents_in_corpus": None}  # nobody has counted them
     if probe_split is not None:
         excluded |= {preparation.document_id(text) for text in probe_split.test_texts}
         counts |= probe_counts(probe_split)
