@@ -154,6 +154,7 @@ def main() -> None:
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+    from docsplit.embedding.contamination import training_documents_of
     from docsplit.release import hub
     from docsplit.release.model_card import write_card
     from modeling_docsplit import DocSplitForContrastivePretraining
@@ -181,6 +182,8 @@ def main() -> None:
         one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
         wrapped = DocSplitForContrastivePretraining(model.config, model, **one_encoder)
         wrapped.save_pretrained(options.out)
+        if (record := training_documents_of(options.source)) is not None:
+            record.save(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)
     print(

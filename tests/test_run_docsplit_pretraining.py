@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -95,6 +96,14 @@ def assert_same_weights(first, second):
         assert (first[name] == second[name]).all(), name
 
 
+def assert_same_documents(first, second):
+    """Their records of the documents that they were trained on."""
+    first, second = (load_numpy(Path(directory) / "training_documents.safetensors") for directory in (first, second))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus_file):
     """One whole run with a probe and evaluation, which several tests look at."""
@@ -110,12 +119,14 @@ def test_results_have_the_names_others_rely_on(finished):
     output_dir, result = finished
     results = json.loads((output_dir / "all_results.json").read_text())
     for name in (
-        "train_runtime", "train_tokens_per_second", "documents_used", "documents_dropped",
+        "train_runtime", "train_tokens_per_second", "documents_used", "documents_in_corpus", "documents_dropped",
         "probe_before_5shot_accuracy", "probe_after_5shot_accuracy", "probe_before_accuracy", "probe_after_accuracy",
         "tfidf_5shot_accuracy", "tfidf_accuracy",
     ):  # fmt: skip
         assert results[name] >= 0, name
-    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 150
+    assert results["documents_in_corpus"] == 150
+    kept = results["documents_held_out"] + results["documents_kept_for_probe"]
+    assert results["documents_used"] == 12 * 4 < 150 - kept  # less than one pass over the rest
     assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
     assert "| after pretraining" in result.stdout
     assert (output_dir / "training.png").stat().st_size > 10_000
@@ -189,6 +200,7 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, work
 
     run_new(killed, corpus_file, *options, "--resume_from_checkpoint")
     assert_same_weights(tmp_path / "whole", killed)
+    assert_same_documents(tmp_path / "whole", killed)
     whole, resumed = (json.loads((path / "all_results.json").read_text()) for path in (tmp_path / "whole", killed))
     assert whole["global_step"] == resumed["global_step"] == steps
     for name in ("probe_before_accuracy", "probe_before_5shot_accuracy", "probe_after_accuracy"):
@@ -222,7 +234,9 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     run_new(killed, corpus_file, *options, "--resume_from_checkpoint", processes=processes)
     whole, resumed = results("whole"), results("killed")
     assert_same_weights(tmp_path / "whole", killed)
-    assert whole["documents_used"] == resumed["documents_used"] == 30 * 2 * 4 * processes
+    assert_same_documents(tmp_path / "whole", killed)
+    assert whole["documents_used"] == resumed["documents_used"]
+    assert 150 - 30 - 10 <= whole["documents_used"] <= 150 - 30  # all but the probe's and held-out ones; some are both
     assert whole["documents_held_out"] == 10
     assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
     first, last = weights(tmp_path / "whole" / "checkpoint-7"), weights(tmp_path / "whole")
@@ -275,6 +289,9 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
     results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("one", "two")]
+    assert_same_documents(tmp_path / "one", tmp_path / "two")
+    assert_same_documents(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")
+    assert results[0]["documents_used"] == results[1]["documents_used"] == 6 * 8
     assert results[0]["train_tokens"] == results[1]["train_tokens"]
     assert results[0]["probe_before_accuracy"] == results[1]["probe_before_accuracy"]
     assert checkpoints.newest_complete(tmp_path / "two").name == "checkpoint-6"
@@ -325,7 +342,8 @@ def test_the_other_choices_together(tmp_path, corpus_file):
         "--max_train_samples", "100",
     )  # fmt: skip
     results = json.loads((tmp_path / "all_results.json").read_text())
-    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 100
+    assert results["documents_in_corpus"] == 100
+    assert results["documents_used"] <= 100 - results["documents_held_out"] - results["documents_kept_for_probe"]
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["docsplit"]["mlm_weight"] == 0
     assert config["docsplit"]["symmetric_loss"] is True

@@ -22,7 +22,7 @@ def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
             return TrainingDocuments.load(Path(path))
         reason = f"it has no {TRAINING_DOCUMENTS_FILE}"
     except (ValueError, OSError, HfHubHTTPError) as error:
-        reason = str(error)
+        reason = " ".join(str(error).split()).rstrip(".")
     logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
     return None
 
