@@ -1,11 +1,16 @@
 """The retrieval script, as a user runs it: pairs in each form, baselines beside the heads, bad input."""
 
 import json
+import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
+from docsplit.data.citations import load_named
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -58,6 +63,28 @@ def pair_options(data):
     names = ("train", "validation", "test")
     files = [word for name in names for word in (f"--{name}_pairs_file", str(data / f"{name}.tsv"))]
     return ["--papers_file", str(data / "papers.jsonl"), *files]
+
+
+def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder, data, tmp_path):
+    names = ("train", "validation", "test")
+    files = {f"{name}_pairs_file": str(data / f"{name}.tsv") for name in names}
+    pairs = load_named(0, **asdict(DataArguments(papers_file=str(data / "papers.jsonl"), **files)))
+    tested = [pairs.texts[paper] for paper in sorted({*pairs.test.first, *pairs.test.second})]
+    others = [pairs.texts[paper] for paper in {*pairs.train.first}]
+    record, seen = TrainingDocuments(), [*tested[: len(tested) // 3], *others]  # of the test pairs a third
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    shutil.copytree(encoder, tmp_path / "seen")
+    record.save(tmp_path / "seen")
+    options = [*pair_options(data), "--heads", "cosine", "bm25", "--output_dir", tmp_path / "out"]
+    run_here(main, "--model_name_or_path", tmp_path / "seen", encoder, *options)
+    rows = rows_of(tmp_path / "out")
+    share = (len(tested) // 3) / len(tested)
+    assert rows[str(tmp_path / "seen"), "cosine"]["seen_in_pretraining_share"] == pytest.approx(share)
+    assert share <= rows[str(tmp_path / "seen"), "cosine"]["near_duplicate_share"] < 0.6
+    for name in ((str(encoder), "cosine"), ("bm25", "bm25")):
+        assert rows[name]["seen_in_pretraining_share"] is rows[name]["near_duplicate_share"] is None
+    note = f"seen {100 * share:.1f} % ("
+    assert note in (tmp_path / "out" / "results.md").read_text()
 
 
 def rows_of(output_dir):

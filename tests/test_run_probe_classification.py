@@ -8,6 +8,8 @@ import pytest
 import torch
 from transformers import BertModel
 
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.evaluation import mlp_head
 from docsplit.runtime.arguments import parse_arguments
@@ -62,6 +64,21 @@ def options(files, output_dir, *others):
 def few_epochs(monkeypatch):
     for name, epochs in FEW_EPOCHS.items():
         monkeypatch.setattr(mlp_head, name, epochs)
+
+
+def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, tmp_path, capsys):
+    texts = [json.loads(line)["text"] for name in ("train", "test") for line in (files / f"{name}.jsonl").open()]
+    record, seen = TrainingDocuments(), texts[:210]  # all to train a head on, and the first third of the test
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    shutil.copytree(encoders[0], tmp_path / "seen")
+    record.save(tmp_path / "seen")
+    names = [str(tmp_path / "seen"), encoders[1], "tfidf"]
+    words = options(files, tmp_path / "out", "--heads", "knn", "--num_draws", 2)
+    run_here(main, "--model_name_or_path", *names, *words)
+    shares = {row["encoder"]: row["seen_in_pretraining_share"] for row in results_of(tmp_path / "out")["rows"]}
+    assert shares == {names[0]: pytest.approx(30 / 90, abs=0.02), names[1]: None, "tfidf": None}
+    assert all("near_duplicate_share" in row for row in results_of(tmp_path / "out")["rows"])
+    assert f"seen {100 * shares[names[0]]:.1f} % (" in capsys.readouterr().out
 
 
 def results_of(output_dir):

@@ -20,7 +20,6 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from docsplit.data.segmentation import clean_text
 from docsplit.runtime.files import write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
@@ -43,7 +42,7 @@ class _WordHashes(dict[str, int]):
     def __missing__(self, word: str) -> int:
         if len(self) >= _MOST_WORDS:
             self.clear()
-        self[word] = zlib.crc32(word.encode(errors="surrogatepass"))
+        self[word] = zlib.crc32(word.encode())
         return self[word]
 
 
@@ -60,11 +59,11 @@ def _mix(values: np.ndarray) -> np.ndarray:
 def sketch(texts: Sequence[str]) -> np.ndarray:
     """The smallest hashes of each text's runs of five words, (len(texts), SKETCH_SIZE) uint32.
 
-    Words are `\\w+` in lower case, as in `docsplit.data.preparation.near_duplicates`. Each row is ascending and
-    distinct, and filled up with NO_HASH.
+    Words are `\\w+` in lower case, as in `docsplit.data.preparation.near_duplicates`: what `clean_text` removes is in
+    none. Each row is ascending and distinct, and filled up with NO_HASH.
     """
     sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
-    words = [_WORD.findall(clean_text(text).lower()) for text in texts]
+    words = [_WORD.findall(text.lower()) for text in texts]
     lengths = np.array([len(own) for own in words], dtype=np.int64)
     codes = np.fromiter(map(_hash_of_word, chain.from_iterable(words)), np.uint64, lengths.sum())
     num_runs = len(codes) - SHINGLE_WORDS + 1
@@ -147,11 +146,12 @@ class DocumentSet:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Which of these are in the set, (M,): all that are, and of others `false_alarm_rate`."""
-        found = np.isin(ids, self.ids)
+        found = _are_among(ids, self.ids)
+        first, step = _two_hashes(ids)
         for bits in self.filters:
             left = np.flatnonzero(~found)
             for number in range(HASHES_OF_A_DOCUMENT):  # half of the unknown ones go with each
-                position = _position(ids[left], number, 8 * len(bits))
+                position = _positions(first[left], step[left], number, 8 * len(bits))
                 left = left[(bits[position >> 3] >> (position & 7) & 1).astype(bool)]
             found[left] = True
         return found
@@ -166,7 +166,7 @@ class DocumentSet:
             raise ValueError("The sketches of this set are unknown: it has too many documents, or its start had none.")
         # The inverted index: hashes that a test document has, and the documents of the set that have them.
         hashes, documents = self.sketches.ravel(), np.repeat(np.arange(len(self.ids)), SKETCH_SIZE)
-        wanted = np.isin(hashes, sketches) & (hashes != NO_HASH)
+        wanted = _are_among(hashes, np.unique(sketches)) & (hashes != NO_HASH)
         hashes, documents = hashes[wanted], documents[wanted]
         order = np.argsort(hashes, kind="stable")
         hashes, documents = hashes[order], documents[order]
@@ -188,17 +188,30 @@ class DocumentSet:
         return float(min(len(self.filters) * full**HASHES_OF_A_DOCUMENT, 1))
 
 
+def _are_among(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """`np.isin` for values that are sorted already."""
+    if not len(ascending):
+        return np.zeros(len(values), dtype=bool)
+    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return ascending[places] == values
+
+
 def _bloom_filter(ids: np.ndarray) -> np.ndarray:
     bits = np.zeros(len(ids) * BITS_OF_A_DOCUMENT, dtype=bool)
+    first, step = _two_hashes(ids)
     for number in range(HASHES_OF_A_DOCUMENT):
-        bits[_position(ids, number, len(bits))] = True
+        bits[_positions(first, step, number, len(bits))] = True
     return np.packbits(bits, bitorder="little")
 
 
-def _position(ids: np.ndarray, number: int, num_bits: int) -> np.ndarray:
-    """The bit of each document under one of the hash functions (Kirsch and Mitzenmacher 2006: two make them all)."""
+def _two_hashes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of which all hash functions of a filter are made (Kirsch and Mitzenmacher 2006)."""
     first = _mix(ids.astype(np.uint64))
-    return ((first + np.uint64(number) * (_mix(first) | np.uint64(1))) % np.uint64(num_bits)).astype(np.int64)
+    return first, _mix(first) | np.uint64(1)
+
+
+def _positions(first: np.ndarray, step: np.ndarray, number: int, num_bits: int) -> np.ndarray:
+    return ((first + np.uint64(number) * step) % np.uint64(num_bits)).astype(np.int64)
 
 
 # --- The record of an encoder ---

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HTTPError
 from sentence_transformers.util import load_file_path
 
 from docsplit.data.preparation import document_id
@@ -21,7 +21,7 @@ def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
         if path is not None:
             return TrainingDocuments.load(Path(path))
         reason = f"it has no {TRAINING_DOCUMENTS_FILE}"
-    except (ValueError, OSError, HfHubHTTPError) as error:
+    except (HTTPError, OSError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
     logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
     return None

@@ -76,7 +76,8 @@ def test_resemblance_estimates_the_jaccard_similarity():
     second = [changed(text, share) for text, share in zip(first, np.linspace(0, 0.9, 400))]
     exact = np.array([jaccard(*pair) for pair in zip(first, second)])
     error = resemblance(sketch(first), sketch(second)) - exact
-    assert exact.min() < 0.1 and exact.max() > 0.9
+    assert exact.min() < 0.1
+    assert exact.max() > 0.9
     assert abs(error.mean()) < 0.02  # the standard error is about 0.007
     assert np.sqrt((error**2).mean()) < 0.18
     few = [" ".join(text.split()[:7]) for text in first]  # three runs: nothing is left out of their sketches

@@ -81,7 +81,8 @@ def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog
     assert contamination(str(tmp_path), TEXTS) == UNKNOWN
     (message,) = messages(caplog)
     assert message.startswith(f"Which documents {tmp_path} was trained on is unknown: ")
-    assert FILE in message and "\n" not in message
+    assert FILE in message
+    assert "\n" not in message
 
 
 def test_the_record_of_an_encoder_on_the_hub_is_looked_up_there(record, tmp_path, monkeypatch, caplog):

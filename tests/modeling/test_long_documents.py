@@ -23,6 +23,7 @@ from transformers import (
 
 import convert_to_longformer
 from convert_to_longformer import convert
+from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
@@ -322,6 +323,7 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
     model.save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
+    TrainingDocuments(is_complete=False).save(tmp_path / "source")
     pushed = []
     monkeypatch.setattr(hub, "create_repository", lambda name, private: name)
     monkeypatch.setattr(hub, "push_at_the_end", lambda *args: pushed.append(args))
@@ -330,6 +332,7 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
     assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
     assert not list(tmp_path.rglob("training_state*"))
+    assert not TrainingDocuments.load(tmp_path / "long" / "training_documents.safetensors").is_complete
     settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
     assert settings == model.config.docsplit | {"max_seq_length": 256}
     texts = ["a ship in the storm", "bread and butter"]

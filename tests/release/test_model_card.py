@@ -252,3 +252,15 @@ def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", content.text)
     assert "training.png" in pictures
     assert all((card.parent / picture).exists() for picture in pictures)
+
+
+def test_a_card_says_what_was_trained_on_and_how_much_of_the_test_was_seen(directory, tmp_path):
+    folder = directory(all_results=RESULTS | {"documents_in_corpus": 80000}, run=RUN)
+    shares = {"seen_in_pretraining_share": 0.125, "near_duplicate_share": 0.25, "num_parameters": 10}
+    write_rows(tmp_path / "out", [row(str(folder)) | shares, row("old")])
+    add_results([str(folder)], "Classification", "news.jsonl", tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    assert re.search(r"\| documents in corpus +\| +80,000 \|\n\| documents used +\| +71,234 \|", card)
+    assert "seen in pretraining (and near-duplicates included): encoder 12.5 % (25.0 %)." in card
+    folder = directory(all_results=RESULTS | {"documents_in_corpus": None})  # of a stream
+    assert "documents in corpus" not in write_card(folder)

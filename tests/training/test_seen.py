@@ -100,7 +100,8 @@ def test_a_start_without_a_record_leaves_the_whole_unknown(run_here, steps, tmp_
     assert [load(two).is_complete, load(three).is_complete] == [False, False]
     assert_is(load(three).before, steps[1:2])
     said = [entry.getMessage() for entry in caplog.records if "is unknown: " in entry.getMessage()]
-    assert len(said) == 1 and said[0].startswith(f"Which documents {one} ")
+    assert len(said) == 1
+    assert said[0].startswith(f"Which documents {one} ")
 
 
 def test_the_best_weights_come_with_their_own_documents(run_here, tmp_path, corpus_file):
