@@ -27,6 +27,33 @@ LONGEST_WORD = 100  # characters; WordPiece reads a longer one as [UNK]
 _LONG_STRETCH = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 
 
+def load_tokenizer(name_or_path: str | Path) -> Any:
+    """`AutoTokenizer.from_pretrained`, which makes up a tokenizer without a word where a folder has none.
+
+    Raises:
+        ValueError: as `check_vocabulary`.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    check_vocabulary(tokenizer, name_or_path)
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Path) -> None:
+    """Refuse a tokenizer that reads every text as unknown.
+
+    Raises:
+        ValueError: if it has no entry but special tokens, naming the files that may be missing.
+    """
+    vocabulary = tokenizer.get_vocab()
+    if set(vocabulary) <= set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"The tokenizer of {str(name_or_path)!r} has {len(vocabulary)} entries, all of them special tokens: "
+            "tokenizer.json (or the vocabulary file: vocab.txt, vocab.json, sentencepiece.bpe.model) is missing or "
+            "empty there. Copy it from the checkpoint that this one began from; to pretrain, --tokenizer_name may "
+            "name that one."
+        )
+
+
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The ids that the tokenizer puts before and after a single text: ([CLS], [SEP]) for BERT.
 
@@ -149,7 +176,7 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
         BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
-    return AutoTokenizer.from_pretrained(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
+    return load_tokenizer(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
 
 
 def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from docsplit.data.tokenization import (
     cut_in_two,
     cut_into_chunks,
     has_initial_form,
+    load_tokenizer,
     special_affixes,
     tokenize_units,
     train_wordpiece,
@@ -181,3 +182,11 @@ def test_a_word_of_a_megabyte_does_not_hold_up_the_training(corpus, tmp_path, ca
     assert {*"".join(tokenizer.get_vocab())} == {*"".join(expected.get_vocab())}
     assert "learns nothing of 3 words of more than 100 characters" in caplog.text
     assert tokenizer.tokenize(f"tide {'x' * 101}")[-1] == "[UNK]"
+
+
+def test_a_folder_without_a_vocabulary_is_refused(wordpiece, tmp_path):
+    wordpiece.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).get_vocab() == wordpiece.get_vocab()
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"5 entries, all of them special tokens: tokenizer\.json .* is missing"):
+        load_tokenizer(tmp_path)

@@ -148,6 +148,15 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
+@pytest.mark.parametrize("kind", ["checkpoint", "plain"])
+def test_an_encoder_without_a_vocabulary_is_refused(kind, wordpiece, request):
+    folder = request.getfixturevalue(kind)
+    for name in ("tokenizer.json", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
+        load_encoder(str(folder), device="cpu")
+
+
 @pytest.fixture(params=[logging.ERROR, logging.INFO])
 def verbosity(request):
     before = transformers.utils.logging.get_verbosity()
