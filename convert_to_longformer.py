@@ -152,8 +152,9 @@ def main() -> None:
     """Convert, compare on short texts, and only then write."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM
 
+    from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.contamination import training_documents_of
     from docsplit.release import hub
     from docsplit.release.model_card import write_card
@@ -164,7 +165,7 @@ def main() -> None:
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
     source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(options.source)
+    tokenizer = load_tokenizer(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
     patch_long_attention(model.base_model)
     difference = largest_difference(source, model, tokenizer)

@@ -112,8 +112,7 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
-    from transformers import AutoTokenizer
-
+    from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.loading import load_encoder, resolve_prompt
 
     encoder = load_encoder(options.encoder, device="cpu")
@@ -124,7 +123,7 @@ def main() -> None:
     if not difference <= TOLERANCE:
         path.unlink()
         raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
-    tokenizer = AutoTokenizer.from_pretrained(options.encoder)
+    tokenizer = load_tokenizer(options.encoder)
     rules: Any = tokenizer.backend_tokenizer
     if encoder.max_seq_length is not None:
         rules.enable_truncation(encoder.max_seq_length)

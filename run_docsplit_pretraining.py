@@ -55,6 +55,7 @@ def main() -> None:
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
     from docsplit.training import callbacks, documents
+    from docsplit.training.finite import FiniteCallback
     from docsplit.training.seen import SeenDocumentsCallback
 
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
@@ -92,7 +93,8 @@ def main() -> None:
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
-    for callback in (position, seen, epoch, sealing, interrupt, pushes, probe, early_stopping):  # in this order
+    finite = FiniteCallback(model)
+    for callback in (position, seen, epoch, sealing, interrupt, finite, pushes, probe, early_stopping):  # in this order
         if callback is not None:
             trainer.add_callback(callback)
     if probe is not None and checkpoint is None:

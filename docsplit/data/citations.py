@@ -24,6 +24,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,13 @@ import pandas
 from datasets import Dataset
 
 from docsplit.data.citation_splits import PART_NAMES, PairPart, make_splits
-from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, warn_of_swallowed_rows
+from docsplit.data.corpora import (
+    PYTHON_DOCS,
+    add_text,
+    load_corpus,
+    warn_of_other_encodings,
+    warn_of_swallowed_rows,
+)
 from docsplit.data.python_docs import find_references
 from docsplit.runtime.files import add_texts
 
@@ -147,8 +154,10 @@ def _long_range_arena_file(directory: Path, name: str) -> Path:
 
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
     # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
+    replaced = False
     with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
+            replaced = replaced or "\N{REPLACEMENT CHARACTER}" in line
             if not (line := line.rstrip("\r\n")):
                 continue
             fields = line.split("\t")
@@ -158,6 +167,8 @@ def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
                     "text1, text2. For a table of papers and pairs of ids use --papers_file and --train_pairs_file."
                 )
             yield number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
+    if replaced:
+        warn_of_other_encodings([file])
 
 
 def _decode(text: str) -> str:
@@ -228,8 +239,13 @@ def _read_table(file: str | Path) -> Dataset:
     separator = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())
     if separator is None:
         return load_corpus(str(file))
+    read = partial(pandas.read_csv, file, sep=separator, dtype=str, keep_default_na=False)
     try:
-        table = Dataset.from_pandas(pandas.read_csv(file, sep=separator, dtype=str, keep_default_na=False))
+        try:
+            table = Dataset.from_pandas(read())
+        except UnicodeDecodeError:
+            warn_of_other_encodings([file])
+            table = Dataset.from_pandas(read(encoding_errors="replace"))
         if separator == "\t":
             warn_of_swallowed_rows(table, file)
         return table

@@ -10,6 +10,7 @@ from sentence_transformers.models import Transformer
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from transformers import AutoConfig
 
+from docsplit.data.tokenization import check_vocabulary
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
 from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
 
@@ -54,6 +55,8 @@ def load_encoder(
             model = SentenceTransformer(modules=[transformer, pooler], device=device)
             default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
             model.max_seq_length = settings.get("max_seq_length", default)
+        if isinstance(model[0], Transformer):
+            check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "

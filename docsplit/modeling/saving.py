@@ -10,6 +10,7 @@ state stands to the weights: `fresh`, it belongs to them; `loaded`, from a check
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,21 @@ def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     if not released:
         raise ValueError(f"No key of this state_dict begins with {ENCODER!r}: it is not that of the whole model.")
     return released
+
+
+def refuse_not_finite(*states: Mapping[str, Tensor] | None) -> None:
+    """Before the first file is written: weights of NaN or infinity would load without a word.
+
+    Raises:
+        FloatingPointError: naming the first of them.
+    """
+    for state in states:
+        names = [name for name, value in (state or {}).items() if not value.isfinite().all()]
+        if names:
+            raise FloatingPointError(
+                f"{len(names)} of {len(state or {})} weights are not finite, {names[0]} for one: nothing is written. "
+                "Train with a lower learning rate or with clipped gradients, in bfloat16 in place of float16."
+            )
 
 
 def save_training_state(state_dict: dict[str, Tensor], directory: Path) -> None:

@@ -1,7 +1,6 @@
 """What happens beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
 
 import logging
-import math
 import signal
 import time
 from collections import defaultdict
@@ -68,7 +67,7 @@ class MetricsCallback(TrainerCallback):
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
     the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
-    that did not count as negatives since both are the same document. A loss that is not finite ends the training.
+    that did not count as negatives since both are the same document.
     """
 
     def __init__(self, trainer: Trainer, model: nn.Module):
@@ -134,13 +133,8 @@ class MetricsCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ):
-        """Add the means since the last log; a loss that is not finite ends the training."""
+        """Add the means since the last log."""
         logs = kwargs["logs"]
-        if not math.isfinite(logs.get("loss", 0.0)):
-            raise FloatingPointError(
-                f"The loss is {logs['loss']} at step {state.global_step}. Resume from a "
-                "checkpoint before that with a lower --learning_rate, or with --bf16 in place of --fp16."
-            )
         if "loss" not in logs or not self.calls:
             return
         means = self.flush()
@@ -290,12 +284,7 @@ class CheckpointCallback(TrainerCallback):
         self.keep, args.save_total_limit = args.save_total_limit, None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Refuse weights that are not finite, seal the checkpoint, and only then remove old ones."""
-        if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
-            raise FloatingPointError(
-                f"Parameters are not finite at step {state.global_step}, whose checkpoint does not count. Resume from "
-                "the one before with a lower --learning_rate, or with --bf16 in place of --fp16."
-            )
+        """Seal the checkpoint, and only then remove old ones."""
         if args.world_size > 1:
             dist.barrier()
         if state.is_world_process_zero:

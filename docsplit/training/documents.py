@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoTokenizer
 
-from docsplit.data import corpora, preparation
+from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.labelled import LabelledSplit, probe_counts, split_labelled
 from docsplit.data.streaming import DocumentStream, take
-from docsplit.data.tokenization import train_wordpiece
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 
@@ -111,5 +109,5 @@ def load_tokenizer(
     """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
     source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
     if source is not None:
-        return AutoTokenizer.from_pretrained(source)
-    return train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())
+        return tokenization.load_tokenizer(source)
+    return tokenization.train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())

@@ -40,6 +40,17 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
     return directory
 
 
+def test_bytes_that_are_no_utf8_are_replaced_and_placed(tmp_path, caplog):
+    file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
+    file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
+    assert "caf\ufffd noir" in citations.load_long_range_arena(tmp_path).texts
+    assert f"1 lines are not UTF-8, the first is {file}, line 1: " in caplog.text
+    caplog.clear()
+    (tmp_path / "papers.csv").write_bytes(b"id,text\nA,one\nB,caf\xe9 noir\n")
+    assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\ufffd noir"]
+    assert f"1 lines are not UTF-8, the first is {tmp_path / 'papers.csv'}, line 3: " in caplog.text
+
+
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
 def test_long_range_arena_is_read_with_each_paper_once(tmp_path, prefix, end):
     pairs = citations.load_long_range_arena(write_arena(tmp_path, prefix=prefix, end=end))

@@ -8,8 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from datasets import Dataset
+from pyarrow import parquet
 from transformers import AutoTokenizer
 
 from docsplit.data import corpora, preparation
@@ -62,9 +64,36 @@ def test_a_folder_of_text_files_has_one_document_a_file(tmp_path):
     assert [text.split()[0] for text in load_corpus(str(tmp_path / "folder"))["text"]] == ["The", "Bread"]
 
 
-def test_invalid_utf8_in_a_text_file_is_replaced(tmp_path):
-    texts = load_corpus(str(write(tmp_path, "latin.txt", "caf\xe9 au lait".encode("latin-1"))))["text"][:]
-    assert texts == ["caf\ufffd au lait"]
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "tsv", "txt"])
+def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog, suffix):
+    """In the last of two files, far from its beginning: what is read first decides nothing."""
+    head = {"csv": "text,label", "tsv": "text\tlabel"}.get(suffix)
+    line = {"csv": "{},1", "tsv": "{}\t1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
+    texts = ["a ship in a storm"] * 50 + ["caf\xe9 au lait"] * 2
+    lines = ([head] if head else []) + [line.format(text) for text in texts]
+    content = "\n".join(lines).encode("latin-1")
+    if suffix == "txt":  # a folder of these has one document a file
+        path = write(tmp_path, "latin.txt", content)
+    else:
+        path = tmp_path / "folder"
+        good = "\n".join(lines[:-2]).encode()
+        write(path, f"a.{suffix}", gzip.compress(good) if suffix.endswith("gz") else good)
+        write(path, f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    dataset = load_corpus(str(path))
+    assert dataset["text"][:][-3:] == ["a ship in a storm", "caf\ufffd au lait", "caf\ufffd au lait"]
+    assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
+    assert f"latin.{suffix}, line {51 + bool(head)}: " in caplog.text
+    caplog.clear()
+    load_corpus(str(write(tmp_path, f"good.{suffix.removesuffix('.gz')}", "\n".join(lines))))
+    assert "UTF-8" not in caplog.text
+
+
+def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
+    buffers = [None, pyarrow.py_buffer(np.int32([0, 3, 6])), pyarrow.py_buffer(b"abccf\xe9")]
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, buffers)
+    parquet.write_table(pyarrow.table({"text": text}), tmp_path / "bad.parquet")
+    with pytest.raises(ValueError, match=r"bad\.parquet as parquet: .*UTF8 sequence at string index 1"):
+        load_corpus(str(tmp_path / "bad.parquet"))
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])

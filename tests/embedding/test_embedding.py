@@ -148,6 +148,13 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
+def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, plain):
+    for folder in (checkpoint, plain):
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
+            load_encoder(str(folder), device="cpu")
+
+
 @pytest.fixture(params=[logging.ERROR, logging.INFO])
 def verbosity(request):
     before = transformers.utils.logging.get_verbosity()
