@@ -56,6 +56,7 @@ def main() -> None:
     from docsplit.release import hub, reporting
     from docsplit.training import callbacks, documents
     from docsplit.training.finite import FiniteCallback
+    from docsplit.training.probe import ProbeCallback
     from docsplit.training.seen import SeenDocumentsCallback
 
     logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
@@ -87,18 +88,28 @@ def main() -> None:
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
     metrics, interrupt = callbacks.MetricsCallback(trainer, model), callbacks.InterruptCallback()
     pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
-    probe = callbacks.ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
+    probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
     position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
     patience = args.early_stopping_patience
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
     finite = FiniteCallback(model)
-    for callback in (position, seen, epoch, sealing, interrupt, finite, pushes, probe, early_stopping):  # in this order
+    for callback in (
+        position,
+        seen,
+        epoch,
+        sealing,
+        interrupt,
+        finite,
+        pushes,
+        probe,
+        early_stopping,
+    ):  # in this order
         if callback is not None:
             trainer.add_callback(callback)
     if probe is not None and checkpoint is None:
-        probe.measure()  # logged by train(), whose clock should not count it
+        probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
     if trainer.is_world_process_zero():
         checkpoints.remove_results(output_dir)

@@ -15,7 +15,11 @@ import pytest
 
 from tests.processes import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "model_cards").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "model_cards").glob("*/README.md")),
+]
 TABLE = re.compile(r"((?:^\|.*\n)+)", re.MULTILINE)
 MARKER = re.compile(r"<!-- (from|not measured here:) ([^>]*?) -->\s*$")
 NUMERIC_CELL = re.compile(r"[-\d.,±%\[\] ]*\d[-\d.,±%\[\] ]*([GM]B|s|min|h|million)?")

@@ -19,18 +19,21 @@ from typing import Any
 
 import datasets
 import fsspec
+import numpy as np
 import pyarrow
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data.python_docs import python_docs_fingerprint, read_python_docs
+from docsplit.data.python_docs_parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.segmentation import clean_text
-from docsplit.runtime.files import build_once, cache_directory
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code
 
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
+DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs_parts", "citation_splits", "preparation"))
 LOADERS = {
     ".json": "json",
     ".jsonl": "json",
@@ -49,9 +52,10 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
     """Load documents.
 
     Args:
-        corpus: "python_docs" (docstrings of the installed packages), a local file or folder (json, jsonl, csv, tsv,
-            parquet, arrow or txt, also compressed), or a Hub data set `name` or `name:configuration`. A .txt file
-            has one document a line, a folder of .txt files one document a file.
+        corpus: "python_docs" (docstrings of the installed packages; its column `part` says which are sealed, see
+            `for_pretraining`), a local file or folder (json, jsonl, csv, tsv, parquet, arrow or txt, also
+            compressed), or a Hub data set `name` or `name:configuration`. A .txt file has one document a line, a
+            folder of .txt files one document a file.
         split: the split of a Hub data set; local files are one split.
 
     Raises:
@@ -68,8 +72,26 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
     return dataset
 
 
+def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
+    """Of what `load_corpus` gave, the documents that a pretraining may read: all, but of python_docs the train part.
+
+    Copies of python_docs in files of one's own are not recognised.
+    """
+    if corpus != PYTHON_DOCS:
+        return dataset
+    parts = np.asarray(dataset[PART][:])
+    kept = np.flatnonzero(parts == TRAIN)
+    logger.info(
+        f"Of the {len(parts):,} documents of {corpus} a pretraining reads {len(kept):,}: {(parts == TEST).sum():,} "
+        f"are the sealed test part of all evaluations, {(parts == VALIDATION).sum():,} are for selection."
+    )
+    return dataset.select(kept)
+
+
 def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableDataset, str]:
     """The documents of `load_corpus` without a copy on this disk: read again from where they are in each epoch.
+
+    Of python_docs those of `for_pretraining`.
 
     Returns: the stream, in as many shards as can be read independently (files, or row groups of parquet files), and a
         key of what it reads.
@@ -78,7 +100,7 @@ def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableD
         ValueError: as `load_corpus`.
     """
     if corpus == PYTHON_DOCS:
-        dataset = _load_python_docs()
+        dataset = for_pretraining(corpus, _load_python_docs())
         return dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint
     if Path(corpus).exists():
         loader, names, options = _local_files(Path(corpus))
@@ -100,9 +122,11 @@ def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableD
 def _load_python_docs() -> Dataset:
     def build(directory: Path) -> None:
         logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
-        Dataset.from_list(list(read_python_docs())).save_to_disk(directory)
+        rows = list(read_python_docs())
+        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
 
-    return datasets.load_from_disk(build_once(cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}", build))
+    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
+    return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
 def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:

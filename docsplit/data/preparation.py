@@ -162,6 +162,21 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
     """Which texts have a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (len(texts),)."""
+    ours, theirs = _shingles(texts), _shingles(references)
+    found = np.zeros(len(texts), dtype=bool)
+    found[_similar(ours, theirs, threshold)[0]] = True
+    return found
+
+
+def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
+    """The pairs of texts that `near_duplicates` compares as such, (K, 2), each once."""
+    shingles = _shingles(texts)
+    first, second = _similar(shingles, shingles, threshold)
+    return np.stack([first, second], axis=1)[first < second]
+
+
+def _shingles(texts: Sequence[str]) -> Any:
+    """(N, V) sparse: which runs of five words each text has, by their hashes."""
     vectorizer = HashingVectorizer(
         n_features=2**22,
         ngram_range=(SHINGLE_WORDS, SHINGLE_WORDS),
@@ -170,13 +185,15 @@ def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: 
         alternate_sign=False,
         token_pattern=r"(?u)\w+",
     )
-    ours, theirs = vectorizer.transform(texts), vectorizer.transform(references)
+    return vectorizer.transform(texts)
+
+
+def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `ours` and of `theirs`, pair by pair, with a Jaccard similarity of `threshold` or more."""
     our_sizes, their_sizes = ours.sum(axis=1).A1, theirs.sum(axis=1).A1
     shared = (ours @ theirs.T).tocoo()  # only pairs that share a shingle are stored
-    similarity = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data)
-    found = np.zeros(len(texts), dtype=bool)
-    found[shared.row[similarity >= threshold]] = True
-    return found
+    similar = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data) >= threshold
+    return shared.row[similar], shared.col[similar]
 
 
 def without_documents(dataset: Dataset, document_ids: Set[int]) -> tuple[Dataset, int]:

@@ -93,7 +93,7 @@ def _curve(axis: Any, rows: list[dict[str, Any]], measure: str, full: float, shi
 
 
 def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
-    """Loss parts over steps and, where measured, probe accuracy beside TF-IDF, as PNG."""
+    """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]
     figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)
     losses = axes[0, 0]
@@ -117,9 +117,9 @@ def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], 
                 color=color,
                 label=f"{label} (± std over draws)" if any(spreads) else label,
             )
-            if f"tfidf_{name}" in results:
-                axis.axhline(results[f"tfidf_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
-        axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder", ylim=(0, 1))
+            if f"tfidf_validation_{name}" in results:
+                axis.axhline(results[f"tfidf_validation_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
+        axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder (validation)", ylim=(0, 1))
         axis.legend(fontsize="small", loc="lower right")
     for axis in axes.flat:
         axis.grid(alpha=0.3)

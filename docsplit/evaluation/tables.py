@@ -191,3 +191,29 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def probe_table(results: dict[str, Any]) -> str:
+    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
+    if "probe_after_accuracy" not in results:
+        return "No probe was asked for (--probe_corpus)."
+    selected = "probe_validation_documents" in results  # runs of before had C = 1, and no validation documents
+    body = []
+    for name, prefix in (
+        ("before pretraining", "probe_before"),
+        ("after pretraining", "probe_after"),
+        ("TF-IDF", "tfidf"),
+    ):
+        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
+        chosen = [f"{results[f'{prefix}_5shot_c']:g}, {results[f'{prefix}_c']:g}"] if selected else []
+        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}", *chosen))
+    header = ["logistic regression on", "5 labels a class", "all labels", *(["C of these"] if selected else [])]
+    spread_of = "± is the standard deviation over 10 draws of the labels."
+    test = f"Accuracy over {results['probe_classes']} classes on {results['probe_test_documents']:,}"
+    if not selected:
+        return f"{markdown_table(header, body)}\n\n{test} test documents; {spread_of}"
+    return (
+        f"{markdown_table(header, body)}\n\n{test} sealed test documents, which neither training nor selection reads; "
+        f"{spread_of} Selection, of C and of checkpoints if asked for, is on "
+        f"{results['probe_validation_documents']:,} validation documents."
+    )

@@ -24,7 +24,7 @@ from transformers import AutoConfig
 from yaml import YAMLError
 
 from docsplit.evaluation.contamination import contamination_note
-from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.evaluation.tables import markdown_table, probe_table, result_tables, short_names
 from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.settings import current_settings, has_pooler
@@ -361,26 +361,6 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
         if evaluation["plot"]:
             parts.append(f"![Over the number of labels]({evaluation['plot']})")
     return "\n\n".join(parts) or "Nothing was measured."
-
-
-def probe_table(results: dict[str, Any]) -> str:
-    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
-    body = []
-    for name, prefix in (
-        ("before pretraining", "probe_before"),
-        ("after pretraining", "probe_after"),
-        ("TF-IDF", "tfidf"),
-    ):
-        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
-        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}"))
-    note = (
-        f"Accuracy over {results['probe_classes']} classes, {results['probe_test_documents']:,} test documents; "
-        "± is the standard deviation over 10 draws of the labels."
-    )
-    table = markdown_table(["logistic regression on", "5 labels a class", "all labels"], body)
-    return f"{table}\n\n{note}"
 
 
 def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:

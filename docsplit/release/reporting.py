@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.evaluation.plots import plot_training
-from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
+from docsplit.evaluation.tables import probe_table
+from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, without_folders, write_card
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from docsplit.data import corpora, preparation
 from docsplit.data.corpora import add_text, load_corpus
 from docsplit.data.preparation import document_id, near_duplicates, tokenize
+from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
 
@@ -267,13 +268,33 @@ def test_near_duplicates_against_a_loop():
     assert near_duplicates(texts, references).tolist() == expected
 
 
-def test_the_built_in_corpus_is_cached(monkeypatch, tmp_path):
-    documents = [{"id": "a", "text": "A ship in a storm.", "label": "x"}]
+@pytest.fixture
+def built_in(monkeypatch, tmp_path):
+    """The names and texts of a python_docs of 100 documents, each with a section and no link."""
+    rows = [row | {"id": str(number), "links": []} for number, row in enumerate(make_corpus(100))]
+    rows = [row | {"sections": [{"heading": "", "text": row["text"]}]} for row in rows]
     monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path)
-    monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(documents))
-    assert load_corpus("python_docs")[0] == documents[0]
+    monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(rows))
+    return rows
+
+
+def test_the_built_in_corpus_is_cached_with_its_parts(built_in, monkeypatch):
+    first = load_corpus("python_docs").to_list()
+    assert [{name: row[name] for name in built_in[0]} for row in first] == built_in
+    assert Counter(row["part"] for row in first) == {"train": 73, "validation": 12, "test": 15}
     monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
-    assert load_corpus("python_docs")[0] == documents[0]
+    assert load_corpus("python_docs").to_list() == first
+
+
+def test_a_pretraining_reads_the_train_part_alone(built_in, caplog):
+    caplog.set_level("INFO")
+    dataset = load_corpus("python_docs")
+    ids = [row["id"] for row in dataset if row["part"] == "train"]
+    assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids
+    assert "Of the 100 documents of python_docs a pretraining reads 73: 15 are the sealed test part" in caplog.text
+    stream, _ = corpora.stream_corpus("python_docs")
+    assert sorted(row["id"] for row in stream) == sorted(ids)
+    assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
 
 
 def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(tmp_path, caplog):

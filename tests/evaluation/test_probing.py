@@ -1,5 +1,6 @@
 """Heads on frozen features: each against a slow, obvious version of itself."""
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -15,7 +16,15 @@ from docsplit.data.labelled import LabelledSplit
 from docsplit.evaluation import heads, mlp_head
 from docsplit.evaluation.heads import Run, knn, linear, standardize
 from docsplit.evaluation.mlp_head import mlp
-from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, probe_accuracy, tfidf_accuracy, tfidf_features
+from docsplit.evaluation.probing import (
+    HEADS,
+    PROBE_C,
+    few_shot_runs,
+    full_runs,
+    probe_accuracy,
+    tfidf_accuracy,
+    tfidf_features,
+)
 from tests.conftest import make_corpus
 
 WIDTH, CLASSES = 12, 3
@@ -256,10 +265,10 @@ def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split,
     draw = split.draws(5, 1)[0]
     runs = [Run(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
     labels = split.train_labels
-    assert heads._in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
+    assert heads.in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
     rotated = linear(train, labels, runs, test, CLASSES, few_shot=True).scores
     monkeypatch.setattr(heads, "MAX_ROW_SPACE", 0)
-    assert heads._in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]
+    assert heads.in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]
     np.testing.assert_allclose(rotated, linear(train, labels, runs, test, CLASSES, few_shot=True).scores, atol=2e-3)
 
 
@@ -391,18 +400,73 @@ def test_tfidf_vocabulary_is_that_of_the_training_part():
 # The quick probe beside pretraining
 
 
-def test_accuracy_is_that_of_the_right_features(split):
-    def features(labels, noise):
-        rng = np.random.default_rng(0)
-        return np.eye(3)[labels] + noise * rng.standard_normal((len(labels), 3))
+@pytest.fixture
+def probed(split):
+    """With validation documents: every third of those to test on."""
+    third = np.arange(len(split.test_labels)) % 3 == 1
+    texts = np.array(split.test_texts, dtype=object)
+    return dataclasses.replace(
+        split,
+        validation_texts=texts[third].tolist(),
+        validation_labels=split.test_labels[third],
+        test_texts=texts[~third].tolist(),
+        test_labels=split.test_labels[~third],
+    )
 
-    perfect = probe_accuracy(split, features(split.train_labels, 0.01), features(split.test_labels, 0.01))
-    useless = probe_accuracy(split, features(0 * split.train_labels, 1.0), features(0 * split.test_labels, 1.0))
-    assert perfect["accuracy"] == perfect["5shot_accuracy"] == 1.0
-    assert useless["accuracy"] < 0.7
-    assert useless["5shot_accuracy"] < 0.6
-    assert useless["5shot_accuracy_std"] > 0
+
+def noisy(split, noise, scale=1.0):
+    rng = np.random.default_rng(0)
+    labels = {name: getattr(split, f"{name}_labels") for name in split.texts}
+    return {
+        name: scale * (np.eye(3)[own] + noise * rng.standard_normal((len(own), 3))) for name, own in labels.items()
+    }
 
 
-def test_tfidf_reads_the_topics(split):
-    assert tfidf_accuracy(split)["accuracy"] > 0.9
+def test_accuracy_is_that_of_the_right_features(probed):
+    perfect = probe_accuracy(probed, noisy(probed, 0.01))
+    nothing = {name: np.random.default_rng(1).standard_normal((len(texts), 3)) for name, texts in probed.texts.items()}
+    useless = probe_accuracy(probed, nothing)
+    for part in ("validation", "test"):
+        assert perfect[part]["accuracy"] == perfect[part]["5shot_accuracy"] == 1.0
+        assert useless[part]["accuracy"] < 0.7
+        assert useless[part]["5shot_accuracy"] < 0.6
+        assert useless[part]["5shot_accuracy_std"] > 0
+
+
+def test_c_is_that_of_the_validation_part_and_the_spread_that_of_a_sample(probed):
+    features = noisy(probed, 0.5, scale=0.1)  # small features: C = 1 is too strong a penalty
+    validation, test = probe_accuracy(probed, features).values()
+    draws, accuracies = probed.draws(), {}
+    for c in PROBE_C:
+        classifiers = [
+            LogisticRegression(C=c, max_iter=1000).fit(features["train"][draw], probed.train_labels[draw])
+            for draw in draws
+        ]
+        accuracies[c] = [
+            [classifier.score(features[part], getattr(probed, f"{part}_labels")) for classifier in classifiers]
+            for part in ("validation", "test")
+        ]
+    best = max(PROBE_C, key=lambda c: (round(np.mean(accuracies[c][0]), 9), -c))
+    assert validation["5shot_c"] == test["5shot_c"] == best
+    for result, values in zip((validation, test), accuracies[best]):
+        assert result["5shot_accuracy"] == pytest.approx(np.mean(values))
+        assert result["5shot_accuracy_std"] == pytest.approx(np.std(values, ddof=1))
+    assert len({tuple(values) for _, values in accuracies.values()}) == 3  # or any C would do
+
+
+def test_test_labels_choose_nothing(probed):
+    features = noisy(probed, 0.7, scale=0.3)
+    first = probe_accuracy(probed, features)
+    scrambled = dataclasses.replace(probed, test_labels=np.roll(probed.test_labels, 1))
+    second = probe_accuracy(scrambled, features)
+    assert first["validation"] == second["validation"]
+    assert (first["test"]["c"], first["test"]["5shot_c"]) == (second["test"]["c"], second["test"]["5shot_c"])
+    assert first["test"]["accuracy"] > second["test"]["accuracy"]
+    assert (
+        first["validation"]
+        == probe_accuracy(probed, {name: features[name] for name in ("train", "validation")})["validation"]
+    )
+
+
+def test_tfidf_reads_the_topics(probed):
+    assert tfidf_accuracy(probed)["test"]["accuracy"] > 0.9
