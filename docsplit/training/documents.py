@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 from docsplit.data import corpora, preparation
 from docsplit.data.labelled import LabelledSplit, probe_counts, split_labelled
 from docsplit.data.streaming import DocumentStream, take
-from docsplit.data.tokenization import train_wordpiece
+from docsplit.data.tokenization import lower_case, train_wordpiece
+from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 
@@ -112,5 +113,8 @@ def load_tokenizer(
     """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
     source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
     if source is not None:
-        return AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        if lower_cases(source):
+            lower_case(tokenizer)
+        return tokenizer
     return train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())
