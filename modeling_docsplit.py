@@ -51,9 +51,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
     start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
-    similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved with it: `pooling`,
-    `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the objective, a class of
-    `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training state: only the encoder
+    similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
+    with it: `pooling`, `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the
+    objective, a class of `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training state: only the encoder
     is what the checkpoint is about (`docsplit.modeling.saving`).
 
     Attributes:

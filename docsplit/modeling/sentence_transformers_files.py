@@ -43,13 +43,13 @@ MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
 OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
 
 
-def document_prompt(prompts: Mapping[str, str], default_prompt_name: str | None) -> str:
+def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
     """What stands before a document: the prompt for documents or passages, else the default one, else nothing.
 
     An empty one counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
     """
-    own = [prompts[name] for name in DOCUMENT_PROMPTS if prompts.get(name)]
-    return own[0] if own else prompts.get(default_prompt_name or "") or ""
+    own = (prompts.get(name) for name in (*DOCUMENT_PROMPTS, default_prompt_name or ""))
+    return next((prompt for prompt in own if prompt), "")
 
 
 def prompt_of(settings: Mapping[str, Any]) -> str:
@@ -83,7 +83,9 @@ def settings_of_start(
     pooling = _read(name, f"{pooling_path}/config.json", hub)
     if pooling is None:
         raise ValueError(f"{name}: {MODULES} names {pooling_path!r}, but there is no {pooling_path}/config.json.")
-    transformer = next((file for file in (_read(name, path, hub) for path in TRANSFORMER_FILES) if file), {})
+    transformer: dict[str, Any] = next(
+        (file for file in (_read(name, path, hub) for path in TRANSFORMER_FILES) if file), {}
+    )
     model = _read(name, MODEL_FILE, hub) or {}
     model.pop("__version__", None)
     if (kind := model.get("model_type", "SentenceTransformer")) != "SentenceTransformer":

@@ -85,7 +85,8 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
     is_ours = getattr(config, "docsplit", None) is not None
     if is_ours and "variant" not in kwargs and _has_file(name, HEAD_INDEX, kwargs):
         kwargs["variant"] = HEAD_VARIANT
-    encoder, unused = None, set()
+    encoder: Any = None
+    unused: set[str] = set()
     if _is_masked_lm(config):
         encoder, missing, unused = _load(AutoModelForMaskedLM, name, args, kwargs)
         prefix = _prefix_of_base(encoder)
@@ -114,8 +115,8 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
     dtype = str(config.dtype if config.dtype is not None else encoder.dtype).removeprefix("torch.")
     if kwargs["dtype"] == "auto":
         encoder.float()
-    if unused := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
-        logger.info(f"{name}: {len(unused)} weights that the encoder has no place for are left out: {unused[:3]}.")
+    if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
+        logger.info(f"{name}: {len(left_out)} weights that the encoder has no place for are left out: {left_out[:3]}.")
     return Start(encoder, has_head, dtype, pooler)
 
 
@@ -171,7 +172,7 @@ def _is_masked_lm(config: PreTrainedConfig) -> bool:
 
 
 def _load(auto_class: Any, name: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, set[str], set[str]]:
-    """A model, the names of its weights that the checkpoint lacks, and of the checkpoint's that it has no place for."""
+    """A model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
     with _without_load_reports():
         model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
     return model, set(info["missing_keys"]), set(info["unexpected_keys"])
@@ -202,7 +203,7 @@ def _has_file(name: Any, path: str, kwargs: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _without_load_reports() -> Iterator[None]:
-    """What transformers reports of missing and unused weights is looked at here, and said in a line where it matters."""
+    """What transformers reports of missing and unused weights is looked at here, and said where it matters."""
 
     def is_no_report(record: logging.LogRecord) -> bool:
         text = record.getMessage()
