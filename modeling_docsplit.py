@@ -53,8 +53,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
     similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
     with it: `pooling`, `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the
-    objective, a class of `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training state: only the encoder
-    is what the checkpoint is about (`docsplit.modeling.saving`).
+    objective, a class of `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training
+    state: only the encoder is what the checkpoint is about (`docsplit.modeling.saving`).
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of

@@ -132,7 +132,7 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
 
 
 def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
-    """Write what the run ends with, as a release; beside the best weights, if they were loaded, their training state."""
+    """Write what the run ends with, as a release; beside the best weights, if they were loaded, their own state."""
     output_dir = Path(trainer.args.output_dir)
     trainer.save_model()
     checkpoints.without_pickled_arguments(output_dir)

@@ -58,6 +58,11 @@ def prompt_of(settings: Mapping[str, Any]) -> str:
     return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
+def similarity_of(settings: Mapping[str, Any]) -> str:
+    """How embeddings are to be compared."""
+    return settings.get(KEPT, {}).get("model", {}).get("similarity_fn_name") or settings.get("similarity", "cosine")
+
+
 def lower_cases(name: str | Path) -> bool:
     """Whether a start's texts become lower case before they are tokenised, whatever its tokenizer does by itself."""
     return any((_read(name, path, {}) or {}).get("do_lower_case") for path in TRANSFORMER_FILES)
@@ -236,13 +241,12 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
     }
     if not kept.get("include_prompt", True):
         pooler["include_prompt"] = False
-    similarity = kept.get("model", {}).get("similarity_fn_name") or settings.get("similarity", "cosine")
     (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
     for name, content in {
         MODULES: modules,
         TRANSFORMER_FILES[0]: _transformer_file(config, kept.get("transformer", {}), with_pooler),
         "1_Pooling/config.json": pooler,
-        MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity},
+        MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity_of(settings)},
     }.items():
         write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
