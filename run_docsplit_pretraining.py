@@ -25,15 +25,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.lora import ADAPTER_FOLDER
-from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.modeling.settings import checked_settings
-from docsplit.runtime.arguments import parse_arguments, parse_config_overrides
+from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
+from docsplit.modeling.sentence_transformers_files import prompt_of
+from docsplit.runtime.arguments import parse_arguments
 from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
-from docsplit.training import checkpoints
+from docsplit.training import checkpoints, models
 from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -63,22 +60,25 @@ def main() -> None:
     use_all_cores(args.device, args.world_size)
     if data_args.streaming:
         documents.prepare_for_stream(data_args, args)
-    settings = settings_of(model_args, args, objective_options)
     output_dir, checkpoint = Path(args.output_dir), checkpoint_of(model_args, args)
+    set_seed(args.seed)
+    settings = models.settings_of(model_args, args, objective_options)
+    start = models.load_start(model_args, settings, data_args.view_max_length)
     if args.push_release and args.process_index == 0:
         hub.remove_stale_uploads(output_dir)
         name = args.hub_model_id or output_dir.resolve().name
         args.hub_model_id = hub.create_repository(name, args.hub_private_repo)
-    set_seed(args.seed)
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = load_model(model_args, args, tokenizer, settings)
+    model = models.prepare_model(start, model_args, args, tokenizer, settings)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
-    length, mlm = model.config.docsplit["max_seq_length"], model.config.docsplit["mlm_weight"] > 0
-    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm=mlm, seed=args.seed, sketches=True)
+    settings = model.config.docsplit
+    length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
+    mlm = settings["mlm_weight"] > 0
+    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm, args.seed, prompt, sketches=True)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
@@ -105,7 +105,7 @@ def main() -> None:
         pushes,
         probe,
         early_stopping,
-    ):  # in this order
+    ):  # this order
         if callback is not None:
             trainer.add_callback(callback)
     if probe is not None and checkpoint is None:
@@ -145,77 +145,16 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
     return checkpoint
 
 
-def settings_of(
-    model_args: ModelArguments, args: PretrainingArguments, objective_options: dict[str, Any]
-) -> dict[str, Any]:
-    """The settings of the model that the command line gives; the others are the checkpoint's, or defaults.
-
-    Raises:
-        ValueError: if they cannot work with this encoder or each other: now, before any long work.
-    """
-    from transformers import AutoConfig
-
-    settings: dict[str, Any] = {
-        "pooling": model_args.pooling,
-        "max_seq_length": model_args.max_seq_length,
-        "objective": args.objective,
-        "contrastive_weight": args.contrastive_weight,
-        "mlm_weight": args.mlm_weight,
-    }
-    settings = {name: value for name, value in settings.items() if value is not None} | objective_options
-    if model_args.model_name_or_path is not None:
-        config = AutoConfig.from_pretrained(model_args.model_name_or_path)
-    else:
-        overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
-        config = AutoConfig.for_model(model_args.model_type, **overrides)
-    checked_settings(config, settings)
-    return settings
-
-
-def load_model(
-    model_args: ModelArguments, args: PretrainingArguments, tokenizer: Any, settings: dict[str, Any]
-) -> DocSplitForContrastivePretraining:
-    """A pretrained encoder or a random one, with the settings of the command line."""
-    attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
-    if model_args.model_name_or_path is not None:
-        if model_args.config_overrides is not None:
-            raise ValueError("--config_overrides is for a random start: leave out --model_name_or_path or it.")
-        model = DocSplitForContrastivePretraining.from_pretrained(
-            model_args.model_name_or_path, dtype=torch.float32, **settings, **attention
-        )
-    else:
-        from transformers import AutoConfig
-
-        overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
-        known, names = AutoConfig.for_model(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
-        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
-        ids = {name: value for name, value in ids.items() if hasattr(known, name)}
-        config = AutoConfig.for_model(model_args.model_type, vocab_size=len(tokenizer), **ids, **overrides)
-        config._attn_implementation = model_args.attn_implementation
-        model = DocSplitForContrastivePretraining(config, **settings)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
-            "--tokenizer_name to use the encoder's own."
-        )
-    block_attention(model, model_args.attn_implementation)
-    if model_args.lora_r:
-        model.add_lora(model_args.lora_r)
-    tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
-    if args.compile_options is not None:
-        model.compile(**args.compile_options)
-    model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
-    return model
-
-
 def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
-    """Write what the run ends with; where the best weights were loaded again, with the training state beside them."""
+    """Write what the run ends with, as a release; beside the best weights, if they were loaded, their own state."""
     output_dir = Path(trainer.args.output_dir)
     trainer.save_model()
     checkpoints.without_pickled_arguments(output_dir)
     if model.training_state == "missing" and trainer.is_world_process_zero():
         best = Path(str(trainer.state.best_model_checkpoint))
         checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
+    if trainer.is_world_process_zero():
+        split_release(output_dir, model.start_pooler)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,32 @@ def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list
     )
 
 
+def prompt_affix(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[list[int], bool]:
+    """The ids of a prompt before a text, and whether the text after it reads as after another unit.
+
+    `tokenizer("passage: It")` is that of "passage:" and " It", not of "passage: " and "It". A prompt that ends within
+    a word of the text has no ids of its own: it gets those that it has alone, which is said.
+    """
+    if not prompt:
+        return [], False
+    word, whole = "It", _plain(tokenizer, [f"{prompt}It"])[0]
+    for text, after in ((prompt.rstrip(" "), _continued), (prompt, _plain)):
+        ids = _plain(tokenizer, [text])[0]
+        if ids + after(tokenizer, [word])[0] == whole:
+            return ids, after is _continued
+    logger.warning(f"The prompt {prompt!r} runs into the word after it: in views it has the tokens that it has alone.")
+    return _plain(tokenizer, [prompt])[0], False
+
+
+def lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a tokenizer turn texts into lower case first, as SentenceTransformer's `do_lower_case` does."""
+    backend: Any = tokenizer.backend_tokenizer
+    if '"Lowercase"' in backend.to_str():  # as a checkpoint has it whose start was one of these
+        return
+    own = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+
+
 def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word is encoded differently at the start of a text than after a space (byte-level BPE)."""
     return tokenizer("It", add_special_tokens=False)["input_ids"] != _continued(tokenizer, ["It"])[0]

@@ -12,6 +12,7 @@ from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
+from docsplit.modeling.sentence_transformers_files import document_prompt
 from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
 
 logger = logging.getLogger(__name__)
@@ -125,5 +126,5 @@ def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """What `model.encode(texts, prompt=prompt)` puts before each text: the model's default prompt if None is given."""
-    return (model.prompts.get(model.default_prompt_name or "") or "") if prompt is None else prompt
+    """What stands before each text: the model's prompt for documents, else its default prompt, if None is given."""
+    return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt

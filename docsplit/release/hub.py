@@ -20,12 +20,13 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RELEASE = (  # patterns of Path.glob
-    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json",
+    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json", HEAD_FILE, HEAD_INDEX,
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
     "longformer_transformer.py", TRAINING_DOCUMENTS_FILE,
     "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
@@ -70,6 +71,8 @@ def push(
         outdated: patterns of files on the Hub that go if they are not uploaded again.
     """
     names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+    if "model.safetensors" in names:  # a head that is there already belongs to other weights
+        outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
 
     def upload() -> str:
         commit = API.upload_folder(

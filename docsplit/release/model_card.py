@@ -19,15 +19,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard
 from transformers import AutoConfig
-from yaml import YAMLError
 
 from docsplit.evaluation.contamination import contamination_note
 from docsplit.evaluation.tables import markdown_table, probe_table, result_tables, short_names
 from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
-from docsplit.modeling.settings import current_settings, has_pooler
+from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
+from docsplit.modeling.settings import current_settings, has_pooler, normalizes
+from docsplit.modeling.starts import HEAD_FILE
+from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.runtime.files import write_text
 
@@ -45,6 +47,7 @@ PAPERS = {
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
 PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
+HEAD = 'The masked-LM head, trained too: `AutoModelForMaskedLM.from_pretrained(NAME, variant="mlm")`. '
 POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
 
 
@@ -78,7 +81,8 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
 
     Args:
         address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
-        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any.
+        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any, else
+            that of the start.
 
     Raises:
         ValueError: if this is no checkpoint of this project, or the licence is no identifier.
@@ -92,21 +96,27 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     settings = current_settings(config.docsplit)
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
-    stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
-    licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
+    start = run.get("start", {})
+    stated = {"license": licence} if licence else licence_of(directory / "README.md", start)
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     card = ModelCard.from_template(
-        _metadata(address, run, results, evaluations, stated),
+        metadata(address, run, stated, _model_index(run, results, evaluations)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
         hidden_size=config.hidden_size,
         max_seq_length=f"{settings['max_seq_length']:,}",
-        similarity=settings.get("similarity", "cosine"),
+        similarity=similarity_of(settings),
         trust=", trust_remote_code=True" if needs_remote_code(config) else "",
+        encode="encode_document" if prompt_of(settings) else "encode",
+        prompted=f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else "",
         pooled=POOLED[settings["pooling"]],
-        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler(config) else "",
+        normalized=", at unit length" if normalizes(settings) else "",
+        not_the_pooler="Not its `pooler_output`: that was not trained here, and may be all zeros. "
+        if has_pooler(config)
+        else "",
+        head=HEAD if (directory / HEAD_FILE).exists() else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
         training_table=_training_table(results, run),
@@ -114,7 +124,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         options=_options(options, run.get("recipe")),
         evaluation=evaluation_text(results, evaluations),
         limits=_limits(settings, run),
-        licence=f"These weights: {licence}." if licence else "None was stated for these weights.",
+        licence=licence_text(stated, start),
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
     )
     text = str(card)
@@ -155,7 +165,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
         if Path(encoder).exists():
             _add_to_card(Path(encoder), None, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir)
             address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
-        if _is_hub_name(address):
+        if is_hub_name(address):
             on_hub.setdefault(str(address), []).append(encoder)
     problems = []
     for address, its_encoders in on_hub.items():
@@ -207,14 +217,8 @@ def without_folders(name: str) -> str:
         return name
 
 
-def _metadata(
-    name: str,
-    run: dict[str, Any],
-    results: dict[str, Any],
-    evaluations: list[dict[str, Any]],
-    licence: dict[str, Any],
-) -> ModelCardData:
-    """The YAML at the top, with one entry of the model index for each measured number."""
+def _model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[EvalResult]:
+    """One entry for each measured number."""
     entries = []
     if "probe_after_accuracy" in results:
         entries += [
@@ -231,36 +235,11 @@ def _metadata(
                 for measure in task.columns:
                     title = f"{measure} ({row['head']}{features}{labels})"
                     entries.append(_entry(task.name, evaluation["dataset"], title, row[f"{measure}_mean"]))
-    base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
-    local = run.get("local", [])
-    return ModelCardData(
-        model_name=" ".join(name.split()),
-        **licence,
-        library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
-        tags=["docsplit", "feature-extraction", "sentence-similarity"],
-        base_model=base if _is_hub_name(base) and "model_name_or_path" not in local else None,
-        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) and "corpus" not in local else None,
-        eval_results=entries or None,
-    )
-
-
-def _stated_licence(card: Path) -> dict[str, Any]:
-    """What an earlier card says: somebody stated it, with --license or on the Hub."""
-    try:
-        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
-    except (ValueError, YAMLError) as error:
-        logger.warning(f"{card} cannot be read, and is written anew without a licence: {error}")
-        return {}
-    return {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
+    return entries
 
 
 def _is_built_in(run: dict[str, Any]) -> bool:
     return run.get("options", {}).get("probe_corpus") == "python_docs"
-
-
-def _is_hub_name(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
 
 
 def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:

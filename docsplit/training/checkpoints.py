@@ -198,7 +198,12 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
     names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
-        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
+        there, here = ((values.get("docsplit") or {}).get("mlm_weight") for values in (saved, config))
+        head = f" --mlm_weight {there} needs --new_mlm_head where the start has no masked-LM head." if there else ""
+        raise ValueError(
+            f"The model differs from that of {checkpoint} (there, here): {different}. Use its options."
+            f"{head if here == 0 else ''}"
+        )
 
 
 def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ from datasets import Dataset
 from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, take
+from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 
@@ -114,5 +115,8 @@ def load_tokenizer(
     """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
     source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
     if source is not None:
-        return tokenization.load_tokenizer(source)
+        tokenizer = tokenization.load_tokenizer(source)
+        if lower_cases(source):
+            tokenization.lower_case(tokenizer)
+        return tokenizer
     return tokenization.train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())
