@@ -111,7 +111,7 @@ def write_card_of_conversion(out: Path, source: str, positions: int, window: int
     """README.md of a Longformer that no script of this project has trained yet."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    from docsplit.release.model_card import code, plain
+    from docsplit.release.card_results import code, plain
 
     is_local = Path(source).exists()
     base_model = None if is_local else source

@@ -89,7 +89,7 @@ def telling(sentences: list[str]) -> np.ndarray:
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
-    from docsplit.release.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+    from docsplit.release.card_results import RESULTS_FILE, evaluation_text, read_evaluations, read_json
 
     tables: list[dict[str, Any]] = []
     titles: list[str] = []

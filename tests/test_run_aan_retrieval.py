@@ -89,7 +89,8 @@ def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder,
 
 def rows_of(output_dir):
     return {
-        (row["encoder"], row["head"]): row for row in json.loads((output_dir / "results.json").read_text())["rows"]
+        (row["encoder"], row["head"], *([] if row["features"] == "raw" else [row["features"]])): row
+        for row in json.loads((output_dir / "results.json").read_text())["rows"]
     }
 
 
@@ -103,12 +104,20 @@ def finished(encoder, data, tmp_path_factory):
 def test_heads_and_baselines_stand_side_by_side(finished, encoder):
     rows = rows_of(finished[0])
     name = str(encoder)
-    assert set(rows) == {(name, "mlp"), (name, "cosine"), ("bm25", "bm25"), ("popularity", "popularity")}
+    encoder_rows = {(name, "mlp"), (name, "mlp", "standardized"), (name, "cosine")}
+    assert set(rows) == encoder_rows | {("bm25", "bm25"), ("popularity", "popularity")}
+    assert [key for key in rows if key[1] == "mlp"] == [(name, "mlp"), (name, "mlp", "standardized")]  # raw first
     for row in rows.values():
         assert row["shots"] is None
         for measure in ("accuracy", "f1", "roc_auc", "macro_f1", "micro_f1"):
             assert 0 <= row[f"{measure}_mean"] <= 1
     assert rows[name, "mlp"]["runs"] == 3
+    assert rows[name, "mlp"]["accuracy_mean"] != rows[name, "mlp", "standardized"]["accuracy_mean"]
+    for key, row in rows.items():
+        assert (row["test_pairs"], row["preset"]) == (90, "docsplit" if key[1] == "mlp" else None)
+        assert row["test_documents"] == 45  # each citing paper of the test part, and some of them cited
+        assert row["pretraining_seeds"] == (None if key[0] in ("bm25", "popularity") else 1)
+        assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
     assert (rows[name, "mlp"]["pooling"], rows[name, "mlp"]["max_seq_length"]) == ("mean", 64)
     assert rows["bm25", "bm25"]["roc_auc_mean"] > 0.9  # topics are words
     assert rows[name, "cosine"]["roc_auc_mean"] > 0.7  # a random encoder knows words, too

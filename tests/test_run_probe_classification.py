@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,17 +12,17 @@ from transformers import BertModel
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.evaluation import mlp_head
+from docsplit.evaluation.presets import PRESETS
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import DataArguments, ProbeArguments, main
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import ROOT, run
 
-FEW_EPOCHS = {"MAX_EPOCHS": 10, "FEW_SHOT_EPOCHS": 10}  # what the MLP learns is tested with the heads
+FEW_EPOCHS = {"max_epochs": 10, "few_shot_epochs": 10}  # what the MLP learns is tested with the heads
 SCRIPT = (
     "-c",
-    f"from docsplit.evaluation import mlp_head; vars(mlp_head).update({FEW_EPOCHS}); "
+    f"from docsplit.evaluation.presets import PRESETS; vars(PRESETS['docsplit'].mlp).update({FEW_EPOCHS}); "
     "from run_probe_classification import main; main()",
 )
 COLUMNS = {
@@ -62,8 +63,10 @@ def options(files, output_dir, *others):
 
 @pytest.fixture
 def few_epochs(monkeypatch):
-    for name, epochs in FEW_EPOCHS.items():
-        monkeypatch.setattr(mlp_head, name, epochs)
+    for name, preset in PRESETS.items():
+        parts = {"mlp": preset.mlp, "linear": preset.linear}
+        few = {head: replace(training, **FEW_EPOCHS) for head, training in parts.items() if training}
+        monkeypatch.setitem(PRESETS, name, replace(preset, **few))
 
 
 def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, tmp_path, capsys):
@@ -90,7 +93,7 @@ def finished(encoders, files, tmp_path_factory):
     """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
     words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
-    output = run(*SCRIPT, *options(files, output_dir, *words, "--features", "raw", "standardized"))
+    output = run(*SCRIPT, *options(files, output_dir, *words))
     return output_dir, output
 
 
@@ -137,12 +140,12 @@ def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, fin
     words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
     run_here(main, *options(files, tmp_path, *words))
     together = {
-        (row["head"], row["shots"]): row
+        (row["head"], row["shots"], row["features"]): row
         for row in results_of(finished[0])["rows"]
-        if row["encoder"] == encoders[1] and row["features"] == "raw"
+        if row["encoder"] == encoders[1]
     }
     for row in results_of(tmp_path)["rows"]:
-        same = together[row["head"], row["shots"]]
+        same = together[row["head"], row["shots"], row["features"]]
         assert row["accuracy_mean"] == pytest.approx(same["accuracy_mean"], abs=1e-12)
         assert row["embedding_seconds"] == same["embedding_seconds"]  # those of the cache
 
@@ -153,18 +156,19 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
-    rows = [row for row in results_of(finished[0])["rows"] if row["features"] == "raw"]
-    alone = {(row["encoder"], row["head"], row["shots"]): row for row in rows}
+    alone = {
+        (row["encoder"], row["head"], row["shots"], row["features"]): row for row in results_of(finished[0])["rows"]
+    }
     compared = 0
     for row in two["rows"]:
         if row["head"] == "finetune":
             assert row["trainable_share"] == 1.0
             continue
-        same = alone[row["encoder"], row["head"], row["shots"]]
+        same = alone[row["encoder"], row["head"], row["shots"], row["features"]]
         for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
             assert row[name] == pytest.approx(same[name], abs=1e-6)
         compared += 1
-    assert compared == 4
+    assert compared == 8
 
 
 @pytest.mark.usefixtures("few_epochs")
@@ -173,9 +177,10 @@ def test_several_labels_a_document(run_here, encoders, files, tmp_path):
     words += ["--label_column", "labels", "--shots", "5", "--num_draws", "2", "--output_dir", tmp_path]
     run_here(main, *words)
     rows = results_of(tmp_path)["rows"]
-    assert len(rows) == 10
+    assert len(rows) == 16
     assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
-    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None}
+    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None and row["features"] == "raw"}
+    assert all(row["macro_f1_lexglue_mean"] != row["macro_f1_mean"] for row in full.values())  # a quarter has no label
     assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
 
 
@@ -203,6 +208,9 @@ def nan_encoder(encoders, folder):
         (["--test_split", "test"], "of a Hub data set"),
         (["--heads", "finetune", "--finetune_batch_size", "0"], "cannot share a batch of 0"),
         (["--max_seq_length", "2"], "needs room beside the special ones"),
+        (["--probe_preset", "paper"], "--probe_preset has no paper: choose among docsplit, bregman"),
+        (["--model_name_or_path", "A=a,a"], "each once"),
+        (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(
@@ -235,6 +243,7 @@ def test_help_teaches(help_of):
 
 
 def test_the_papers_probe_is_the_default():
-    assert (mlp_head.LEARNING_RATE, mlp_head.BATCH_SIZE) == (3e-4, 8)
+    paper = PRESETS[ProbeArguments().probe_preset]
+    assert (paper.mlp.learning_rate, paper.mlp.batch_size, paper.mlp.dropout) == (3e-4, 8, 0.1)
     assert ProbeArguments().num_draws == 10
-    assert np.isclose(mlp_head.DROPOUT, 0.1)
+    assert paper.linear is None

@@ -1,9 +1,8 @@
 """Every measured table of README, docs and cards is what a committed file of results says.
 
-Above a table stands `<!-- from FILE, FILE -->`, or `<!-- not measured here: REASON -->`; a card's results are those that lie
-in its folder. Each number of the table must be
-one of the files', rounded to the digits that are shown, of the row's encoder where the file has it; with a spread, the
-two must stand together.
+Above a table stands `<!-- from FILE, FILE -->`, or `<!-- not measured here: REASON -->`; a card's results are those
+that lie in its folder. Each number of the table must be one of the files', rounded to the digits that are shown, of
+the row's encoder where the file has it; with a spread, the two must stand together.
 """
 
 import json

@@ -4,8 +4,10 @@ Encoders are loaded, and what that needs is imported, when a method is called: `
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,12 +29,16 @@ class EncoderArguments:
     model_name_or_path: list[str] = field(
         metadata={
             "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel; in the "
-            "classification script also tfidf."
+            "classification script also tfidf. One method's encoders from several pretraining seeds are one argument, "
+            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row with their mean, and intervals over seeds too."
         }
     )
     pooling: Pooling | None = field(
         default=None,
         metadata={"help": "Token states to embedding, for encoders that say nothing about it. Default: cls."},
+    )
+    override_pooling: Pooling | None = field(
+        default=None, metadata={"help": "In place of the pooling that an encoder brings. Default: what it brings."}
     )
     max_seq_length: int | None = field(
         default=None,
@@ -60,10 +66,24 @@ class EncoderArguments:
             raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
 
     def load(self, name: str) -> "SentenceTransformer":
-        """`load_encoder` with these options."""
-        from docsplit.embedding.loading import load_encoder
+        """`load_encoder` with these options.
 
-        return load_encoder(name, self.pooling, self.max_seq_length)
+        Raises:
+            ValueError: naming the encoder, if its pooling cannot be replaced.
+        """
+        return self._load(name)[0]
+
+    def _load(self, name: str) -> tuple["SentenceTransformer", str | None]:
+        """The encoder, and the pooling that it brought where --override_pooling replaced it."""
+        from docsplit.embedding.loading import load_encoder, replace_pooling
+
+        model = load_encoder(name, self.pooling, self.max_seq_length)
+        if self.override_pooling is None:
+            return model, None
+        try:
+            return model, replace_pooling(model, self.override_pooling)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
     def resolve_dtype(self, device: "torch.device") -> "torch.dtype":
         """Of the matrix products on this device."""
@@ -92,16 +112,21 @@ class EncoderArguments:
         )
 
     def check(self, name: str, texts: Sequence[str]) -> None:
-        """Load an encoder and embed a few texts, so that what cannot work fails before any long work.
+        """Load an encoder, or all of a group, and embed a few texts: what cannot work fails before any long work.
 
         Raises:
             ValueError: naming the encoder.
         """
-        model = self.load(name)
-        try:
-            self.embed(model, texts, cached=False)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+        for member in members_of(name):
+            model, brought = self._load(member)
+            if brought is not None:
+                logger.warning(
+                    f"{member} brings {brought} pooling; {self.override_pooling} is used (--override_pooling)."
+                )
+            try:
+                self.embed(model, texts, cached=False)
+            except ValueError as error:
+                raise ValueError(f"{member}: {error}") from error
 
     def embed_parts(
         self, name: str, parts: dict[str, list[str]], show_progress: bool
@@ -125,16 +150,40 @@ class EncoderArguments:
         from docsplit.embedding.contamination import contamination
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
 
-        model = self.load(name)
+        model, brought = self._load(name)
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {name} on {model.device}")
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
         info["prompt"] = resolve_prompt(model, self.prompt)
+        if brought is not None:
+            info["pooling_of_checkpoint"] = brought
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info | contamination(
             name, test_texts
         )
+
+
+def members_of(name: str) -> list[str]:
+    """The encoders of an argument: PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
+
+    What exists under the whole name is one encoder, and so is a name without a comma.
+
+    Raises:
+        ValueError: if a member is empty or named twice, or is no encoder.
+    """
+    if "," not in name or Path(name).exists():
+        return [name]
+    stated = re.match(r"[^/\\,=]+=", name)
+    members = name.split(",")
+    if stated and not all(Path(member).exists() for member in members):
+        members = name[stated.end() :].split(",")
+    if "" in members or len(set(members)) < len(members) or "tfidf" in members:
+        raise ValueError(
+            f"{name!r} should be encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: each once, "
+            "none empty, and without tfidf, which has no seeds."
+        )
+    return members
 
 
 @dataclass
@@ -143,6 +192,10 @@ class ComparisonArguments:
 
     num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
     seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
+    data_name: str | None = field(
+        default=None,
+        metadata={"help": "How results and cards call the data. Default: by the Hub's name, or those of the files."},
+    )
     push_results: bool = field(
         default=False,
         metadata={

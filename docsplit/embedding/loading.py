@@ -113,6 +113,29 @@ class _LoadReport(logging.Filter):
         return False
 
 
+def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
+    """Pool by another mode than the encoder brings, in place (mean in pretraining and max in classification, say).
+
+    Returns: the mode that it brought.
+
+    Raises:
+        ValueError: if it has no module that pools, or what follows takes another width.
+    """
+    positions = [position for position, module in enumerate(model) if isinstance(module, PoolingModule)]
+    if not positions:
+        modules = " -> ".join(type(module).__name__ for module in model)
+        raise ValueError(
+            f"--override_pooling {pooling} needs an encoder with a pooling module; this one is {modules}."
+        )
+    old: Any = model[positions[0]]
+    brought = describe_encoder(model)["pooling"]
+    width = old.embedding_dimension
+    if old.get_embedding_dimension() != width and positions[0] < len(model) - 1:
+        raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
+    model[positions[0]] = PoolingModule(width, pooling_mode=pooling, include_prompt=old.include_prompt)
+    return brought
+
+
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
     """What decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
     poolers = [module for module in model if isinstance(module, PoolingModule)]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from docsplit.data.seen_documents import SHARES
-from docsplit.evaluation.tables import short_names
+from docsplit.evaluation.tables import encoder_names
 
 
 def contamination_note(rows: Sequence[dict[str, Any]]) -> str:
     """A sentence on each encoder of these rows; "" where the rows are older than such shares, or have no encoder."""
-    names = short_names(row["encoder"] for row in rows)
+    names = encoder_names(rows)
     shares = {
         names[row["encoder"]]: [row[share] for share in SHARES]
         for row in rows

@@ -9,7 +9,6 @@ licence.
 """
 
 import argparse
-import html
 import json
 import logging
 import re
@@ -19,16 +18,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub import ModelCard
 from transformers import AutoConfig
 
-from docsplit.evaluation.contamination import contamination_note
-from docsplit.evaluation.tables import markdown_table, probe_table, result_tables, short_names
+from docsplit.evaluation.data_names import without_folders
+from docsplit.evaluation.tables import markdown_table
 from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
 from docsplit.modeling.starts import HEAD_FILE
+from docsplit.release.card_results import (
+    EVALUATIONS,
+    RESULTS_FILE,
+    code,
+    evaluation_text,
+    model_index,
+    plain,
+    read_evaluations,
+    read_json,
+    without_paths,
+)
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.runtime.files import write_text
@@ -36,7 +46,7 @@ from docsplit.runtime.files import write_text
 logger = logging.getLogger(__name__)
 
 TEMPLATE = Path(__file__).parent / "card_template.md"
-RESULTS_FILE, RUN_FILE, EVALUATIONS = "all_results.json", "run.json", "evaluations"
+RUN_FILE = "run.json"
 PAPERS = {
     "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
     "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
@@ -49,31 +59,6 @@ PAPERS = {
 PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
 HEAD = 'The masked-LM head, trained too: `AutoModelForMaskedLM.from_pretrained(NAME, variant="mlm")`. '
 POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing if it is not there."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def read_evaluations(directory: Path) -> list[dict[str, Any]]:
-    """What `add_results` put there, with the address of the curve, if there is one."""
-    evaluations = []
-    for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
-        plot = path.with_name("few_shot.png")
-        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
-        evaluations.append(read_json(path) | {"plot": address})
-    return evaluations
-
-
-def plain(text: object) -> str:
-    """One line that Markdown and HTML show as it is."""
-    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
-
-
-def code(text: object) -> str:
-    """The same, in the letters of a program."""
-    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
 def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
@@ -101,7 +86,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     card = ModelCard.from_template(
-        metadata(address, run, stated, _model_index(run, results, evaluations)),
+        metadata(address, run, stated, model_index(run, results, evaluations)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
@@ -140,9 +125,9 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     encoders get no card.
 
     Args:
-        encoders: names or folders, as the rows have them.
+        encoders: names or folders, as the rows have them; the members of a group of seeds each get a card.
         title: of the section in the card.
-        dataset: a name or file.
+        dataset: what was measured on, as `docsplit.evaluation.data_names.describe_data` says it.
         output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
             are on the Hub are made in its folder `cards`.
 
@@ -151,13 +136,14 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     """
     measured = read_json(output_dir / "results.json")
     rows = measured["rows"]
-    local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
-    shown = short_names(local, longest=0)
+    of_groups = {row["encoder"]: row["members"] for row in rows if row.get("members")}
+    encoders = [member for encoder in encoders for member in of_groups.get(encoder, [encoder])]
+    rows, shown = without_paths(rows)
     evaluation = {
         "title": title,
         "dataset": without_folders(dataset),
         "task": asdict(task_of_file(measured)),
-        "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
+        "rows": rows,
     }
     on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
     for encoder in encoders:
@@ -204,56 +190,6 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
         shutil.copy(output_dir / "few_shot.png", folder)
     write_card(directory, address)
     return True
-
-
-def without_folders(name: str) -> str:
-    """Of a local file or folder its name, and that of the folder it is in if it was given from here."""
-    try:
-        path = Path(name).expanduser()
-        if path.is_absolute() or ".." in path.parts:
-            return path.name
-        return "/".join(path.parts[-2:]) if path.exists() else name
-    except (OSError, RuntimeError):  # too long to be a path, or of somebody who does not exist
-        return name
-
-
-def _model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[EvalResult]:
-    """One entry for each measured number."""
-    entries = []
-    if "probe_after_accuracy" in results:
-        entries += [
-            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
-            for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
-                               ("probe_after_accuracy", "Accuracy"))
-        ]  # fmt: skip
-    for evaluation in evaluations:
-        task = task_of_file(evaluation)
-        for row in evaluation["rows"]:
-            if row["encoder"] == evaluation["encoder"]:
-                labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
-                features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
-                for measure in task.columns:
-                    title = f"{measure} ({row['head']}{features}{labels})"
-                    entries.append(_entry(task.name, evaluation["dataset"], title, row[f"{measure}_mean"]))
-    return entries
-
-
-def _is_built_in(run: dict[str, Any]) -> bool:
-    return run.get("options", {}).get("probe_corpus") == "python_docs"
-
-
-def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
-    dataset = " ".join(dataset.split())
-    kind = re.sub(r"[^a-z0-9_.-]+", "-", dataset.lower()).strip("-") or "unnamed"
-    metric = re.match(r"\w+", title.lower())
-    return EvalResult(
-        task_type=task,
-        dataset_type=kind,
-        dataset_name=dataset,
-        metric_type=metric[0] if metric else "accuracy",
-        metric_name=title,
-        metric_value=round(value, 4),
-    )
 
 
 def _made_by(config: Any, run: dict[str, Any]) -> str:
@@ -320,26 +256,6 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     text = f"Options, those of the recipe {code(recipe)} included; " if recipe else "Options; "
     rows = [(code(name), code(value)) for name, value in sorted(options.items())]
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
-
-
-def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
-    """All that was measured, as Markdown tables with their headings."""
-    parts = []
-    if "probe_after_accuracy" in results:
-        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
-    for evaluation in evaluations:
-        rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
-        tables = re.sub(r"^## ", "#### ", result_tables(rows, task_of_file(evaluation)), flags=re.MULTILINE)
-        note = (
-            f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
-            f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
-        )
-        note = f"{note} {plain(contamination_note(evaluation['rows']))}".rstrip()
-        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
-        parts.append(f"### {title}\n\n{tables}\n\n{note}")
-        if evaluation["plot"]:
-            parts.append(f"![Over the number of labels]({evaluation['plot']})")
-    return "\n\n".join(parts) or "Nothing was measured."
 
 
 def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:

@@ -6,10 +6,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from docsplit.evaluation.data_names import without_folders
 from docsplit.evaluation.plots import plot_training
 from docsplit.evaluation.tables import probe_table
+from docsplit.release.card_results import RESULTS_FILE
 from docsplit.release.front_matter import card_of_start
-from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, without_folders, write_card
+from docsplit.release.model_card import RUN_FILE, write_card
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware

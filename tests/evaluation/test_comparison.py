@@ -92,9 +92,9 @@ def test_single_label_rows_equal_scikit_learn():
     accuracies = [accuracy_score(LABELS, run) for run in runs]
     macro = [f1_score(LABELS, run, average="macro") for run in runs]
     assert row["accuracy_mean"] == row["micro_f1_mean"] == pytest.approx(np.mean(accuracies))
-    assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies))
+    assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies, ddof=1))
     assert row["accuracy_std"] > 0
-    assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro)))
+    assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro, ddof=1)))
     correct = np.array([run == LABELS for run in runs])
     assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(correct))
     expected = {"encoder": "a", "head": "linear", "shots": None, "runs": 3, "seconds": 1.5, "pooling": "mean"}
@@ -109,7 +109,12 @@ def test_multi_label_rows_equal_scikit_learn():
     assert row["micro_f1_mean"] == pytest.approx(np.mean([f1_score(SEVERAL, run, average="micro") for run in runs]))
     per_label = np.mean([f1_score(SEVERAL[:, :2], run[:, :2], average=None) for run in runs], axis=0)
     assert row["per_label_f1"] == pytest.approx({"kitchen": per_label[0], "harbour": per_label[1], "orchard": None})
-    assert row["macro_f1_mean"] == pytest.approx(per_label.mean())
+    macro = [f1_score(SEVERAL, run, average="macro", zero_division=0) for run in runs]
+    assert row["macro_f1_mean"] == pytest.approx(np.mean(macro))
+    assert row["macro_f1_mean"] == pytest.approx(per_label.sum() / 3)  # the last one: neither true nor predicted
+    with_none = [np.column_stack([part, part.sum(axis=1) == 0]) for part in (SEVERAL, *runs)]
+    lexglue = [f1_score(with_none[0], run, average="macro", zero_division=0) for run in with_none[1:]]
+    assert row["macro_f1_lexglue_mean"] == pytest.approx(np.mean(lexglue))
     assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
     assert row["micro_f1_low"] < row["micro_f1_mean"] < row["micro_f1_high"]
     exact = np.array([(run == SEVERAL).all(axis=1) for run in runs])
@@ -129,9 +134,13 @@ def test_link_rows_equal_scikit_learn_and_keep_a_threshold_that_is_not_one_half(
             "macro_f1_mean": np.mean([f1_score(LINKED, run, average="macro") for _, run in runs]),
             "f1_mean": np.mean([f1_score(LINKED, run) for _, run in runs]),
             "roc_auc_mean": np.mean([roc_auc_score(LINKED, real) for real, _ in runs]),
-            "roc_auc_std": np.std([roc_auc_score(LINKED, real) for real, _ in runs]),
         }
         assert {name: row[name] for name in expected} == pytest.approx(expected)
+        if num_runs == 1:  # a single run has no deviation
+            assert row["roc_auc_std"] is None
+        else:
+            areas = [roc_auc_score(LINKED, real) for real, _ in runs]
+            assert row["roc_auc_std"] == pytest.approx(np.std(areas, ddof=1))
         assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
         assert row["shots"] is None
 
@@ -243,7 +252,7 @@ def test_a_measure_nobody_has_heard_of_needs_only_its_name(tmp_path):
 
     write_comparison(tmp_path, NDCG, table, differences, {})
     markdown = (tmp_path / "results.md").read_text()
-    header = ["encoder", "head", "nDCG@10", "Found@100", "nDCG@10, 95 % interval"]
+    header = ["encoder", "head", "nDCG@10", "Found@100", "seeds", "nDCG@10, 95 % interval"]
     assert header in [cells(line) for line in markdown.split("\n")]
     for heading in ("## Documents for queries", "## nDCG@10 of each topic", NDCG.note):
         assert heading in markdown
@@ -327,7 +336,9 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     measure = "Micro-F1" if kind == "multi" else "Accuracy"
     (line,) = [line for line in markdown.split("\n") if line.startswith("| a\\|b - c ")]
     assert cells(line)[3] == measure
-    assert cells(line)[4].startswith(f"**{100 * differences[0]['difference']:+.1f} [")
+    assert cells(line)[4].startswith(f"{100 * differences[0]['difference']:+.1f} [")
+    assert differences[0]["low"] > 0
+    assert cells(line)[5:] == ["1 / 1", f"{differences[0]['p_value']:.3f}", "one run says"]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):

@@ -9,7 +9,8 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
-from docsplit.release.model_card import add_results, without_folders, write_card
+from docsplit.evaluation.data_names import without_folders
+from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.processes import ROOT, run
