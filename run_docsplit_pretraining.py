@@ -23,7 +23,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
@@ -33,6 +33,9 @@ from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
 from docsplit.training import checkpoints, models
 from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+
+if TYPE_CHECKING:
+    from docsplit.data.collators import DocSplitCollator
 
 logger = logging.getLogger("docsplit")
 
@@ -48,7 +51,7 @@ def main() -> None:
     from accelerate.utils import gather_object
     from transformers import EarlyStoppingCallback, Trainer, set_seed
 
-    from docsplit.data.collators import DocSplitCollator, truncated_shares
+    from docsplit.data.collators import truncated_shares
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
     from docsplit.training import callbacks, documents
@@ -65,9 +68,7 @@ def main() -> None:
     settings = models.settings_of(model_args, args, objective_options)
     start = models.load_start(model_args, settings, data_args.view_max_length)
     if args.push_release and args.process_index == 0:
-        hub.remove_stale_uploads(output_dir)
-        name = args.hub_model_id or output_dir.resolve().name
-        args.hub_model_id = hub.create_repository(name, args.hub_private_repo)
+        args.hub_model_id = hub.prepare_release(output_dir, args.hub_model_id, args.hub_private_repo)
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
@@ -75,10 +76,7 @@ def main() -> None:
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
-    settings = model.config.docsplit
-    length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
-    mlm = settings["mlm_weight"] > 0
-    collator = DocSplitCollator(tokenizer, data_args.view, length, mlm, args.seed, prompt, sketches=True)
+    collator = collator_of(model.config.docsplit, tokenizer, data_args, args.seed)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
@@ -92,22 +90,14 @@ def main() -> None:
     position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
     patience = args.early_stopping_patience
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
-    seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
+    seen, finite = (
+        SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint),
+        FiniteCallback(model),
+    )
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
-    finite = FiniteCallback(model)
-    for callback in (
-        position,
-        seen,
-        epoch,
-        sealing,
-        interrupt,
-        finite,
-        pushes,
-        probe,
-        early_stopping,
-    ):  # this order
-        if callback is not None:
-            trainer.add_callback(callback)
+    in_this_order = (position, seen, epoch, sealing, interrupt, finite, pushes, probe, early_stopping)
+    for callback in filter(None, in_this_order):
+        trainer.add_callback(callback)
     if probe is not None and checkpoint is None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
@@ -143,6 +133,14 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
     if checkpoint is None:
         checkpoints.refuse_to_remove(output_dir, (model_args.model_name_or_path, model_args.tokenizer_name))
     return checkpoint
+
+
+def collator_of(settings: dict[str, Any], tokenizer: Any, data_args: DataArguments, seed: int) -> "DocSplitCollator":
+    """Views as the command line and the model's settings want them."""
+    from docsplit.data.collators import DocSplitCollator
+
+    length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
+    return DocSplitCollator(tokenizer, data_args.view, length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
 
 
 def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:

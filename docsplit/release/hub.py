@@ -56,6 +56,12 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
         ) from error
 
 
+def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None) -> str:
+    """Make the repository of a run, named after its folder unless named otherwise, and return its full name."""
+    remove_stale_uploads(output_dir)
+    return create_repository(repo_id or output_dir.resolve().name, private)
+
+
 def push(
     directory: Path,
     repo_id: str,
