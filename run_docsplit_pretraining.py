@@ -102,9 +102,7 @@ def main() -> None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
     if trainer.is_world_process_zero():
-        checkpoints.remove_results(output_dir)
-        if checkpoint is None:
-            checkpoints.remove_earlier_run(output_dir, TRAINING_ONLY_FILES)
+        checkpoints.make_room(output_dir, TRAINING_ONLY_FILES, resumes=checkpoint is not None)
     with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if interrupt.received:

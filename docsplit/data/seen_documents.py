@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from docsplit.runtime.files import write_whole
 
@@ -278,6 +277,8 @@ class TrainingDocuments:
         metadata = {"is_complete": json.dumps(self.is_complete)}
         metadata["false_alarm_rate"] = f"{self.run.false_alarm_rate + self.before.false_alarm_rate:.1e}"
         metadata["digest"] = _digest(tensors, metadata)
+        from safetensors.numpy import save_file  # heavy for those who ask for the name of the file alone
+
         path = directory / TRAINING_DOCUMENTS_FILE
         write_whole(path, lambda path: save_file(tensors, path, metadata=metadata))
 

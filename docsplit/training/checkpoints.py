@@ -206,6 +206,13 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
         )
 
 
+def make_room(output_dir: Path, parts: Sequence[str], resumes: bool) -> None:
+    """Delete what was measured, and unless the run resumes the checkpoints and these parts of an earlier one."""
+    remove_results(output_dir)
+    if not resumes:
+        remove_earlier_run(output_dir, parts)
+
+
 def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:
     """Delete the checkpoints of an earlier run, and these parts: a new one is about to train."""
     for path in [*checkpoints(output_dir), *(output_dir / name for name in parts)]:
