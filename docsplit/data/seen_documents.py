@@ -17,8 +17,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from docsplit.runtime.files import write_whole
 
@@ -269,6 +267,8 @@ class TrainingDocuments:
 
     def save(self, directory: Path) -> None:
         """Write TRAINING_DOCUMENTS_FILE, whole or not at all."""
+        from safetensors.numpy import save_file  # --help reads this module
+
         tensors = {}
         for name, part in {"run": self.run, "before": self.before}.items():
             tensors[f"{name}.ids"] = part.ids
@@ -288,6 +288,8 @@ class TrainingDocuments:
         Raises:
             ValueError: if the file cannot be read, or has changed since.
         """
+        from safetensors import SafetensorError, safe_open
+
         try:
             with safe_open(path, framework="np") as file:
                 names, metadata = file.keys(), file.metadata()
