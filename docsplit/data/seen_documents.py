@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from docsplit.runtime.files import write_whole
 
@@ -268,6 +267,8 @@ class TrainingDocuments:
 
     def save(self, directory: Path) -> None:
         """Write TRAINING_DOCUMENTS_FILE, whole or not at all."""
+        from safetensors.numpy import save_file  # --help reads this module
+
         tensors = {}
         for name, part in {"run": self.run, "before": self.before}.items():
             tensors[f"{name}.ids"] = part.ids
@@ -277,8 +278,6 @@ class TrainingDocuments:
         metadata = {"is_complete": json.dumps(self.is_complete)}
         metadata["false_alarm_rate"] = f"{self.run.false_alarm_rate + self.before.false_alarm_rate:.1e}"
         metadata["digest"] = _digest(tensors, metadata)
-        from safetensors.numpy import save_file  # heavy for those who ask for the name of the file alone
-
         path = directory / TRAINING_DOCUMENTS_FILE
         write_whole(path, lambda path: save_file(tensors, path, metadata=metadata))
 
@@ -289,6 +288,8 @@ class TrainingDocuments:
         Raises:
             ValueError: if the file cannot be read, or has changed since.
         """
+        from safetensors import SafetensorError, safe_open
+
         try:
             with safe_open(path, framework="np") as file:
                 names, metadata = file.keys(), file.metadata()
