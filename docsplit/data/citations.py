@@ -14,8 +14,9 @@ degrees are equal, which keeps the degrees of a pair's two papers jointly as the
 exchange is dropped.
 
 The price of sharing no paper is links lost between the splits. Papers are divided by communities (Louvain), which
-keeps 81 % of AAN's links and 99 % of those of `python_docs`, where papers divided at random 80/10/10 keep 66 %, of
-which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics than the training papers.
+keeps 81 % of AAN's links and 98 % of those of `python_docs` (`docsplit.data.python_docs_parts`), where papers divided
+at random 80/10/10 keep 66 %, of which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics
+than the training papers.
 """
 
 import ast

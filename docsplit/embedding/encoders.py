@@ -191,7 +191,10 @@ class ComparisonArguments:
     """How often, and who hears of it."""
 
     num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
-    seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
+    seed: int = field(
+        default=0,
+        metadata={"help": "Of splits that are made here, draws and trainings; of python_docs never of the split."},
+    )
     data_name: str | None = field(
         default=None,
         metadata={"help": "How results and cards call the data. Default: by the Hub's name, or those of the files."},

@@ -111,8 +111,8 @@ class DataArguments:
     probe_corpus: str | None = field(
         default=None,
         metadata={
-            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on, before, "
-            "at each evaluation and after. Its test documents are kept out of pretraining."
+            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on: before "
+            "and after on test documents, at each evaluation on others. Both are kept out of pretraining."
         },
     )
 

@@ -37,7 +37,9 @@ def load_documents(
 ) -> tuple[Dataset, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
     """Documents to train on and held-out ones, tokenised once and cached; the tokenizer, the probe, and the counts."""
     with args.main_process_first(desc="reading the corpus"):  # the others find it in the cache
-        corpus = corpora.for_pretraining(data_args.corpus, corpora.load_corpus(data_args.corpus))
+        everything = corpora.load_corpus(data_args.corpus)
+        corpus = corpora.for_pretraining(data_args.corpus, everything)
+        num_sealed = len(everything) - len(corpus)
         corpus = corpora.add_text(corpus, data_args.text_column)
         if data_args.max_train_samples is not None:
             corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
@@ -51,6 +53,7 @@ def load_documents(
             num_proc=data_args.preprocessing_num_workers,
         )
     counts = {"documents_in_corpus": dropped.pop("used"), "documents_dropped": sum(dropped.values())}
+    counts["documents_kept_for_evaluations"] = num_sealed
     counts |= {f"documents_dropped_{reason}": count for reason, count in dropped.items()}
     if probe_split is not None:
         dataset, num_measured_on = preparation.without_documents(dataset, measured_on(probe_split))
