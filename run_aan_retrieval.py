@@ -15,6 +15,7 @@ Each distinct paper is embedded once per encoder; the paper's head is an MLP on 
 stand the untrained cosine, BM25 on the texts, and popularity, which sees no text at all and should be at chance.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass, field
@@ -201,5 +202,6 @@ def report(
         add_results(encoders, "Citation links", source_of(data_args), Path(args.output_dir))
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -15,6 +15,7 @@ Each document is embedded once per encoder, whatever heads, draws and seeds are 
 the cache. The table is printed and written to results.md, every number with its spread and settings to results.json.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -95,8 +96,7 @@ def main() -> None:
     if state.is_main_process:
         print(f"\n{statistics_table(statistics)}\n")
 
-    results = []
-    names = list(dict.fromkeys(encoder_args.model_name_or_path))
+    results, names = [], list(dict.fromkeys(encoder_args.model_name_or_path))
     for name in names:
         features, info = embed(encoder_args, name, split, show_progress=state.is_main_process)
         if state.is_main_process:
@@ -255,5 +255,6 @@ def report(
             add_results(encoders, "Classification", source_of(data_args), output_dir)
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -25,10 +25,7 @@ class EncoderArguments:
     """The encoders to compare and how they embed."""
 
     model_name_or_path: list[str] = field(
-        metadata={
-            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel; in the "
-            "classification script also tfidf."
-        }
+        metadata={"help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel."}
     )
     pooling: Pooling | None = field(
         default=None,
