@@ -10,6 +10,7 @@ one, and all other weights, the MLM head and the tokenizer are taken over. On te
 is the source: that is checked before anything is written.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,5 +196,6 @@ def main() -> None:
         hub.push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -8,6 +8,7 @@ best. Beside them stand the probe and the training curves of the checkpoint, if 
 texts included: share it as you may share the corpus.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import base64
 import gzip
@@ -201,5 +202,6 @@ def main() -> None:
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.1f} MB; open it in a browser.")
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -14,6 +14,7 @@ Pooling is inside, and normalisation to unit length, unless the encoder was trai
 free. The file is compared with PyTorch under onnxruntime before the script ends.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,5 +139,6 @@ def main() -> None:
     )
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -16,6 +16,7 @@ and standardised: each number of [a; b] to mean 0 and deviation 1 over the train
 untrained cosine, BM25 on the texts, and popularity, which sees no text at all and should be at chance.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -148,5 +149,6 @@ def report(
         add_results(encoders, "Citation links", data, Path(args.output_dir))
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -19,6 +19,7 @@
 Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransformer(output_dir).
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import json
 import logging
 import sys
@@ -29,7 +30,7 @@ from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.launching import explain_out_of_memory, use_all_cores
+from docsplit.runtime.launching import explain_out_of_memory, start_logging, use_all_cores
 from docsplit.training import checkpoints, models
 from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -59,7 +60,7 @@ def main() -> None:
     from docsplit.training.probe import ProbeCallback
     from docsplit.training.seen import SeenDocumentsCallback
 
-    logging.basicConfig(level=logging.INFO if args.should_log else logging.ERROR, format="%(levelname)s %(message)s")
+    start_logging(args.should_log)
     use_all_cores(args.device, args.world_size)
     if data_args.streaming:
         documents.prepare_for_stream(data_args, args)
@@ -153,5 +154,6 @@ def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:
         split_release(output_dir, model.start_pooler)
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

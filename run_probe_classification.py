@@ -20,6 +20,7 @@ the cache. Heads are trained on the embeddings as they are and standardised, a r
 written to results.md, every number with its spread and settings to results.json.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -102,8 +103,7 @@ def main() -> None:
     if state.is_main_process:
         print(f"\n{statistics_table(statistics)}\n")
 
-    results = []
-    names = list(dict.fromkeys(encoder_args.model_name_or_path))
+    results, names = [], list(dict.fromkeys(encoder_args.model_name_or_path))
     for name in names:
         results += measure(name, split, encoder_args, args, is_main=state.is_main_process)
         if state.is_main_process:  # so far: what comes later may fail
@@ -205,5 +205,6 @@ def report(
             add_results(encoders, "Classification", data, output_dir)
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -61,7 +61,7 @@ def test_commands_are_found():
 def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     words = [word for word in shlex.split(command) if word != "..."]
     if words[0].startswith("docsplit-"):  # of an installation, which finds recipes by name
-        (module,) = re.findall(rf'^{words[0]} = "(\w+):main"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        (module,) = re.findall(rf'^{words[0]} = "(\w+):command"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
         recipe = [f"recipes/{word}.yaml" for word in words[1:2] if "run_" in module and not word.startswith("--")]
         words = [f"{module}.py", *recipe, *words[1 + len(recipe) :]]
     scripts = [word for word in words if word.endswith(".py")]

@@ -28,9 +28,9 @@ class EncoderArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel; in the "
-            "classification script also tfidf. One method's encoders from several pretraining seeds are one argument, "
-            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row with their mean, and intervals over seeds too."
+            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel. One method's "
+            "encoders from several pretraining seeds are one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row "
+            "with their mean, and intervals over seeds too."
         }
     )
     pooling: Pooling | None = field(

@@ -36,7 +36,9 @@ def load_encoder(
     logs = logging.getLogger("transformers.modeling_utils")
     level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
     logs.addFilter(report)
-    logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
+    # It is read even where nobody wants to see warnings. Not at their level: there, transformers also checks each
+    # model's plan for tensor parallelism, and lists all layers as "not sharded".
+    logs.setLevel(logging.INFO)
     try:
         is_assembled = not is_sentence_transformer_model(name_or_path) or is_own_longformer(
             load_file_path(name_or_path, "modules.json")

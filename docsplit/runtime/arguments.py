@@ -141,7 +141,8 @@ def parse_arguments(
         allow_abbrev=False,  # `given_options` records what was written
     )
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    words = (_recipe_words(recipe, typed) if recipe else []) + words
+    of_script = {action.dest for action in parser._actions}
+    words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
     *parsed, unknown = parser.parse_args_into_dataclasses(
         args=words, look_for_args_file=False, return_remaining_strings=True
@@ -205,8 +206,11 @@ def first_lines(choices: Mapping[str, Any]) -> str:
     return " ".join(f"{name}: {_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
-def find_recipe(name: str) -> Path:
+def find_recipe(name: str, options: Container[str] | None = None) -> Path:
     """A file, else a recipe that comes with the project, by its name with or without .yaml.
+
+    Args:
+        options: those that the script has; the error names recipes of these alone.
 
     Raises:
         ValueError: if there is neither.
@@ -218,16 +222,21 @@ def find_recipe(name: str) -> Path:
     folder = folder if folder.is_dir() else package.parent / "recipes"
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if (path := known.get(name.removesuffix(".yaml"))) is None:
+        fitting = [stem for stem, path in known.items() if options is None or all(o in options for o in _read(path))]
         raise ValueError(
-            f"There is no recipe {name!r}: no file of that name, and those that come with the project are "
-            f"{', '.join(known)}."
+            f"There is no recipe {name!r}: no file of that name, and those that come with the project for this script "
+            f"are {', '.join(fitting or known)}."
         )
     return path
 
 
-def _recipe_words(recipe: str, typed: Container[str]) -> list[str]:
-    path = find_recipe(recipe)
-    options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+
+
+def _recipe_words(recipe: str, typed: Container[str], of_script: Container[str] | None = None) -> list[str]:
+    path = find_recipe(recipe, of_script)
+    options = _read(path)
     if not isinstance(options, dict):
         raise ValueError(f"The recipe {path} should be lines of `option: value`.")
     words = []

@@ -148,6 +148,12 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
+def test_loading_lists_no_layers(plain, monkeypatch):
+    """transformers checks plans of tensor parallelism, that nobody has, where its logger is set to warnings."""
+    monkeypatch.setattr(transformers.modeling_utils, "verify_tp_plan", lambda *_: pytest.fail("checked"))
+    load_encoder(str(plain), device="cpu")
+
+
 def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, plain):
     for folder in (checkpoint, plain):
         (folder / "tokenizer.json").unlink()
