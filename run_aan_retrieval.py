@@ -65,7 +65,7 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.data.citations import load_named
-    from docsplit.evaluation.data_names import describe_data
+    from docsplit.evaluation.data_names import data_source
     from docsplit.evaluation.link_heads import baselines, link
     from docsplit.evaluation.results import merge_members
     from docsplit.evaluation.tables import statistics_table
@@ -80,7 +80,7 @@ def main() -> None:
         encoder_args.check(name, pairs.texts[:2])
 
     if state.is_main_process:
-        print(f"\n{statistics_table(statistics_of(pairs, describe_data(data_args, args.data_name)))}\n")
+        print(f"\n{statistics_table(statistics_of(pairs, data_source(data_args, args.data_name)))}\n")
 
     results = []
     test_texts = [pairs.texts[row] for row in np.union1d(pairs.test.first, pairs.test.second)]
@@ -113,7 +113,7 @@ def report(
     import torch
 
     from docsplit.evaluation import comparison
-    from docsplit.evaluation.data_names import describe_data
+    from docsplit.evaluation.data_names import data_source, describe_data
     from docsplit.evaluation.links import popularity_warning
     from docsplit.evaluation.report import write_comparison
     from docsplit.evaluation.tasks import LINKS
@@ -139,7 +139,7 @@ def report(
         rows,
         comparison.comparisons(results),
         settings,
-        statistics=statistics_of(pairs, data),
+        statistics=statistics_of(pairs, data_source(data_args, args.data_name)),
         title="Citation links",
         notes=notes,
         data=data,

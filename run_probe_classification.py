@@ -89,7 +89,7 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.data.labelled import load_labelled
-    from docsplit.evaluation.data_names import describe_data
+    from docsplit.evaluation.data_names import data_source
     from docsplit.evaluation.report import text_statistics
     from docsplit.evaluation.tables import statistics_table
     from docsplit.runtime.launching import join_processes
@@ -99,7 +99,7 @@ def main() -> None:
     with state.main_process_first():  # the others find it in the cache
         split = load_labelled(text_columns=options.pop("text_column"), **options, seed=args.seed)
     check(encoder_args, args, split)
-    statistics = text_statistics(describe_data(data_args, args.data_name), split.texts, len(split.class_names))
+    statistics = text_statistics(data_source(data_args, args.data_name), split.texts, len(split.class_names))
     if state.is_main_process:
         print(f"\n{statistics_table(statistics)}\n")
 

@@ -152,6 +152,27 @@ def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, 
             assert row[measure] == pytest.approx(rows_of(finished[0])[key][measure], abs=1e-6)
 
 
+def test_encoders_from_several_seeds_are_one_row(run_here, encoder, data, tmp_path):
+    shutil.copytree(encoder, tmp_path / "again")
+    group = f"{encoder},{tmp_path / 'again'}"
+    run_here(
+        main,
+        "--model_name_or_path",
+        group,
+        encoder,
+        "--heads",
+        "cosine",
+        *pair_options(data),
+        "--output_dir",
+        tmp_path,
+    )
+    rows = rows_of(tmp_path)
+    assert rows[group, "cosine"]["accuracy_mean"] == pytest.approx(rows[str(encoder), "cosine"]["accuracy_mean"])
+    assert (rows[group, "cosine"]["pretraining_seeds"], rows[group, "cosine"]["accuracy_std"]) == (2, 0)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["data"] == "papers.jsonl, train.tsv, validation.tsv and test.tsv, pairs as given"
+
+
 def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, encoder, data, tmp_path):
     files = ["--papers_file", data / "papers.jsonl", "--citations_file", data / "citations.tsv"]
     words = ["--model_name_or_path", encoder, "--heads", "cosine", "popularity", "--output_dir", tmp_path]

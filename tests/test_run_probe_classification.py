@@ -1,12 +1,14 @@
 """The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
 
 import json
+import logging
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import BertModel
 
 from docsplit.data.preparation import document_id
@@ -182,6 +184,61 @@ def test_several_labels_a_document(run_here, encoders, files, tmp_path):
     full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None and row["features"] == "raw"}
     assert all(row["macro_f1_lexglue_mean"] != row["macro_f1_mean"] for row in full.values())  # a quarter has no label
     assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here, encoders, files, tmp_path):
+    names = []
+    for seed in (1, 2):
+        names.append(str(tmp_path / f"seed{seed}"))
+        shutil.copytree(encoders[0], names[-1])
+        model = DocSplitForContrastivePretraining.from_pretrained(names[-1])
+        torch.manual_seed(seed)
+        torch.nn.init.normal_(model.encoder.base_model.embeddings.word_embeddings.weight)
+        model.save_pretrained(names[-1])
+    group = f"Ours={','.join(names)}"
+    words = ["--model_name_or_path", group, names[1], "tfidf", "--heads", "knn", "--shots", "5", "--num_draws", "3"]
+    output_dir = tmp_path / "probe"
+    run_here(main, *options(files, output_dir, *words, "--push_results", "--data_name", "Three topics"))
+    results = results_of(output_dir)
+    assert results["data"] == "Three topics, text column text"
+    assert results["title"] == "Probes: Three topics, text column text"
+    rows = {(row["encoder"], row["shots"], row["features"]): row for row in results["rows"]}
+    for (name, shots, features), row in rows.items():
+        if name == group:
+            alone = rows[names[1], shots, features]
+            assert row["accuracy_of_seeds"][1] == pytest.approx(alone["accuracy_mean"])
+            assert row["accuracy_mean"] == pytest.approx(sum(row["accuracy_of_seeds"]) / 2)
+            assert (row["members"], row["runs"]) == (names, 2 * alone["runs"])
+        assert row["pretraining_seeds"] == {group: 2, names[1]: 1, "tfidf": None}[name]
+        assert row["test_documents"] == 90
+    assert "| Ours - tfidf " in (output_dir / "results.md").read_text()
+    card = ModelCard.load(tmp_path / "seed1" / "README.md")
+    assert "Ours is the mean over seeds of which this model is one" in card.text
+    assert str(tmp_path) not in card.content
+    first = rows[group, None, "raw"]["accuracy_of_seeds"][0]
+    (own,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
+    assert own.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
+    assert own.dataset_name == "Three topics, text column text"
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, encoders, files, tmp_path, caplog):
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--heads", "mlp", "linear", "--shots", "5"]
+    words += ["--num_draws", "2", "--num_seeds", "1", "--probe_preset", "bregman", "--override_pooling", "max"]
+    logging.getLogger("docsplit").addHandler(caplog.handler)
+    run_here(main, *options(files, tmp_path, *words))
+    logging.getLogger("docsplit").removeHandler(caplog.handler)
+    rows = results_of(tmp_path)["rows"]
+    assert {(row["encoder"], row["head"], row["preset"]) for row in rows} == {
+        (encoders[0], "mlp", "bregman"),
+        (encoders[0], "linear", "bregman"),
+        ("tfidf", "linear", "docsplit"),
+    }
+    ours = [row for row in rows if row["encoder"] != "tfidf"]
+    assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
+    assert f"{encoders[0]} brings mean pooling: --override_pooling max wins." in caplog.text
+    assert "mlp (bregman): Accuracy" in (tmp_path / "results.md").read_text()
 
 
 def nan_encoder(encoders, folder):

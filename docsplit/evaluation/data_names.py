@@ -26,9 +26,17 @@ def describe_data(options: LabelledArguments | CitationArguments, name: str | No
         name: what people call it. Default: the data set on the Hub, or the folder and names of the files; of an
             absolute path the file's name alone, for the card is public.
     """
-    parts = _labelled(options) if isinstance(options, LabelledArguments) else _citations(options)
-    source, *preparation = (part for part in parts if part)
+    source, *preparation = filter(None, _parts(options))
     return " ".join(", ".join([name or source, *preparation]).split())
+
+
+def data_source(options: LabelledArguments | CitationArguments, name: str | None = None) -> str:
+    """The name alone, for tables."""
+    return name or _parts(options)[0]
+
+
+def _parts(options: LabelledArguments | CitationArguments) -> list[str]:
+    return _labelled(options) if isinstance(options, LabelledArguments) else _citations(options)
 
 
 def _labelled(options: LabelledArguments) -> list[str]:
@@ -66,5 +74,5 @@ def _files(*files: str | None) -> str:
     shown = [without_folders(file) for file in files if file]
     folders = {name.rpartition("/")[0] for name in shown}
     if len(folders) > 1 or "" in folders:
-        return " and ".join(shown)
+        return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
     return f"{folders.pop()} ({', '.join(name.rpartition('/')[2] for name in shown)})"

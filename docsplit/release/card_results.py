@@ -86,7 +86,8 @@ def model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[
                 own = row.get(f"{measure}_of_seeds", [row[f"{measure}_mean"]])
                 value = own[members.index(evaluation["encoder"])]
                 entries.append(_entry(task.name, evaluation["dataset"], title, value))
-    return entries
+    # Once each: it may have been measured alone and as one of a group.
+    return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
 
 
 def _is_built_in(run: dict[str, Any]) -> bool:
@@ -95,7 +96,8 @@ def _is_built_in(run: dict[str, Any]) -> bool:
 
 def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
     dataset = " ".join(dataset.split())
-    kind = re.sub(r"[^a-z0-9_.-]+", "-", dataset.lower()).strip("-") or "unnamed"
+    name = dataset.partition(",")[0]  # without what was done to it
+    kind = re.sub(r"[^a-z0-9_.-]+", "-", name.lower()).strip("-") or "unnamed"
     metric = re.match(r"\w+", title.lower())
     return EvalResult(
         task_type=task,

@@ -137,7 +137,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     measured = read_json(output_dir / "results.json")
     rows = measured["rows"]
     of_groups = {row["encoder"]: row["members"] for row in rows if row.get("members")}
-    encoders = [member for encoder in encoders for member in of_groups.get(encoder, [encoder])]
+    encoders = list(dict.fromkeys(member for name in encoders for member in of_groups.get(name, [name])))
     rows, shown = without_paths(rows)
     evaluation = {
         "title": title,

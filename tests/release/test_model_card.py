@@ -9,7 +9,6 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
-from docsplit.evaluation.data_names import without_folders
 from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
@@ -168,23 +167,6 @@ def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, state
     assert shown in card.text
     write_card(folder)  # again, from what the folder keeps
     assert ModelCard.load(folder / "README.md").content == card.content
-
-
-def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home" / "somebody"))
-    (tmp_path / "docsplit").mkdir()  # as in the project, where it is a view too
-    assert without_folders("docsplit") == "docsplit"
-    assert without_folders("wikimedia/wikipedia:20231101.en") == "wikimedia/wikipedia:20231101.en"
-    assert without_folders("hidden_size=64,num_hidden_layers=2") == "hidden_size=64,num_hidden_layers=2"
-    assert without_folders("1e-3") == "1e-3"
-    assert without_folders("/secret/place/news/train.jsonl") == "train.jsonl"
-    assert without_folders("~/news/train.jsonl") == "train.jsonl"
-    assert without_folders("../somebody/train.jsonl") == "train.jsonl"
-    assert without_folders("x/" + "y" * 5000) == "x/" + "y" * 5000
-    (tmp_path / "data" / "news").mkdir(parents=True)
-    (tmp_path / "data" / "news" / "train.jsonl").touch()
-    assert without_folders("data/news/train.jsonl") == "news/train.jsonl"
 
 
 def test_encoders_of_one_name_keep_their_own_numbers(directory, tmp_path):
