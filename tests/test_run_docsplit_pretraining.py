@@ -19,10 +19,10 @@ from transformers import AutoTokenizer
 
 from docsplit.embedding.encode import encode
 from docsplit.modeling.longformer_attention import BlockedAttention, BlockedLongformerModel
-from docsplit.training import checkpoints
+from docsplit.training import checkpoints, models
 from docsplit.training.arguments import ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import load_model, main, settings_of
+from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script, free_port, start
 from tests.processes import run as run_script
 
@@ -33,6 +33,7 @@ TEXTS = ["The ship was in the storm. It had a sail.", "Bread, butter and a kettl
 # Run outside the repository, without trusting remote code: what a stranger does with a checkpoint.
 LOAD = """
 import json, sys, numpy as np, torch
+from pathlib import Path
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 directories, texts = json.loads(sys.argv[1])
@@ -45,7 +46,8 @@ for number, directory in enumerate(directories):
     mask = batch["attention_mask"].unsqueeze(-1)
     ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
     sentences = SentenceTransformer(directory, device="cpu")
-    masked = AutoModelForMaskedLM.from_pretrained(directory)
+    is_release = (Path(directory) / "mlm_head.safetensors").exists()
+    masked = AutoModelForMaskedLM.from_pretrained(directory, variant="mlm" if is_release else None)
     assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
     np.savez(f"{number}.npz", ours=ours, theirs=sentences.encode(texts), length=sentences.max_seq_length)
 """
@@ -87,7 +89,10 @@ def wait_for(condition, process, seconds=200):
 
 
 def weights(directory):
-    return load_file(Path(directory) / "model.safetensors")
+    """Of the encoder, under `AutoModel`'s names, and of the head, of a checkpoint or of what a run ends with."""
+    files = [Path(directory) / name for name in ("model.safetensors", "mlm_head.safetensors")]
+    tensors = [item for file in files if file.exists() for item in load_file(file).items()]
+    return {name.removeprefix("bert."): value for name, value in tensors if "pooler." not in name}
 
 
 def assert_same_weights(first, second):
@@ -304,7 +309,8 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
     model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, args, copy.deepcopy(wordpiece), settings)
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
     for name, value in model.config.to_dict().items():
@@ -319,7 +325,8 @@ def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expec
         model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
     )
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, args, copy.deepcopy(wordpiece), settings)
     assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
     assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
 
@@ -375,6 +382,8 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--streaming", "--max_steps", "2", "--shuffle_buffer_size", "0"], "--shuffle_buffer_size is 0"),
         (["--max_seq_length", "500"], "64 tokens"),
+        (["--view_max_length", "49"], "--view_max_length is 49, but the encoder reads 48 tokens"),
+        (["--new_mlm_head"], "a random start has a head"),
         (["--max_seq_length", "2"], "2 of these are special"),
         (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
         (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
@@ -402,6 +411,13 @@ def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
     options = ["--corpus", tmp_path / "nowhere.jsonl", "--config_overrides", "max_position_embeddings=64"]
     assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
     assert "neither" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
+
+
+def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
+    for name in ("no/such-model", tmp_path / "nowhere", "bert-base-uncasedd"):
+        message = failure_of(main, "--corpus", tmp_path / "nowhere.jsonl", "--model_name_or_path", name)
+        assert message.startswith(f"{str(name)!r} cannot be loaded as an encoder")
+        assert "\n" not in message
 
 
 def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):

@@ -51,7 +51,7 @@ def licence_of(card: Path, start: dict[str, Any]) -> dict[str, Any]:
     try:
         data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
     except (ValueError, YAMLError) as error:
-        logger.warning(f"{card} cannot be read, and is written anew without what it says of a licence: {error}")
+        logger.warning(f"{card} cannot be read, and is written anew without a licence that it may state: {error}")
         data = {}
     stated = {key: data[key] for key in LICENCE_KEYS if data.get(key)}
     if stated and start and data.get("base_model") not in (None, start["base_model"]):  # an earlier run in this folder
@@ -83,7 +83,7 @@ def metadata(
     base, corpus = (run.get("options", {}).get(option) for option in ("model_name_or_path", "corpus"))
     local = run.get("local", [])
     if "start" in run:
-        base = run["start"]["base_model"]
+        base = run["start"].get("base_model")
     elif not is_hub_name(base) or "model_name_or_path" in local:
         base = None
     return ModelCardData(

@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
+from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
@@ -202,6 +203,27 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="has no config"):
         write_card(tmp_path)
+
+
+def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, caplog):
+    start = tmp_path / "start"
+    start.mkdir()
+    assert card_of_start(str(start)) == {"base_model": None, "license": "unknown"}
+    assert "states no licence" in caplog.text
+    (start / "README.md").write_text("---\nbase_model: user/first\nlicense: other\nlicense_name: odd\n---\n")
+    found = card_of_start(str(start))
+    assert found == {"base_model": "user/first", "license": "other", "license_name": "odd"}
+    run = RUN | {"options": {"model_name_or_path": "start"}, "local": ["model_name_or_path"]}
+    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": found})))
+    assert (card.data.base_model, card.data.license, card.data.license_name) == ("user/first", "other", "odd")
+    assert "These weights: odd, which is that of their start." in card.text
+    # another run in the folder: the earlier card's licence is that of other weights
+    another = {"base_model": "user/second", "license": "unknown"}
+    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": another})))
+    assert (card.data.base_model, card.data.license) == ("user/second", "unknown")
+    assert "is unknown: their start states none" in card.text
+    assert ModelCard(write_card(directory(), licence="mit")).data.license == "mit"
+    assert ModelCard(write_card(directory())).data.license == "mit"
 
 
 def test_a_licence_is_stated_once_and_kept(directory, caplog):
