@@ -131,10 +131,8 @@ class EncoderArguments:
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
-        info["prompt"] = resolve_prompt(model, self.prompt)
-        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info | contamination(
-            name, test_texts
-        )
+        info |= {"prompt": resolve_prompt(model, self.prompt), **contamination(name, test_texts)}
+        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
 
 
 @dataclass
