@@ -35,8 +35,8 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     is above 0, and says at least how much it is where only the last pretraining is known.
     """
     unknown: dict[str, float | None] = dict.fromkeys(SHARES)
-    record = training_documents_of(name_or_path)
-    if record is None or not test_texts:
+    record = training_documents_of(name_or_path) if test_texts else None
+    if record is None:
         return unknown
     ids = np.array([document_id(text) for text in test_texts])
     shares = record.shares(test_texts, ids)

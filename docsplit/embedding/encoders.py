@@ -156,12 +156,10 @@ class EncoderArguments:
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
-        info["prompt"] = resolve_prompt(model, self.prompt)
+        info |= {"prompt": resolve_prompt(model, self.prompt), **contamination(name, test_texts)}
         if brought is not None:
             info["pooling_of_checkpoint"] = brought
-        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info | contamination(
-            name, test_texts
-        )
+        return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
 
 
 def members_of(name: str) -> list[str]:

@@ -72,7 +72,11 @@ class SeenDocumentsCallback(TrainerCallback):
             self.record.save(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
 
     def finish(self) -> dict[str, int]:
-        """Write the record beside the weights that the run ends with; `documents_used`, for all_results.json."""
+        """Write the record beside the weights that the run ends with.
+
+        Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw; of
+            sessions whose checkpoint had no record nothing is known.
+        """
         self._gather()
         args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
         if self.trainer.is_world_process_zero():
