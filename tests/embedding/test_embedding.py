@@ -91,7 +91,7 @@ def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
 def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpoint):
     static = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)], device="cpu")
     with pytest.raises(
-        ValueError, match="--override_pooling max needs an encoder with a pooling module.*StaticEmbedding"
+        ValueError, match=r"--override_pooling max needs an encoder with a pooling module.*StaticEmbedding"
     ):
         replace_pooling(static, "max")
     model = load_encoder(str(checkpoint))
