@@ -117,7 +117,7 @@ def test_heads_and_baselines_stand_side_by_side(finished, encoder):
         assert (row["test_pairs"], row["preset"]) == (90, "docsplit" if key[1] == "mlp" else None)
         assert row["test_documents"] == 45  # each citing paper of the test part, and some of them cited
         assert row["pretraining_seeds"] == (None if key[0] in ("bm25", "popularity") else 1)
-        assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
+        assert row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"]
     assert (rows[name, "mlp"]["pooling"], rows[name, "mlp"]["max_seq_length"]) == ("mean", 64)
     assert rows["bm25", "bm25"]["roc_auc_mean"] > 0.9  # topics are words
     assert rows[name, "cosine"]["roc_auc_mean"] > 0.7  # a random encoder knows words, too

@@ -256,8 +256,14 @@ def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
         "dtype": "dtype",
         "embedding_seconds": "seconds to embed",
     }
-    lines = unique((row["encoder"], *(_value(row.get(name)) for name in columns)) for row in rows)
+    lines = unique((row["encoder"], *(_value(_facts(row).get(name)) for name in columns)) for row in rows)
     return markdown_table(["encoder", *columns.values()], lines)
+
+
+def _facts(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, with the pooling that the encoder brought where another one was used."""
+    brought = row.get("pooling_of_checkpoint")
+    return row if brought is None else row | {"pooling": f"{row['pooling']} (it brings {brought})"}
 
 
 def cost_table(rows: Sequence[dict[str, Any]]) -> str:
