@@ -133,7 +133,7 @@ def test_views_carry_the_prompt_as_the_tokenizer_would_write_it(prompt, tokenize
     assert num_cut > 5
     assert (batch["mlm_targets"][..., length : length + 3] != IGNORED).any()
     if prompt:
-        with pytest.raises(ValueError, match="the prompt .* and special tokens: a view needs room"):
+        with pytest.raises(ValueError, match=r"the prompt .* and special tokens: a view needs room"):
             DocSplitCollator(tokenizer, "simcse", length + 1, prompt=prompt)
 
 
