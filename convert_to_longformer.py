@@ -91,7 +91,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 
 
 def with_random_head(encoder: Any) -> Any:
-    """An encoder without a masked-LM head as the source of `convert`, with one that `without_head` takes away again."""
+    """An encoder without a masked-LM head as the source of `convert`, with one that `without_head` takes off."""
     from transformers import AutoModelForMaskedLM
 
     source = AutoModelForMaskedLM.from_config(encoder.config)

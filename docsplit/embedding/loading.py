@@ -5,15 +5,15 @@ from typing import Any
 
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
-from sentence_transformers.models import Transformer
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
-from docsplit.modeling.sentence_transformers_files import document_prompt
-from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
+from docsplit.modeling.sentence_transformers_files import document_prompt, similarity_of
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,15 @@ def load_encoder(
             arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
             transformer = Transformer(name_or_path, model_kwargs=arguments)
             pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
-            model = SentenceTransformer(modules=[transformer, pooler], device=device)
+            normalize = [Normalize()] if normalizes(settings) else []
+            own = settings.get(KEPT, {}).get("model", {})
+            model = SentenceTransformer(
+                modules=[transformer, pooler, *normalize],
+                device=device,
+                prompts=own.get("prompts"),
+                default_prompt_name=own.get("default_prompt_name"),
+                similarity_fn_name=similarity_of(settings),
+            )
             default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
             model.max_seq_length = settings.get("max_seq_length", default)
         if isinstance(model[0], Transformer):

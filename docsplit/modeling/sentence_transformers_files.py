@@ -196,8 +196,8 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
     similarity = model.get("similarity_fn_name") or "cosine"
     if similarity != "cosine" and not (similarity == "dot" and kept["normalize"]):
         logger.warning(
-            f"{name} is made for {similarity} similarity, and so are the checkpoints; training compares by that of the "
-            "objective, --similarity, which is cosine unless it is given."
+            f"{name} is made for {similarity} similarity, and so are the checkpoints; training compares by the "
+            "objective's --similarity, which is cosine unless it is given."
         )
     aside = {key: value for key, value in transformer.items() if value and key not in APPLIED}
     for key in aside.keys() & set(MODEL_OPTIONS):

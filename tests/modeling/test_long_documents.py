@@ -7,12 +7,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertConfig,
+    BertModel,
     BigBirdConfig,
     BigBirdModel,
     LongformerConfig,
@@ -338,6 +341,22 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     texts = ["a ship in the storm", "bread and butter"]
     both = [load_encoder(str(tmp_path / folder), device="cpu").encode(texts) for folder in ("source", "long")]
     np.testing.assert_allclose(*both, atol=1e-4)
+
+
+def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(run_here, wordpiece, tmp_path):
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    wordpiece.save_pretrained(tmp_path / "plain")
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(32, "mean"), Normalize()]
+    source = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
+    source.save(str(tmp_path / "source"), create_model_card=False)
+    words = ["--max_positions", 256, "--attention_window", 128]
+    run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
+    assert not any(key.startswith("lm_head") for key in load_file(tmp_path / "long" / "model.safetensors"))
+    long = load_encoder(str(tmp_path / "long"), device="cpu")
+    texts = ["a ship in the storm", "bread and butter"]
+    np.testing.assert_allclose(long.encode_document(texts), source.encode_document(texts), atol=1e-4)
+    assert long.max_seq_length == 256
 
 
 def test_what_cannot_be_converted_raises(wordpiece):

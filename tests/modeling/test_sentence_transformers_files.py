@@ -103,6 +103,13 @@ def test_the_probe_sees_the_embeddings_of_the_start(kind, make_start):
     assert resolve_prompt(loaded, None) == prompt_of(model.config.docsplit)
     theirs = SentenceTransformer(str(start), device="cpu").float()
     np.testing.assert_allclose(ours, theirs.encode(TEXTS, prompt=resolve_prompt(theirs, None)), atol=1e-5)
+    with_prompts = [prompt_of(model.config.docsplit) + text for text in TEXTS]
+    length = model.config.docsplit["max_seq_length"]
+    batch = tokenizer(with_prompts, padding=True, truncation=True, max_length=length, return_tensors="pt")
+    views = {name: batch[name].view(3, 2, -1) for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():  # and what the loss compares
+        compared = model.eval()(**views, return_loss=False).embeddings
+    np.testing.assert_allclose(compared.flatten(0, 1), ours, atol=1e-5)
     assert (np.abs(np.linalg.norm(ours, axis=1) - 1) < 1e-5).all() == KINDS[kind].get("normalize", True)
 
 
@@ -133,7 +140,7 @@ def test_views_carry_the_prompt_as_the_tokenizer_would_write_it(prompt, tokenize
     assert num_cut > 5
     assert (batch["mlm_targets"][..., length : length + 3] != IGNORED).any()
     if prompt:
-        with pytest.raises(ValueError, match="the prompt .* and special tokens: a view needs room"):
+        with pytest.raises(ValueError, match=r"the prompt .* and special tokens: a view needs room"):
             DocSplitCollator(tokenizer, "simcse", length + 1, prompt=prompt)
 
 
