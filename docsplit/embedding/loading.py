@@ -48,24 +48,7 @@ def load_encoder(
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
-            config = AutoConfig.from_pretrained(name_or_path)
-            settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
-            if pooling not in (None, settings["pooling"]):
-                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
-            transformer = Transformer(name_or_path, model_kwargs=arguments)
-            pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
-            normalize = [Normalize()] if normalizes(settings) else []
-            own = settings.get(KEPT, {}).get("model", {})
-            model = SentenceTransformer(
-                modules=[transformer, pooler, *normalize],
-                device=device,
-                prompts=own.get("prompts"),
-                default_prompt_name=own.get("default_prompt_name"),
-                similarity_fn_name=similarity_of(settings),
-            )
-            default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
-            model.max_seq_length = settings.get("max_seq_length", default)
+            model = _assemble(name_or_path, pooling, device)
         if isinstance(model[0], Transformer):
             check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -97,6 +80,29 @@ def load_encoder(
         model.max_seq_length = max_seq_length
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
+    return model
+
+
+def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
+    """A SentenceTransformer of an `AutoModel`, or of a Longformer of this project without its module."""
+    config = AutoConfig.from_pretrained(name_or_path)
+    settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
+    if pooling not in (None, settings["pooling"]):
+        logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+    arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
+    transformer = Transformer(name_or_path, model_kwargs=arguments)
+    pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
+    similarity: Any = similarity_of(settings)
+    own = settings.get(KEPT, {}).get("model", {})
+    model = SentenceTransformer(
+        modules=[transformer, pooler, *([Normalize()] if normalizes(settings) else [])],
+        device=device,
+        prompts=own.get("prompts"),
+        default_prompt_name=own.get("default_prompt_name"),
+        similarity_fn_name=similarity,
+    )
+    default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+    model.max_seq_length = settings.get("max_seq_length", default)
     return model
 
 
