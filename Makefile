@@ -23,7 +23,7 @@ $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
 	touch $@
 
 quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
+	$(BIN)/accelerate launch --quiet run_docsplit_pretraining.py recipes/quickstart.yaml
 
 test: install-dev  ## the default tests, WORKERS at a time
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

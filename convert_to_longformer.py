@@ -10,6 +10,7 @@ one, and all other weights, the MLM head and the tokenizer are taken over. On te
 is the source: that is checked before anything is written.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,27 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
     return model
 
 
+def with_random_head(encoder: Any) -> Any:
+    """An encoder without a masked-LM head as the source of `convert`, with one that `without_head` takes off."""
+    from transformers import AutoModelForMaskedLM
+
+    source = AutoModelForMaskedLM.from_config(encoder.config)
+    source.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the pooler has no place there
+    return source
+
+
+@torch.no_grad()
+def without_head(model: "LongformerForMaskedLM") -> Any:
+    """A Longformer as `AutoModel` has it, its pooler zero."""
+    from transformers import LongformerModel
+
+    encoder = LongformerModel(model.config)
+    missing = encoder.load_state_dict(model.longformer.state_dict(), strict=False).missing_keys
+    for name in missing:  # the pooler's
+        encoder.get_parameter(name).zero_()
+    return encoder
+
+
 @torch.no_grad()
 def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
@@ -111,7 +133,7 @@ def write_card_of_conversion(out: Path, source: str, positions: int, window: int
     """README.md of a Longformer that no script of this project has trained yet."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    from docsplit.release.model_card import code, plain
+    from docsplit.release.card_results import code, plain
 
     is_local = Path(source).exists()
     base_model = None if is_local else source
@@ -152,8 +174,9 @@ def main() -> None:
     """Convert, compare on short texts, and only then write."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
-
+    from docsplit.data.tokenization import load_tokenizer
+    from docsplit.embedding.contamination import training_documents_of
+    from docsplit.modeling.starts import load_start, read_config
     from docsplit.release import hub
     from docsplit.release.model_card import write_card
     from modeling_docsplit import DocSplitForContrastivePretraining
@@ -162,8 +185,10 @@ def main() -> None:
         name = options.hub_model_id or options.out.resolve().name
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
-    source = AutoModelForMaskedLM.from_pretrained(options.source, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(options.source)
+    settings = getattr(read_config(options.source, {}), "docsplit", None)
+    start = load_start(options.source, dtype=torch.float32)
+    source = start.encoder if start.has_head else with_random_head(start.encoder)
+    tokenizer = load_tokenizer(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
     patch_long_attention(model.base_model)
     difference = largest_difference(source, model, tokenizer)
@@ -172,15 +197,19 @@ def main() -> None:
             f"On short texts the Longformer differs from its source by {difference:.1e} of the largest."
         )
     tokenizer.model_max_length = options.max_positions
-    settings = getattr(source.config, "docsplit", None)
+    encoder = model if start.has_head else without_head(model)
     if settings is None:
-        model.save_pretrained(options.out)
+        encoder.save_pretrained(options.out)
+    else:  # of a checkpoint of this project or of a SentenceTransformer, with its pooling
+        one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
+        one_encoder |= {} if start.has_head else {"mlm_weight": 0.0}
+        DocSplitForContrastivePretraining(encoder.config, encoder, **one_encoder).save_pretrained(options.out)
+    if settings is None or "objective" not in settings:
         window = options.attention_window
         write_card_of_conversion(options.out, options.source, options.max_positions, window, difference)
-    else:  # of a checkpoint of this project, with its pooling
-        one_encoder = settings_for("info_nce", current_settings(settings)) | {"max_seq_length": options.max_positions}
-        wrapped = DocSplitForContrastivePretraining(model.config, model, **one_encoder)
-        wrapped.save_pretrained(options.out)
+    else:
+        if (record := training_documents_of(options.source)) is not None:
+            record.save(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)
     print(
@@ -191,5 +220,6 @@ def main() -> None:
         hub.push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

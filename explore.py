@@ -8,6 +8,7 @@ best. Beside them stand the probe and the training curves of the checkpoint, if 
 texts included: share it as you may share the corpus.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import base64
 import gzip
@@ -89,7 +90,7 @@ def telling(sentences: list[str]) -> np.ndarray:
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
-    from docsplit.release.model_card import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+    from docsplit.release.card_results import RESULTS_FILE, evaluation_text, read_evaluations, read_json
 
     tables: list[dict[str, Any]] = []
     titles: list[str] = []
@@ -202,5 +203,6 @@ def main() -> None:
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.1f} MB; open it in a browser.")
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

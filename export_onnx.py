@@ -14,6 +14,7 @@ Pooling is inside, and normalisation to unit length, unless the encoder was trai
 free. The file is compared with PyTorch under onnxruntime before the script ends.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,7 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
-    from transformers import AutoTokenizer
-
+    from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.loading import load_encoder, resolve_prompt
 
     encoder = load_encoder(options.encoder, device="cpu")
@@ -124,7 +124,7 @@ def main() -> None:
     if not difference <= TOLERANCE:
         path.unlink()
         raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
-    tokenizer = AutoTokenizer.from_pretrained(options.encoder)
+    tokenizer = load_tokenizer(options.encoder)
     rules: Any = tokenizer.backend_tokenizer
     if encoder.max_seq_length is not None:
         rules.enable_truncation(encoder.max_seq_length)
@@ -139,5 +139,6 @@ def main() -> None:
     )
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

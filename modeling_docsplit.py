@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from docsplit.modeling import lora, saving
+from docsplit.modeling import lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import RowBatch, encode_in_micro_batches, lay_out, pool, select_hidden_states
 from docsplit.modeling.long_documents import check_recomputation, length_multiple, patch_long_attention
 from docsplit.modeling.objectives import OBJECTIVES, option_names
-from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, setting_names
+from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, normalizes, setting_names
 
 
 @dataclass
@@ -40,7 +40,7 @@ class DocSplitOutput(ModelOutput):
     loss: Tensor | None = None
     contrastive_loss: Tensor | None = None
     mlm_loss: Tensor | None = None
-    embeddings: Tensor | None = None  # (B, 2, H), not normalised; None in a loss of masked LM alone
+    embeddings: Tensor | None = None  # (B, 2, H), normalised only if the start's are; None without contrast
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
@@ -50,10 +50,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. Keyword settings override those of the checkpoint and are saved with it: `pooling`,
-    `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the objective, a class of
-    `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training state: only the encoder
-    is what the checkpoint is about (`docsplit.modeling.saving`).
+    start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
+    similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
+    with it: `pooling`, `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the
+    objective, a class of `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training
+    state: only the encoder is what the checkpoint is about (`docsplit.modeling.saving`).
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
@@ -85,6 +86,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.cache_gradients = False
         self.recomputes_layers = False
         self.lora_config: Any = None
+        self.start_pooler: dict[str, Tensor] = {}  # of the checkpoint, for which a masked language model has no place
         self.training_state: saving.TrainingState = "fresh"
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
@@ -99,28 +101,49 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load an encoder from the Hub or a directory; settings and `from_pretrained` options as keywords."""
+        """Load an encoder from the Hub or a directory, in float32; settings and `from_pretrained` options as keywords.
+
+        Of a checkpoint without a masked-LM head the encoder alone is loaded, and `mlm_weight` is 0, which is logged;
+        `new_mlm_head=True` makes a new head. What a SentenceTransformer's files say comes before the defaults.
+
+        Raises:
+            ValueError: if there is no encoder, or one that cannot be trained here as it is, naming why.
+        """
+        name = pretrained_model_name_or_path
         settings = {name: kwargs.pop(name) for name in setting_names() if name in kwargs}
-        encoder = AutoModelForMaskedLM.from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        return cls(encoder.config, encoder, **settings)
+        new_mlm_head = kwargs.pop("new_mlm_head", False)
+        config = starts.read_config(name, settings, **kwargs)
+        start = starts.load_start(name, *args, new_mlm_head=new_mlm_head, **kwargs)
+        settings = starts.settle(start, name, config, settings)
+        model = cls(start.encoder.config, start.encoder, **settings)
+        model.start_pooler = start.pooler
+        if new_mlm_head and not model.config.docsplit["mlm_weight"]:
+            raise ValueError("--new_mlm_head makes a head that mlm_weight 0 never trains: give --mlm_weight, or none.")
+        return model
 
     def save_pretrained(  # type: ignore[override]
         self, save_directory: str | Path, state_dict: dict[str, Tensor] | None = None, **kwargs: Any
     ) -> None:
-        """Write the encoder in its native format, what SentenceTransformer needs, and the training state."""
+        """Write the encoder in its native format, what SentenceTransformer needs, and the training state.
+
+        Raises:
+            FloatingPointError: if a weight is not finite, before anything is written.
+        """
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
         directory, released = Path(save_directory), None
+        saving.remove_head(directory)  # of an earlier release: it belongs to other weights
         if self.lora_config is not None:
             released = lora.merge_lora(self.encoder)
         elif state_dict is not None:
             released = saving.released_state(state_dict)
+        saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
         # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
         kwargs["save_original_format"] = False
         self.encoder.save_pretrained(directory, state_dict=released, **kwargs)
         if not kwargs.get("is_main_process", True):
             return
-        saving.write_sentence_transformers_files(directory, self.config)
+        saving.write_encoder_files(directory, self.encoder)
         if self.training_state == "missing":  # the best weights were loaded, at the end of a training
             return
         if self.lora_config is not None:
@@ -293,6 +316,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         )
         if vectors is not None and hasattr(base_model, "combine"):
             vectors = base_model.combine(vectors, batch.rows if chosen is None else batch.rows.select(chosen))
+        if vectors is not None and normalizes(self.config.docsplit):
+            vectors = F.normalize(vectors, dim=-1)
         return vectors if vectors is None or view is not None else vectors.unflatten(0, (-1, 2)), mlm_sum, num_tokens
 
     def _encode_micro_batch(

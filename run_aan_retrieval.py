@@ -11,32 +11,29 @@
     accelerate launch run_aan_retrieval.py --model_name_or_path outputs/docsplit --papers_file papers.parquet \\
         --citations_file citations.tsv --output_dir outputs/aan
 
-Each distinct paper is embedded once per encoder; the paper's head is an MLP on both embeddings, [a; b]. Beside it
-stand the untrained cosine, BM25 on the texts, and popularity, which sees no text at all and should be at chance.
+Each distinct paper is embedded once per encoder; the paper's head is an MLP on both embeddings, [a; b], as they are
+and standardised: each number of [a; b] to mean 0 and deviation 1 over the training pairs. Beside it stand the
+untrained cosine, BM25 on the texts, and popularity, which sees no text at all and should be at chance.
 """
 
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
-from collections.abc import Iterator
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from docsplit.data.arguments import CitationArguments as DataArguments
-from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments
+from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
+from docsplit.evaluation.presets import LINK_BASELINES, LINK_HEADS, PRESETS
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
     from docsplit.data.citations import CitationPairs
-    from docsplit.evaluation.heads import HeadOutput
     from docsplit.evaluation.results import Result
 
 logger = logging.getLogger("docsplit")
-
-ENCODER_HEADS = ("mlp", "cosine")
-BASELINES = ("bm25", "popularity")
 
 
 @dataclass
@@ -45,16 +42,20 @@ class RetrievalArguments(ComparisonArguments):
 
     output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
     heads: list[str] = field(
-        default_factory=lambda: [*ENCODER_HEADS, *BASELINES],
+        default_factory=lambda: [*LINK_HEADS, *LINK_BASELINES],
         metadata={
             "help": "mlp (the paper's, on [a; b]), cosine (untrained, threshold from the training pairs); and without "
             "encoder bm25 and popularity (ids and degrees only)."
         },
     )
+    probe_preset: str = field(
+        default="docsplit", metadata={"help": "Which paper's probe mlp is: docsplit, or bregman (tanh, AdamW)."}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices("heads", self.heads, (*ENCODER_HEADS, *BASELINES))
+        check_choices("heads", self.heads, (*LINK_HEADS, *LINK_BASELINES))
+        check_choices("probe_preset", [self.probe_preset], PRESETS)
 
 
 def main() -> None:
@@ -64,6 +65,9 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.data.citations import load_named
+    from docsplit.evaluation.data_names import data_source
+    from docsplit.evaluation.link_heads import baselines, link
+    from docsplit.evaluation.results import merge_members
     from docsplit.evaluation.tables import statistics_table
     from docsplit.runtime.launching import join_processes
 
@@ -71,101 +75,35 @@ def main() -> None:
     with state.main_process_first():  # the others find it in the cache
         pairs = load_named(args.seed, **asdict(data_args))
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-    encoders = list(dict.fromkeys(encoder_args.model_name_or_path)) if set(args.heads) & set(ENCODER_HEADS) else []
+    encoders = list(dict.fromkeys(encoder_args.model_name_or_path)) if set(args.heads) & set(LINK_HEADS) else []
     for name in encoders:
         encoder_args.check(name, pairs.texts[:2])
 
     if state.is_main_process:
-        print(f"\n{statistics_table(statistics_of(pairs, data_args))}\n")
+        print(f"\n{statistics_table(statistics_of(pairs, data_source(data_args, args.data_name)))}\n")
 
     results = []
+    test_texts = [pairs.texts[row] for row in np.union1d(pairs.test.first, pairs.test.second)]
     for name in encoders:
-        embeddings, info = encoder_args.embed_all(name, pairs.texts, show_progress=state.is_main_process)
-        if state.is_main_process:
-            results += list(link(name, embeddings, info, pairs, args))
+        members, of_members = members_of(name), []
+        for member in members:
+            embeddings, info = encoder_args.embed_all(member, pairs.texts, state.is_main_process, test_texts)
+            if state.is_main_process:
+                of_members.append(list(link(member, embeddings, info, pairs, args)))
+        results += merge_members(name, members, of_members)
     if state.is_main_process:
         results += list(baselines(pairs, args))
         report(results, encoders, pairs, [encoder_args, data_args, args], state.num_processes)
     state.wait_for_everyone()
 
 
-def link(
-    name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: "CitationPairs", args: RetrievalArguments
-) -> Iterator["Result"]:
-    """The heads on an encoder's embeddings."""
-    from docsplit.evaluation import links
-    from docsplit.evaluation.heads import Run
-    from docsplit.evaluation.mlp_head import mlp
-    from docsplit.evaluation.results import link_result
-
-    if "mlp" in args.heads:
-        output = mlp(
-            links.pair_features(embeddings, pairs.train),
-            pairs.train.labels,
-            [Run(np.arange(len(pairs.train.labels)), args.seed + number) for number in range(args.num_seeds)],
-            links.pair_features(embeddings, pairs.test),
-            num_classes=2,
-            few_shot=False,
-            validation=(links.pair_features(embeddings, pairs.validation), pairs.validation.labels),
-            hidden=embeddings.shape[1],
-        )
-        yield link_result(name, "mlp", output, pairs.test.labels, info)
-    if "cosine" in args.heads:
-        train, test = (links.cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
-        threshold = links.best_threshold(train, pairs.train.labels)
-        yield link_result(name, "cosine", untrained(test, 0.0), pairs.test.labels, info, threshold)
-
-
-def untrained(scores: np.ndarray, seconds: float) -> "HeadOutput":
-    """Scores (M,) of the test pairs as a head of one run gives them."""
-    from docsplit.evaluation.heads import HeadOutput
-
-    return HeadOutput(scores[None, :, None].astype(np.float32), seconds, trainable_parameters=0)
-
-
-def baselines(pairs: "CitationPairs", args: RetrievalArguments) -> Iterator["Result"]:
-    """What needs no encoder."""
-    from docsplit.data.citation_splits import PairPart
-    from docsplit.evaluation import links, ranking
-    from docsplit.evaluation.results import link_result
-
-    info = dict.fromkeys(
-        [
-            "pooling",
-            "max_seq_length",
-            "num_parameters",
-            "dtype",
-            "long_documents",
-            "smooth_neighbours",
-            "embedding_seconds",
-        ]
-    )
-    for head in (head for head in args.heads if head in BASELINES):
-        logger.info(f"Scoring the pairs by {head}")
-        started, threshold = perf_counter(), 0.5
-        if head == "bm25":
-            both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))
-            scores = ranking.bm25_scores(pairs.texts, both, show_progress=True)
-            train, test = np.split(scores, [len(pairs.train.labels)])
-            threshold = links.best_threshold(train, pairs.train.labels)
-        else:
-            test = links.popularity(pairs, args.seed)
-        output = untrained(test, perf_counter() - started)
-        yield link_result(head, head, output, pairs.test.labels, info, threshold, is_baseline=True)
-
-
-def source_of(data_args: DataArguments) -> str:
-    """How results and cards call the data."""
-    return data_args.lra_dir or data_args.papers_file or "python_docs"
-
-
-def statistics_of(pairs: "CitationPairs", data_args: DataArguments) -> list[dict[str, Any]]:
+def statistics_of(pairs: "CitationPairs", data: str) -> list[dict[str, Any]]:
     """Of the papers that each split's pairs are made of."""
     from docsplit.evaluation.report import text_statistics
 
     papers = {name: np.union1d(part.first, part.second) for name, part in pairs.parts.items()}
     texts = {name: [pairs.texts[row] for row in rows] for name, rows in papers.items()}
-    return text_statistics(source_of(data_args), texts, 2)
+    return text_statistics(data, texts, 2)
 
 
 def report(
@@ -175,13 +113,14 @@ def report(
     import torch
 
     from docsplit.evaluation import comparison
+    from docsplit.evaluation.data_names import data_source, describe_data
     from docsplit.evaluation.links import popularity_warning
     from docsplit.evaluation.report import write_comparison
     from docsplit.evaluation.tasks import LINKS
     from docsplit.release.model_card import add_results
 
     data_args, args = arguments[1:]
-    rows = comparison.rows(results)
+    rows, data = comparison.rows(results), describe_data(data_args, args.data_name)
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"pairs": {name: len(part.labels) for name, part in pairs.parts.items()}, "counts": pairs.counts}
     settings |= {"data_fingerprint": pairs.fingerprint()}
@@ -200,14 +139,16 @@ def report(
         rows,
         comparison.comparisons(results),
         settings,
-        statistics=statistics_of(pairs, data_args),
-        title=f"Citation links in {source_of(data_args)}",
+        statistics=statistics_of(pairs, data_source(data_args, args.data_name)),
+        title="Citation links",
         notes=notes,
+        data=data,
     )
     print(text)
     if args.push_results:
-        add_results(encoders, "Citation links", source_of(data_args), Path(args.output_dir))
+        add_results(encoders, "Citation links", data, Path(args.output_dir))
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

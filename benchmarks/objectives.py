@@ -196,7 +196,7 @@ class Study:
                     row[f"{measure}_mean"]
                     for folder in folders
                     for row in rows_of(folder[file])
-                    if (row["head"], row["shots"]) == (head, shots)
+                    if (row["head"], row["shots"], row["features"]) == (head, shots, "raw")
                 ]
                 yield title, {"mean": statistics.mean(values), "std": statistics.stdev(values), "values": values}
 

@@ -6,6 +6,8 @@ import shutil
 import pytest
 import torch
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
+from docsplit.embedding.contamination import contamination
 from run_docsplit_pretraining import main
 from tests.old_checkpoints import CHECKPOINTS, EXPECTED, LAST_STEP, STEP, embed, losses_after, words_of
 
@@ -30,6 +32,9 @@ def test_an_old_run_goes_on_as_it_would_have(kind, run_here, tmp_path):
     state = json.loads((tmp_path / f"checkpoint-{LAST_STEP}" / "trainer_state.json").read_text())
     old = json.loads((CHECKPOINTS / kind / "trainer_state.json").read_text())
     assert state["log_history"][:STEP] == old["log_history"]
+    record = TrainingDocuments.load(tmp_path / f"checkpoint-{LAST_STEP}" / TRAINING_DOCUMENTS_FILE)
+    assert len(record.run) > 0
+    assert not record.is_complete  # nobody knows what the old steps saw
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,3 +42,4 @@ def test_an_old_checkpoint_loads_whole_and_embeds_as_it_did(kind):
     embedding, loading = embed(CHECKPOINTS / kind)
     assert not loading["missing_keys"]
     assert embedding == pytest.approx(KINDS[kind]["embedding"], rel=TOLERANCE, abs=1e-5)
+    assert set(contamination(str(CHECKPOINTS / kind), ["A text."]).values()) == {None}

@@ -1,11 +1,16 @@
 """The retrieval script, as a user runs it: pairs in each form, baselines beside the heads, bad input."""
 
 import json
+import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
+from docsplit.data.citations import load_named
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -60,9 +65,32 @@ def pair_options(data):
     return ["--papers_file", str(data / "papers.jsonl"), *files]
 
 
+def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder, data, tmp_path):
+    names = ("train", "validation", "test")
+    files = {f"{name}_pairs_file": str(data / f"{name}.tsv") for name in names}
+    pairs = load_named(0, **asdict(DataArguments(papers_file=str(data / "papers.jsonl"), **files)))
+    tested = [pairs.texts[paper] for paper in sorted({*pairs.test.first, *pairs.test.second})]
+    others = [pairs.texts[paper] for paper in {*pairs.train.first}]
+    record, seen = TrainingDocuments(), [*tested[: len(tested) // 3], *others]  # of the test pairs a third
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    shutil.copytree(encoder, tmp_path / "seen")
+    record.save(tmp_path / "seen")
+    options = [*pair_options(data), "--heads", "cosine", "bm25", "--output_dir", tmp_path / "out"]
+    run_here(main, "--model_name_or_path", tmp_path / "seen", encoder, *options)
+    rows = rows_of(tmp_path / "out")
+    share = (len(tested) // 3) / len(tested)
+    assert rows[str(tmp_path / "seen"), "cosine"]["seen_in_pretraining_share"] == pytest.approx(share)
+    assert share <= rows[str(tmp_path / "seen"), "cosine"]["near_duplicate_share"] < 0.6
+    for name in ((str(encoder), "cosine"), ("bm25", "bm25")):
+        assert rows[name]["seen_in_pretraining_share"] is rows[name]["near_duplicate_share"] is None
+    note = f"seen {100 * share:.1f} % ("
+    assert note in (tmp_path / "out" / "results.md").read_text()
+
+
 def rows_of(output_dir):
     return {
-        (row["encoder"], row["head"]): row for row in json.loads((output_dir / "results.json").read_text())["rows"]
+        (row["encoder"], row["head"], *([] if row["features"] == "raw" else [row["features"]])): row
+        for row in json.loads((output_dir / "results.json").read_text())["rows"]
     }
 
 
@@ -76,12 +104,20 @@ def finished(encoder, data, tmp_path_factory):
 def test_heads_and_baselines_stand_side_by_side(finished, encoder):
     rows = rows_of(finished[0])
     name = str(encoder)
-    assert set(rows) == {(name, "mlp"), (name, "cosine"), ("bm25", "bm25"), ("popularity", "popularity")}
+    encoder_rows = {(name, "mlp"), (name, "mlp", "standardized"), (name, "cosine")}
+    assert set(rows) == encoder_rows | {("bm25", "bm25"), ("popularity", "popularity")}
+    assert [key for key in rows if key[1] == "mlp"] == [(name, "mlp"), (name, "mlp", "standardized")]  # raw first
     for row in rows.values():
         assert row["shots"] is None
         for measure in ("accuracy", "f1", "roc_auc", "macro_f1", "micro_f1"):
             assert 0 <= row[f"{measure}_mean"] <= 1
     assert rows[name, "mlp"]["runs"] == 3
+    assert rows[name, "mlp"]["accuracy_mean"] != rows[name, "mlp", "standardized"]["accuracy_mean"]
+    for key, row in rows.items():
+        assert (row["test_pairs"], row["preset"]) == (90, "docsplit" if key[1] == "mlp" else None)
+        assert row["test_documents"] == 45  # each citing paper of the test part, and some of them cited
+        assert row["pretraining_seeds"] == (None if key[0] in ("bm25", "popularity") else 1)
+        assert row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"]
     assert (rows[name, "mlp"]["pooling"], rows[name, "mlp"]["max_seq_length"]) == ("mean", 64)
     assert rows["bm25", "bm25"]["roc_auc_mean"] > 0.9  # topics are words
     assert rows[name, "cosine"]["roc_auc_mean"] > 0.7  # a random encoder knows words, too
@@ -114,6 +150,27 @@ def test_two_processes_give_the_same_results(finished, encoder, data, tmp_path, 
     for key, row in rows_of(tmp_path / "two").items():
         for measure in ("accuracy_mean", "f1_mean", "roc_auc_mean"):
             assert row[measure] == pytest.approx(rows_of(finished[0])[key][measure], abs=1e-6)
+
+
+def test_encoders_from_several_seeds_are_one_row(run_here, encoder, data, tmp_path):
+    shutil.copytree(encoder, tmp_path / "again")
+    group = f"{encoder},{tmp_path / 'again'}"
+    run_here(
+        main,
+        "--model_name_or_path",
+        group,
+        encoder,
+        "--heads",
+        "cosine",
+        *pair_options(data),
+        "--output_dir",
+        tmp_path,
+    )
+    rows = rows_of(tmp_path)
+    assert rows[group, "cosine"]["accuracy_mean"] == pytest.approx(rows[str(encoder), "cosine"]["accuracy_mean"])
+    assert (rows[group, "cosine"]["pretraining_seeds"], rows[group, "cosine"]["accuracy_std"]) == (2, 0)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["data"] == "papers.jsonl, train.tsv, validation.tsv and test.tsv, pairs as given"
 
 
 def test_splits_made_here_share_no_paper_and_popularity_is_at_chance(run_here, encoder, data, tmp_path):

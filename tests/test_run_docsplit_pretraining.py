@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from docsplit.embedding.encode import encode
 from docsplit.modeling.longformer_attention import BlockedAttention, BlockedLongformerModel
-from docsplit.training import checkpoints
+from docsplit.training import checkpoints, models
 from docsplit.training.arguments import ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_docsplit_pretraining import load_model, main, settings_of
+from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script, free_port, start
 from tests.processes import run as run_script
 
@@ -31,6 +33,7 @@ TEXTS = ["The ship was in the storm. It had a sail.", "Bread, butter and a kettl
 # Run outside the repository, without trusting remote code: what a stranger does with a checkpoint.
 LOAD = """
 import json, sys, numpy as np, torch
+from pathlib import Path
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 directories, texts = json.loads(sys.argv[1])
@@ -43,7 +46,8 @@ for number, directory in enumerate(directories):
     mask = batch["attention_mask"].unsqueeze(-1)
     ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
     sentences = SentenceTransformer(directory, device="cpu")
-    masked = AutoModelForMaskedLM.from_pretrained(directory)
+    is_release = (Path(directory) / "mlm_head.safetensors").exists()
+    masked = AutoModelForMaskedLM.from_pretrained(directory, variant="mlm" if is_release else None)
     assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
     np.savez(f"{number}.npz", ours=ours, theirs=sentences.encode(texts), length=sentences.max_seq_length)
 """
@@ -85,7 +89,10 @@ def wait_for(condition, process, seconds=200):
 
 
 def weights(directory):
-    return load_file(Path(directory) / "model.safetensors")
+    """Of the encoder, under `AutoModel`'s names, and of the head, of a checkpoint or of what a run ends with."""
+    files = [Path(directory) / name for name in ("model.safetensors", "mlm_head.safetensors")]
+    tensors = [item for file in files if file.exists() for item in load_file(file).items()]
+    return {name.removeprefix("bert."): value for name, value in tensors if "pooler." not in name}
 
 
 def assert_same_weights(first, second):
@@ -93,6 +100,14 @@ def assert_same_weights(first, second):
     assert first.keys() == second.keys()
     for name in first:
         assert (first[name] == second[name]).all(), name
+
+
+def assert_same_documents(first, second):
+    """Their records of the documents that they were trained on."""
+    first, second = (load_numpy(Path(directory) / "training_documents.safetensors") for directory in (first, second))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +125,14 @@ def test_results_have_the_names_others_rely_on(finished):
     output_dir, result = finished
     results = json.loads((output_dir / "all_results.json").read_text())
     for name in (
-        "train_runtime", "train_tokens_per_second", "documents_used", "documents_dropped",
+        "train_runtime", "train_tokens_per_second", "documents_used", "documents_in_corpus", "documents_dropped",
         "probe_before_5shot_accuracy", "probe_after_5shot_accuracy", "probe_before_accuracy", "probe_after_accuracy",
         "tfidf_5shot_accuracy", "tfidf_accuracy",
     ):  # fmt: skip
         assert results[name] >= 0, name
-    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 150
+    assert results["documents_in_corpus"] == 150
+    kept = results["documents_held_out"] + results["documents_kept_for_probe"]
+    assert results["documents_used"] == 12 * 4 < 150 - kept  # less than one pass over the rest
     assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
     assert "| after pretraining" in result.stdout
     assert (output_dir / "training.png").stat().st_size > 10_000
@@ -189,6 +206,7 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, work
 
     run_new(killed, corpus_file, *options, "--resume_from_checkpoint")
     assert_same_weights(tmp_path / "whole", killed)
+    assert_same_documents(tmp_path / "whole", killed)
     whole, resumed = (json.loads((path / "all_results.json").read_text()) for path in (tmp_path / "whole", killed))
     assert whole["global_step"] == resumed["global_step"] == steps
     for name in ("probe_before_accuracy", "probe_before_5shot_accuracy", "probe_after_accuracy"):
@@ -222,7 +240,9 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     run_new(killed, corpus_file, *options, "--resume_from_checkpoint", processes=processes)
     whole, resumed = results("whole"), results("killed")
     assert_same_weights(tmp_path / "whole", killed)
-    assert whole["documents_used"] == resumed["documents_used"] == 30 * 2 * 4 * processes
+    assert_same_documents(tmp_path / "whole", killed)
+    assert whole["documents_used"] == resumed["documents_used"]
+    assert 150 - 30 - 10 <= whole["documents_used"] <= 150 - 30  # all but the probe's and held-out ones; some are both
     assert whole["documents_held_out"] == 10
     assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
     first, last = weights(tmp_path / "whole" / "checkpoint-7"), weights(tmp_path / "whole")
@@ -275,6 +295,9 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
     results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("one", "two")]
+    assert_same_documents(tmp_path / "one", tmp_path / "two")
+    assert_same_documents(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")
+    assert results[0]["documents_used"] == results[1]["documents_used"] == 6 * 8
     assert results[0]["train_tokens"] == results[1]["train_tokens"]
     assert results[0]["probe_before_accuracy"] == results[1]["probe_before_accuracy"]
     assert checkpoints.newest_complete(tmp_path / "two").name == "checkpoint-6"
@@ -286,7 +309,8 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
     model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, args, copy.deepcopy(wordpiece), settings)
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
     for name, value in model.config.to_dict().items():
@@ -301,7 +325,8 @@ def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expec
         model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
     )
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    model = load_model(model_args, args, copy.deepcopy(wordpiece), settings_of(model_args, args, {}))
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, args, copy.deepcopy(wordpiece), settings)
     assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
     assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
 
@@ -325,7 +350,8 @@ def test_the_other_choices_together(tmp_path, corpus_file):
         "--max_train_samples", "100",
     )  # fmt: skip
     results = json.loads((tmp_path / "all_results.json").read_text())
-    assert results["documents_used"] + results["documents_held_out"] + results["documents_kept_for_probe"] == 100
+    assert results["documents_in_corpus"] == 100
+    assert results["documents_used"] <= 100 - results["documents_held_out"] - results["documents_kept_for_probe"]
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["docsplit"]["mlm_weight"] == 0
     assert config["docsplit"]["symmetric_loss"] is True
@@ -356,6 +382,8 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--streaming", "--max_steps", "2", "--shuffle_buffer_size", "0"], "--shuffle_buffer_size is 0"),
         (["--max_seq_length", "500"], "64 tokens"),
+        (["--view_max_length", "49"], "--view_max_length is 49, but the encoder reads 48 tokens"),
+        (["--new_mlm_head"], "a random start has a head"),
         (["--max_seq_length", "2"], "2 of these are special"),
         (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
         (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
@@ -371,10 +399,25 @@ def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, opt
     assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
 
 
+def test_a_start_without_a_vocabulary_is_refused(failure_of, tmp_path, corpus_file):
+    start = tmp_path / "start"
+    shutil.copytree(ROOT / "tests" / "data" / "checkpoints" / "docsplit", start)
+    (start / "tokenizer.json").unlink()
+    options = ["--corpus", corpus_file, "--output_dir", tmp_path / "out", "--model_name_or_path", start, "--use_cpu"]
+    assert "tokenizer.json (or the vocabulary file" in failure_of(main, *options)
+
+
 def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
     options = ["--corpus", tmp_path / "nowhere.jsonl", "--config_overrides", "max_position_embeddings=64"]
     assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
     assert "neither" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
+
+
+def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
+    for name in ("no/such-model", tmp_path / "nowhere", "bert-base-uncasedd"):
+        message = failure_of(main, "--corpus", tmp_path / "nowhere.jsonl", "--model_name_or_path", name)
+        assert message.startswith(f"{str(name)!r} cannot be loaded as an encoder")
+        assert "\n" not in message
 
 
 def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):

@@ -1,25 +1,30 @@
 """The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
 
 import json
+import logging
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import BertModel
 
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.evaluation import mlp_head
+from docsplit.evaluation.presets import PRESETS
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import DataArguments, ProbeArguments, main
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import ROOT, run
 
-FEW_EPOCHS = {"MAX_EPOCHS": 10, "FEW_SHOT_EPOCHS": 10}  # what the MLP learns is tested with the heads
+FEW_EPOCHS = {"max_epochs": 10, "few_shot_epochs": 10}  # what the MLP learns is tested with the heads
 SCRIPT = (
     "-c",
-    f"from docsplit.evaluation import mlp_head; vars(mlp_head).update({FEW_EPOCHS}); "
+    f"from docsplit.evaluation.presets import PRESETS; vars(PRESETS['docsplit'].mlp).update({FEW_EPOCHS}); "
     "from run_probe_classification import main; main()",
 )
 COLUMNS = {
@@ -60,8 +65,25 @@ def options(files, output_dir, *others):
 
 @pytest.fixture
 def few_epochs(monkeypatch):
-    for name, epochs in FEW_EPOCHS.items():
-        monkeypatch.setattr(mlp_head, name, epochs)
+    for name, preset in PRESETS.items():
+        parts = {"mlp": preset.mlp, "linear": preset.linear}
+        few = {head: replace(training, **FEW_EPOCHS) for head, training in parts.items() if training}
+        monkeypatch.setitem(PRESETS, name, replace(preset, **few))
+
+
+def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, tmp_path, capsys):
+    texts = [json.loads(line)["text"] for name in ("train", "test") for line in (files / f"{name}.jsonl").open()]
+    record, seen = TrainingDocuments(), texts[:210]  # all to train a head on, and the first third of the test
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    shutil.copytree(encoders[0], tmp_path / "seen")
+    record.save(tmp_path / "seen")
+    names = [str(tmp_path / "seen"), encoders[1], "tfidf"]
+    words = options(files, tmp_path / "out", "--heads", "knn", "--num_draws", 2)
+    run_here(main, "--model_name_or_path", *names, *words)
+    shares = {row["encoder"]: row["seen_in_pretraining_share"] for row in results_of(tmp_path / "out")["rows"]}
+    assert shares == {names[0]: pytest.approx(30 / 90, abs=0.02), names[1]: None, "tfidf": None}
+    assert all("near_duplicate_share" in row for row in results_of(tmp_path / "out")["rows"])
+    assert f"seen {100 * shares[names[0]]:.1f} % (" in capsys.readouterr().out
 
 
 def results_of(output_dir):
@@ -73,7 +95,7 @@ def finished(encoders, files, tmp_path_factory):
     """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
     output_dir = tmp_path_factory.mktemp("probe")
     words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
-    output = run(*SCRIPT, *options(files, output_dir, *words, "--features", "raw", "standardized"))
+    output = run(*SCRIPT, *options(files, output_dir, *words))
     return output_dir, output
 
 
@@ -120,12 +142,12 @@ def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, fin
     words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "4", "--num_seeds", "2"]
     run_here(main, *options(files, tmp_path, *words))
     together = {
-        (row["head"], row["shots"]): row
+        (row["head"], row["shots"], row["features"]): row
         for row in results_of(finished[0])["rows"]
-        if row["encoder"] == encoders[1] and row["features"] == "raw"
+        if row["encoder"] == encoders[1]
     }
     for row in results_of(tmp_path)["rows"]:
-        same = together[row["head"], row["shots"]]
+        same = together[row["head"], row["shots"], row["features"]]
         assert row["accuracy_mean"] == pytest.approx(same["accuracy_mean"], abs=1e-12)
         assert row["embedding_seconds"] == same["embedding_seconds"]  # those of the cache
 
@@ -136,30 +158,100 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
-    rows = [row for row in results_of(finished[0])["rows"] if row["features"] == "raw"]
-    alone = {(row["encoder"], row["head"], row["shots"]): row for row in rows}
+    alone = {
+        (row["encoder"], row["head"], row["shots"], row["features"]): row for row in results_of(finished[0])["rows"]
+    }
     compared = 0
     for row in two["rows"]:
         if row["head"] == "finetune":
             assert row["trainable_share"] == 1.0
             continue
-        same = alone[row["encoder"], row["head"], row["shots"]]
+        same = alone[row["encoder"], row["head"], row["shots"], row["features"]]
         for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
             assert row[name] == pytest.approx(same[name], abs=1e-6)
         compared += 1
-    assert compared == 4
+    assert compared == 8
 
 
 @pytest.mark.usefixtures("few_epochs")
 def test_several_labels_a_document(run_here, encoders, files, tmp_path):
     words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
-    words += ["--label_column", "labels", "--shots", "5", "--num_draws", "2", "--output_dir", tmp_path]
+    words += [
+        "--label_column",
+        "labels",
+        "--shots",
+        "5",
+        "--num_draws",
+        "2",
+        "--num_seeds",
+        "1",
+        "--output_dir",
+        tmp_path,
+    ]
     run_here(main, *words)
     rows = results_of(tmp_path)["rows"]
-    assert len(rows) == 10
+    assert len(rows) == 16
     assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
-    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None}
+    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None and row["features"] == "raw"}
+    assert all(row["macro_f1_lexglue_mean"] != row["macro_f1_mean"] for row in full.values())  # a quarter has no label
     assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here, encoders, files, tmp_path):
+    names = []
+    for seed in (1, 2):
+        names.append(str(tmp_path / f"seed{seed}"))
+        shutil.copytree(encoders[0], names[-1])
+        model = DocSplitForContrastivePretraining.from_pretrained(names[-1])
+        torch.manual_seed(seed)
+        torch.nn.init.normal_(model.encoder.base_model.embeddings.word_embeddings.weight)
+        model.save_pretrained(names[-1])
+    group = f"Ours={','.join(names)}"
+    words = ["--model_name_or_path", group, names[1], "tfidf", "--heads", "knn", "--shots", "5", "--num_draws", "3"]
+    output_dir = tmp_path / "probe"
+    run_here(main, *options(files, output_dir, *words, "--push_results", "--data_name", "Three topics"))
+    results = results_of(output_dir)
+    assert results["data"] == "Three topics, text column text"
+    assert results["title"] == "Probes: Three topics, text column text"
+    rows = {(row["encoder"], row["shots"], row["features"]): row for row in results["rows"]}
+    for (name, shots, features), row in rows.items():
+        if name == group:
+            alone = rows[names[1], shots, features]
+            assert row["accuracy_of_seeds"][1] == pytest.approx(alone["accuracy_mean"])
+            assert row["accuracy_mean"] == pytest.approx(sum(row["accuracy_of_seeds"]) / 2)
+            assert (row["members"], row["runs"]) == (names, 2 * alone["runs"])
+        assert row["pretraining_seeds"] == {group: 2, names[1]: 1, "tfidf": None}[name]
+        assert row["test_documents"] == 90
+    assert "| Ours - tfidf " in (output_dir / "results.md").read_text()
+    card = ModelCard.load(tmp_path / "seed1" / "README.md")
+    assert "Ours is the mean over seeds of which this model is one" in card.text
+    assert str(tmp_path) not in card.content
+    first = rows[group, None, "raw"]["accuracy_of_seeds"][0]
+    (own,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
+    assert own.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
+    assert own.dataset_name == "Three topics, text column text"
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, encoders, files, tmp_path, caplog):
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--heads", "mlp", "linear", "--shots", "5"]
+    words += ["--num_draws", "2", "--num_seeds", "1", "--probe_preset", "bregman", "--override_pooling", "max"]
+    logging.getLogger("docsplit").addHandler(caplog.handler)
+    run_here(main, *options(files, tmp_path, *words))
+    logging.getLogger("docsplit").removeHandler(caplog.handler)
+    rows = results_of(tmp_path)["rows"]
+    assert {(row["encoder"], row["head"], row["preset"]) for row in rows} == {
+        (encoders[0], "mlp", "bregman"),
+        (encoders[0], "linear", "bregman"),
+        ("tfidf", "linear", "docsplit"),
+    }
+    ours = [row for row in rows if row["encoder"] != "tfidf"]
+    assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
+    assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling)." in caplog.text
+    markdown = (tmp_path / "results.md").read_text()
+    assert "mlp (bregman): Accuracy" in markdown
+    assert "max (it brings mean)" in markdown
 
 
 def nan_encoder(encoders, folder):
@@ -186,6 +278,9 @@ def nan_encoder(encoders, folder):
         (["--test_split", "test"], "of a Hub data set"),
         (["--heads", "finetune", "--finetune_batch_size", "0"], "cannot share a batch of 0"),
         (["--max_seq_length", "2"], "needs room beside the special ones"),
+        (["--probe_preset", "paper"], "--probe_preset has no paper: choose among docsplit, bregman"),
+        (["--model_name_or_path", "A=a,a"], "each once"),
+        (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(
@@ -218,6 +313,7 @@ def test_help_teaches(help_of):
 
 
 def test_the_papers_probe_is_the_default():
-    assert (mlp_head.LEARNING_RATE, mlp_head.BATCH_SIZE) == (3e-4, 8)
+    paper = PRESETS[ProbeArguments().probe_preset]
+    assert (paper.mlp.learning_rate, paper.mlp.batch_size, paper.mlp.dropout) == (3e-4, 8, 0.1)
     assert ProbeArguments().num_draws == 10
-    assert np.isclose(mlp_head.DROPOUT, 0.1)
+    assert paper.linear is None

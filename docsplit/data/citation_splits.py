@@ -26,6 +26,7 @@ def make_splits(
     seed: int = 0,
     shares: tuple[float, float, float] = SHARES,
     never_negative: np.ndarray | None = None,
+    split_of: np.ndarray | None = None,
 ) -> tuple[list[PairPart], dict[str, int]]:
     """Make train, validation and test pairs that share no paper, half of them links, so that popularity says nothing.
 
@@ -36,6 +37,7 @@ def make_splits(
         links: (L, 2), indices of papers; repeated links and links of a paper to itself are dropped.
         shares: of the links inside communities, for train, validation and test.
         never_negative: (K, 2), further pairs that may not become negatives.
+        split_of: (num_papers,), the number of each paper's split, where that is settled; else communities are drawn.
 
     Returns: the three parts, in an order that is drawn, and the counts of links kept and lost.
 
@@ -43,13 +45,14 @@ def make_splits(
         ValueError: if a split is left without pairs.
     """
     generator = np.random.default_rng(seed)
-    distinct = _undirected(links)
-    communities = _communities(distinct, num_papers, seed)
-    inside = communities[distinct[:, 0]] == communities[distinct[:, 1]]
-    sizes = np.bincount(communities[distinct[inside, 0]], minlength=communities.max(initial=0) + 1)
-    split_of = _fill_splits(sizes, shares, generator)[communities]
+    distinct = undirected(links)
+    if split_of is None:
+        communities = find_communities(distinct, num_papers, seed)
+        inside = communities[distinct[:, 0]] == communities[distinct[:, 1]]
+        sizes = np.bincount(communities[distinct[inside, 0]], minlength=communities.max(initial=0) + 1)
+        split_of = _fill_splits(sizes, shares, generator)[communities]
     within = split_of[distinct[:, 0]] == split_of[distinct[:, 1]]
-    forbidden = distinct if never_negative is None else np.concatenate([distinct, _undirected(never_negative)])
+    forbidden = distinct if never_negative is None else np.concatenate([distinct, undirected(never_negative)])
     forbidden_keys = set((forbidden[:, 0] * num_papers + forbidden[:, 1]).tolist())
     parts, unmatched = [], 0
     for split, name in enumerate(PART_NAMES):
@@ -72,13 +75,13 @@ def make_splits(
     return parts, counts
 
 
-def _undirected(links: np.ndarray) -> np.ndarray:
+def undirected(links: np.ndarray) -> np.ndarray:
     """Each link once, (smaller, larger), without those of a paper to itself."""
     ordered = np.sort(np.asarray(links, dtype=np.int64).reshape(-1, 2), axis=1)
     return np.unique(ordered[ordered[:, 0] != ordered[:, 1]], axis=0)
 
 
-def _communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarray:
+def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarray:
     """(num_papers,): which community of densely linked papers (Louvain; Blondel et al., 2008) each is in."""
     graph = networkx.Graph()
     graph.add_edges_from(links.tolist())

@@ -14,16 +14,17 @@ degrees are equal, which keeps the degrees of a pair's two papers jointly as the
 exchange is dropped.
 
 The price of sharing no paper is links lost between the splits. Papers are divided by communities (Louvain), which
-keeps 81 % of AAN's links and 99 % of those of `python_docs`, where papers divided at random 80/10/10 keep 66 %, of
-which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics than the training papers.
+keeps 81 % of AAN's links and 98 % of those of `python_docs` (`docsplit.data.python_docs_parts`), where papers divided
+at random 80/10/10 keep 66 %, of which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics
+than the training papers.
 """
 
 import ast
 import hashlib
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,19 @@ import pandas
 from datasets import Dataset
 
 from docsplit.data.citation_splits import PART_NAMES, PairPart, make_splits
-from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus, warn_of_swallowed_rows
-from docsplit.data.python_docs import find_references
+from docsplit.data.corpora import (
+    PYTHON_DOCS,
+    add_text,
+    load_corpus,
+    warn_of_other_encodings,
+    warn_of_swallowed_rows,
+)
+from docsplit.data.python_docs_parts import PART, split_references
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 
 LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
-SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass
@@ -80,6 +86,9 @@ def load_named(
 ) -> CitationPairs:
     """The pairs that the options of the retrieval script name; without any the links of python_docs.
 
+    Args:
+        seed: of the splits that are made here of citations; those of python_docs are settled.
+
     Raises:
         ValueError: if they name two sources, or half of one.
     """
@@ -92,7 +101,7 @@ def load_named(
     if not papers_file:
         if any(sources):
             raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
-        return python_docs_pairs(seed)
+        return python_docs_pairs()
     if citations_file:
         return load_citations(papers_file, citations_file, seed)
     if not all(pair_files):
@@ -147,8 +156,10 @@ def _long_range_arena_file(directory: Path, name: str) -> Path:
 
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
     # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
+    replaced = False
     with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
+            replaced = replaced or "\N{REPLACEMENT CHARACTER}" in line
             if not (line := line.rstrip("\r\n")):
                 continue
             fields = line.split("\t")
@@ -158,6 +169,8 @@ def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
                     "text1, text2. For a table of papers and pairs of ids use --papers_file and --train_pairs_file."
                 )
             yield number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
+    if replaced:
+        warn_of_other_encodings([file])
 
 
 def _decode(text: str) -> str:
@@ -228,8 +241,13 @@ def _read_table(file: str | Path) -> Dataset:
     separator = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())
     if separator is None:
         return load_corpus(str(file))
+    read = partial(pandas.read_csv, file, sep=separator, dtype=str, keep_default_na=False)
     try:
-        table = Dataset.from_pandas(pandas.read_csv(file, sep=separator, dtype=str, keep_default_na=False))
+        try:
+            table = Dataset.from_pandas(read())
+        except UnicodeDecodeError:
+            warn_of_other_encodings([file])
+            table = Dataset.from_pandas(read(encoding_errors="replace"))
         if separator == "\t":
             warn_of_swallowed_rows(table, file)
         return table
@@ -313,47 +331,31 @@ def load_citations(papers_file: str | Path, citations_file: str | Path, seed: in
     return _split_links(texts, ids, np.array(columns, dtype=np.int64).T, None, counts, seed)
 
 
-def python_docs_pairs(seed: int = 0) -> CitationPairs:
-    """The built-in corpus with its "See Also" lists as citations, about 6,700 links among 4,200 documents.
+def python_docs_pairs() -> CitationPairs:
+    """The built-in corpus with its "See also" lists as citations, about 6,700 links among 4,200 documents.
 
     These lists, which often repeat what the other document begins with, are removed from the texts, and documents'
     names are not added to them: what is left of a link is what the prose says. Documents that a cross-reference in
-    the prose names are no citations, but neither are they taken for negatives.
+    the prose names are no citations, but neither are they taken for negatives. The splits are the parts of
+    `docsplit.data.python_docs_parts`, and the pairs follow from the documents alone.
     """
     rows = load_corpus(PYTHON_DOCS).to_list()
-    positions = {row["id"]: position for position, row in enumerate(rows)}
-    see_also: list[tuple[int, int]] = []
-    others: list[tuple[int, int]] = []
-    texts = []
-    for position, row in enumerate(rows):
-        text, names = _without_see_also(row["sections"])
-        texts.append(text)
-        for target in row["links"]:
-            links = see_also if target.rpartition(".")[2] in names else others
-            links.append((position, positions[target]))
-    return _split_links(texts, list(positions), np.array(see_also), np.array(others).reshape(-1, 2), {}, seed)
-
-
-def _without_see_also(sections: list[dict[str, str]]) -> tuple[str, set[str]]:
-    """The other sections as one text, and the last components of the names that the See Also lists have."""
-    references: set[str] = set()
-    blocks = []
-    for section in sections:
-        if section["heading"].lower() == "see also":
-            references |= find_references(section["text"], [section])
-            continue
-        for block in SEE_ALSO_BLOCK.finditer(section["text"]):
-            references |= find_references(block[0], [])
-        text = SEE_ALSO_BLOCK.sub("", section["text"])
-        blocks.append("\n".join(part for part in (section["heading"], text) if part))
-    return "\n\n".join(blocks), {name.rpartition(".")[2] for name in references}
+    texts, see_also, others = split_references(rows)
+    split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
+    return _split_links(texts, [row["id"] for row in rows], see_also, others, {}, seed=0, split_of=split_of)
 
 
 def _split_links(
-    texts: list[str], ids: list[str], links: np.ndarray, others: np.ndarray | None, counts: dict[str, int], seed: int
+    texts: list[str],
+    ids: list[str],
+    links: np.ndarray,
+    others: np.ndarray | None,
+    counts: dict[str, int],
+    seed: int,
+    split_of: np.ndarray | None = None,
 ) -> CitationPairs:
     has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
     kept = links[has_text[links].all(axis=1)]
-    parts, split_counts = make_splits(kept, len(texts), seed, never_negative=others)
+    parts, split_counts = make_splits(kept, len(texts), seed, never_negative=others, split_of=split_of)
     counts = counts | {"links_without_text_dropped": len(links) - len(kept)} | split_counts
     return _assemble(texts, ids, parts, counts, made_here=True)

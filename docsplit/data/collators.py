@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.tokenization import special_affixes
+from docsplit.data.tokenization import prompt_affix, special_affixes
 from docsplit.data.views import VIEWS, View
 from docsplit.modeling.settings import IGNORED
 
@@ -29,9 +29,11 @@ class DocSplitCollator:
     Args:
         tokenizer: wraps each view in its special tokens, and pads and masks it.
         view: a key of `docsplit.data.views.VIEWS`.
-        max_seq_length: length of a view in tokens, special tokens included; what is longer loses its end.
+        max_seq_length: length of a view in tokens, prompt and special tokens included; what is longer loses its end.
         mlm: False leaves out the masked copies.
         seed: of all draws.
+        prompt: stands before each view, as before each document that is embedded; it is never masked.
+        sketches: True adds `sketches` (B, 8), which `SeenDocumentsCallback` takes out before the model.
     """
 
     def __init__(
@@ -41,18 +43,26 @@ class DocSplitCollator:
         max_seq_length: int = 512,
         mlm: bool = True,
         seed: int = 42,
+        prompt: str = "",
+        sketches: bool = False,
     ):
         self.tokenizer = tokenizer
         self.view = VIEWS[view]
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
+        self.sketches = sketches
         self.epoch = multiprocessing.Value("q", 0)
         self.prefix, self.suffix = (np.array(ids, dtype=np.int64) for ids in special_affixes(tokenizer))
-        if max_seq_length <= len(self.prefix) + len(self.suffix):
+        prompt_ids, self.continues_prompt = prompt_affix(tokenizer, prompt)
+        self.prompt_positions = slice(len(self.prefix), len(self.prefix) + len(prompt_ids))
+        self.prefix = np.concatenate([self.prefix, np.array(prompt_ids, dtype=np.int64)])
+        self.room = max_seq_length - len(self.prefix) - len(self.suffix)  # of a view, for the document
+        if self.room < 1:
+            of_prompt = f"the prompt {prompt!r} and " if prompt else ""
             raise ValueError(
-                f"max_seq_length is {max_seq_length}, and {len(self.prefix) + len(self.suffix)} of these are special "
-                "tokens: a view needs room beside them."
+                f"max_seq_length is {max_seq_length}, and {len(self.prefix) + len(self.suffix)} of these are "
+                f"{of_prompt}special tokens: a view needs room beside them."
             )
         if tokenizer.pad_token_id is None:
             raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no pad token: set tokenizer.pad_token.")
@@ -85,6 +95,10 @@ class DocSplitCollator:
             "attention_mask": (torch.arange(longest) < lengths).long(),
             "document_ids": torch.tensor([feature["document_id"] for feature in features]),
         }
+        if self.sketches:  # int64, for torch can do little with uint32
+            batch["sketches"] = torch.from_numpy(
+                np.stack([feature["sketch"] for feature in features]).astype(np.int64)
+            )
         if self.mlm:
             batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id).view(shape)
             batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED).view(shape)
@@ -111,12 +125,11 @@ class DocSplitCollator:
         return rows
 
     def join(self, feature: dict[str, Any], view: View) -> np.ndarray:
-        """Of whole units the ids of `tokenizer(" ".join(units), truncation=True, max_length=max_seq_length)`."""
+        """Of whole units the ids of `tokenizer(prompt + " ".join(units), truncation=True, max_length=...)`."""
         ids = np.asarray(feature["input_ids"])[view]
-        if "initial_input_ids" in feature:
+        if "initial_input_ids" in feature and not self.continues_prompt:
             ids = self._as_beginning(feature, view, ids)
-        ids = ids[: self.max_seq_length - len(self.prefix) - len(self.suffix)]
-        return np.concatenate([self.prefix, ids, self.suffix], dtype=np.int64)
+        return np.concatenate([self.prefix, ids[: self.room], self.suffix], dtype=np.int64)
 
     def _as_beginning(self, feature: dict[str, Any], view: View, ids: np.ndarray) -> np.ndarray:
         """Put the first unit into the form that it has at the start of a text, if the whole of it is in the view."""
@@ -131,9 +144,13 @@ class DocSplitCollator:
         return np.concatenate([initial, ids[lengths[unit] :]])
 
     def mask(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,), special tokens never."""
+        """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,).
+
+        Special tokens and the prompt are never masked.
+        """
         draws = rng.random(len(ids))
         draws[self.is_special[ids]] = 1
+        draws[self.prompt_positions] = 1
         masked = np.where(draws < 0.8 * MLM_PROBABILITY, self.tokenizer.mask_token_id, ids)
         (replaced,) = ((draws >= 0.8 * MLM_PROBABILITY) & (draws < 0.9 * MLM_PROBABILITY)).nonzero()
         masked[replaced] = self.ordinary_ids[rng.integers(len(self.ordinary_ids), size=len(replaced))]
@@ -145,14 +162,13 @@ def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: in
 
     Taken from the draws of epoch 0 of the first `max_documents` documents.
     """
-    room = collator.max_seq_length - len(collator.prefix) - len(collator.suffix)
     rows = dataset.select(range(min(max_documents, len(dataset)))).select_columns(["document_id", "unit_lengths"])
     lengths = []  # (documents, 2)
     for row in rows:
         views = collator.view(np.asarray(row["unit_lengths"]), collator.generator(row))
         lengths.append([view.sum() for view in views])
     tokens = np.array(lengths)
-    lost = np.maximum(tokens - room, 0)
+    lost = np.maximum(tokens - collator.room, 0)
     return {
         "documents_truncated_share": float((lost > 0).any(axis=1).mean()),
         "tokens_truncated_share": float(lost.sum() / tokens.sum()),

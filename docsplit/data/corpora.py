@@ -13,24 +13,27 @@ each epoch.
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 import fsspec
+import numpy as np
 import pyarrow
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data.python_docs import python_docs_fingerprint, read_python_docs
+from docsplit.data.python_docs_parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.segmentation import clean_text
-from docsplit.runtime.files import build_once, cache_directory
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code
 
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
+DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs_parts", "citation_splits", "preparation"))
 LOADERS = {
     ".json": "json",
     ".jsonl": "json",
@@ -41,15 +44,18 @@ LOADERS = {
     ".txt": "text",
 }
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+# With "utf-8", so spelled, the JSON loader decodes nothing: bytes that are no UTF-8 would fail when a text is used.
+DECODED = "UTF-8"
 
 
 def load_corpus(corpus: str, split: str = "train") -> Dataset:
     """Load documents.
 
     Args:
-        corpus: "python_docs" (docstrings of the installed packages), a local file or folder (json, jsonl, csv, tsv,
-            parquet, arrow or txt, also compressed), or a Hub data set `name` or `name:configuration`. A .txt file
-            has one document a line, a folder of .txt files one document a file.
+        corpus: "python_docs" (docstrings of the installed packages; its column `part` says which are sealed, see
+            `for_pretraining`), a local file or folder (json, jsonl, csv, tsv, parquet, arrow or txt, also
+            compressed), or a Hub data set `name` or `name:configuration`. A .txt file has one document a line, a
+            folder of .txt files one document a file.
         split: the split of a Hub data set; local files are one split.
 
     Raises:
@@ -66,8 +72,26 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
     return dataset
 
 
+def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
+    """Of what `load_corpus` gave, the documents that a pretraining may read: all, but of python_docs the train part.
+
+    Copies of python_docs in files of one's own are not recognised.
+    """
+    if corpus != PYTHON_DOCS:
+        return dataset
+    parts = np.asarray(dataset[PART][:])
+    kept = np.flatnonzero(parts == TRAIN)
+    logger.info(
+        f"Of the {len(parts):,} documents of {corpus} a pretraining reads {len(kept):,}: {(parts == TEST).sum():,} "
+        f"are the sealed test part of all evaluations, {(parts == VALIDATION).sum():,} are for selection."
+    )
+    return dataset.select(kept)
+
+
 def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableDataset, str]:
     """The documents of `load_corpus` without a copy on this disk: read again from where they are in each epoch.
+
+    Of python_docs those of `for_pretraining`.
 
     Returns: the stream, in as many shards as can be read independently (files, or row groups of parquet files), and a
         key of what it reads.
@@ -76,10 +100,11 @@ def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableD
         ValueError: as `load_corpus`.
     """
     if corpus == PYTHON_DOCS:
-        dataset = _load_python_docs()
+        dataset = for_pretraining(corpus, _load_python_docs())
         return dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint
     if Path(corpus).exists():
         loader, names, options = _local_files(Path(corpus))
+        options |= {"encoding_errors": "replace"} if loader == "text" else {}  # in a stream too late to refuse it
         builder = datasets.load_dataset_builder(loader, data_files=names, **options)
     else:
         name, _, configuration = corpus.partition(":")
@@ -97,9 +122,11 @@ def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableD
 def _load_python_docs() -> Dataset:
     def build(directory: Path) -> None:
         logger.info("Building the python_docs corpus from the docstrings of the installed packages (once, a minute)")
-        Dataset.from_list(list(read_python_docs())).save_to_disk(directory)
+        rows = list(read_python_docs())
+        Dataset.from_list([row | {PART: part} for row, part in zip(rows, divide(rows))]).save_to_disk(directory)
 
-    return datasets.load_from_disk(build_once(cache_directory() / f"{PYTHON_DOCS}-{python_docs_fingerprint()}", build))
+    name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
+    return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
 def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
@@ -123,7 +150,9 @@ def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
         logger.warning(f"Of {path} {len(names):,} files are read as {loader}, {skipped.total():,} are not: {counts}.")
     options: dict[str, Any] = {}
     if loader == "text":
-        options = {"encoding_errors": "replace", "sample_by": "document" if path.is_dir() else "line"}
+        options = {"sample_by": "document" if path.is_dir() else "line"}
+    elif loader == "json":
+        options = {"encoding": DECODED}
     elif _suffix(Path(names[0])) == ".tsv":
         options = {"sep": "\t"}
     return loader, names, options
@@ -137,23 +166,61 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 def _load_local(path: Path) -> Dataset:
     loader, names, options = _local_files(path)
     try:
-        dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
-        if "sep" in options:
-            warn_of_swallowed_rows(dataset, path)
-        return dataset
+        dataset = _read(loader, names, options)
     except StopIteration:  # what `datasets` makes of an empty file
         return Dataset.from_list([])
-    except (datasets.exceptions.DatasetGenerationError, ValueError, OSError) as error:
+    except (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowInvalid, ValueError, OSError) as error:
         cause = error.__cause__ or error
-        if loader != "json":
+        if loader == "json":
+            return _read_json(names, cause)
+        if not isinstance(cause, UnicodeDecodeError):
             raise ValueError(f"Cannot read {', '.join(names[:5])} as {loader}: {cause}") from error
-    # The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken.
+        warn_of_other_encodings(names)
+        dataset = _read(loader, names, options | {"encoding_errors": "replace"})
+    if "sep" in options:
+        warn_of_swallowed_rows(dataset, path)
+    return dataset
+
+
+def _read(loader: str, names: list[str], options: dict[str, Any]) -> Dataset:
+    dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
+    if loader in ("parquet", "arrow"):
+        dataset.data.table.validate(full=True)  # that strings are UTF-8, of which others are sure: gigabytes a second
+    return dataset
+
+
+def _read_json(names: list[str], cause: BaseException) -> Dataset:
+    """The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken."""
     logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
+    warn_of_other_encodings(names)
     versions = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names]
     try:
         return Dataset.from_generator(_read_json_lines, gen_kwargs={"versions": versions})
     except datasets.exceptions.DatasetGenerationError as error:
         raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
+
+
+def warn_of_other_encodings(names: Sequence[str | Path]) -> None:
+    """Say how many lines of files are no UTF-8, and where the first is: readers replace what they cannot read."""
+    count, first = undecodable_lines(names)
+    if count:
+        logger.warning(
+            f"{count:,} lines are not UTF-8, the first is {first}: the characters that cannot be read there become "
+            "\N{REPLACEMENT CHARACTER}. If the file has another encoding, convert it: iconv -f LATIN1 -t UTF-8."
+        )
+
+
+def undecodable_lines(names: Sequence[str | Path]) -> tuple[int, str | None]:
+    """How many lines of text files are no UTF-8, and `file, line n` of the first. Reads them once, as bytes."""
+    count, first = 0, None
+    for name in names:
+        with fsspec.open(str(name), "rb", compression="infer") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    count, first = count + 1, first or f"{name}, line {number}"
+    return count, first
 
 
 def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:

@@ -2,7 +2,8 @@
 
     load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
     LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
-    split_labelled   a split of one labelled corpus without near-duplicates, for probes while pretraining
+    load_probe       a corpus divided without near-duplicates, for probes while pretraining
+    split_labelled   the same of a data set
 
 A split is fixed by the data and a seed and by nothing else, so that every encoder, every head and TF-IDF are measured
 on the same documents. The trade-off: the texts of the chosen documents are held in memory.
@@ -23,15 +24,18 @@ from sklearn.model_selection import train_test_split
 from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.labelled_files import (
     Part,
+    check_built_in,
     hold_out_test,
     load_files,
     load_splits,
     read_labels,
     read_texts,
+    sample_for_draws,
     some,
     stratified_sample,
 )
 from docsplit.data.preparation import document_id, near_duplicates
+from docsplit.data.python_docs_parts import PART
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
@@ -39,8 +43,9 @@ logger = logging.getLogger(__name__)
 SHOTS = 5
 NUM_DRAWS = 10
 MAX_CLASSES = 40  # the largest ones: a corpus like python_docs has hundreds of labels with a handful of documents
-MAX_TRAIN, MAX_TEST = 2000, 1000
+MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # of a probe; of python_docs the whole sealed part is tested on
 TEST_SHARE = 0.2
+FEW_TEST = 100  # test documents, below which it is said
 
 
 @dataclass
@@ -153,7 +158,7 @@ def load_labelled(
         test_share: share of the documents to hold out where no test part is given: all of it for testing if there is
             a validation part, else half of it for validation and half for testing (80/10/10 by default). Each class in
             its proportion; at random, with several labels a document.
-        seed: of the choice of documents.
+        seed: of the choice of documents; that of python_docs is settled (`docsplit.data.python_docs_parts`).
 
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
@@ -161,7 +166,7 @@ def load_labelled(
     if train_file is not None and (validation_split or test_split):
         raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
     if train_file is None and dataset_name in (None, PYTHON_DOCS):
-        _check_built_in(
+        check_built_in(
             tuple(text_columns),
             label_column,
             validation_file=validation_file,
@@ -170,7 +175,7 @@ def load_labelled(
             test_split=test_split,
             strip_newsgroup_headers=strip_newsgroup_headers,
         )
-        return _limited(split_labelled(load_corpus(PYTHON_DOCS), seed=seed), max_train_samples, max_test_samples, seed)
+        return _limited(load_probe(PYTHON_DOCS), max_train_samples, max_test_samples)
     if train_file is not None:
         sources = load_files(dataset_name, {"train": train_file, "validation": validation_file, "test": test_file})
     else:
@@ -189,24 +194,6 @@ def load_labelled(
         if name in parts and limit is not None and limit < len(parts[name].labels):
             parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
     return _assemble(parts, list(text_columns), strip_newsgroup_headers)
-
-
-def _check_built_in(text_columns: tuple[str, ...], label_column: str, **others: Any) -> None:
-    """Refuse options that the built-in corpus does not have.
-
-    Raises:
-        ValueError: naming them and the remedy.
-    """
-    if text_columns != ("text",) or label_column != "label":
-        raise ValueError(
-            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
-            "--dataset_name to go with --text_column and --label_column."
-        )
-    if given := [name for name, value in others.items() if value]:
-        raise ValueError(
-            f"{_options(given)} cannot go with {PYTHON_DOCS!r}, the default data: name a --train_file or a "
-            "--dataset_name."
-        )
 
 
 def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
@@ -305,76 +292,108 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     return encoded, class_names
 
 
-def _limited(
-    split: LabelledSplit, max_train_samples: int | None, max_test_samples: int | None, seed: int
-) -> LabelledSplit:
+def _limited(split: LabelledSplit, max_train_samples: int | None, max_test_samples: int | None) -> LabelledSplit:
     """The split of a corpus with at most so many documents, each class in its proportion."""
-    train = stratified_sample(split.train_labels, max_train_samples or len(split.train_texts), seed)
-    test = stratified_sample(split.test_labels, max_test_samples or len(split.test_texts), seed)
-    return dataclasses.replace(
-        split,
-        train_texts=[split.train_texts[row] for row in train],
-        train_labels=split.train_labels[train],
-        test_texts=[split.test_texts[row] for row in test],
-        test_labels=split.test_labels[test],
-    )
+    limited: dict[str, Any] = {}
+    for name, limit in {"train": max_train_samples, "validation": max_test_samples, "test": max_test_samples}.items():
+        labels, texts = getattr(split, f"{name}_labels"), split.texts[name]
+        rows = stratified_sample(labels, limit or len(texts), seed=0)
+        limited |= {f"{name}_texts": [texts[row] for row in rows], f"{name}_labels": labels[rows]}
+    return dataclasses.replace(split, **limited)
 
 
-def _options(names: Sequence[str]) -> str:
-    return ", ".join(f"--{name}" for name in names)
+def load_probe(corpus: str) -> LabelledSplit:
+    """A labelled corpus (columns text and label) divided for probes; python_docs by its own sealed parts.
+
+    Raises:
+        ValueError: as `split_labelled`.
+    """
+    split = split_labelled(load_corpus(corpus), part_column=PART if corpus == PYTHON_DOCS else None)
+    if len(split.test_texts) < FEW_TEST:
+        logger.warning(
+            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than {FEW_TEST}: one document "
+            "more or less moves its accuracies by a point or more."
+        )
+    return split
 
 
 def split_labelled(
-    dataset: Dataset, text_column: str = "text", label_column: str = "label", seed: int = 0
+    dataset: Dataset,
+    text_column: str = "text",
+    label_column: str = "label",
+    seed: int = 0,
+    part_column: str | None = None,
 ) -> LabelledSplit:
-    """Split documents into train and test, stratified, and drop near-duplicates from the test part.
+    """Divide documents into train, validation and test, without near-duplicates between what is measured and the rest.
 
-    Kept are the `MAX_CLASSES` largest classes; documents of others still count as originals of near-duplicates.
+    Of each class a fifth is held out; a third of that is for validation. Kept are the `MAX_CLASSES` largest classes;
+    documents of others still count as originals of near-duplicates.
+
+    Args:
+        part_column: says of each document which part it is in, where the data set is divided already, and so that no
+            near-duplicates are in two parts.
 
     Raises:
         ValueError: if columns are missing or a class has too few documents for the few-shot draws.
     """
-    if missing := {text_column, label_column} - set(dataset.column_names):
+    columns = [text_column, label_column, *([part_column] if part_column else [])]
+    if missing := set(columns) - set(dataset.column_names):
         raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
-    rows = list(zip(dataset[text_column][:], dataset[label_column][:]))
-    usable = [(text, str(label)) for text, label in rows if isinstance(text, str) and isinstance(label, str | int)]
+    rows = list(zip(*(dataset[column][:] for column in columns)))
+    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int)]
     if len(usable) < len(rows):
         logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
-    if len({label for _, label in usable}) < 2:
+    if len({str(row[1]) for row in usable}) < 2:
         raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
-    texts = np.array([text for text, _ in usable], dtype=object)
-    names, labels, counts = np.unique([label for _, label in usable], return_inverse=True, return_counts=True)
+    texts = np.array([row[0] for row in usable], dtype=object)
+    names, labels, counts = np.unique([str(row[1]) for row in usable], return_inverse=True, return_counts=True)
     largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
     if counts[largest].min() < 2 * SHOTS:
         scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
         raise ValueError(f"The probe needs {2 * SHOTS} documents of each class, these have fewer: {scarce}.")
     kept = np.flatnonzero(np.isin(labels, largest))
-    train, test = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
-    if len(test) > MAX_TEST:
-        test, surplus = train_test_split(test, train_size=MAX_TEST, stratify=labels[test], random_state=seed)
-        train = np.concatenate([train, surplus])
-    others = np.setdiff1d(np.arange(len(texts)), test)
-    duplicated = near_duplicates(texts[test].tolist(), texts[others].tolist())
-    test = test[~duplicated]
-    train = _sample(train, labels[train], MAX_TRAIN, seed)
+    if part_column:
+        part_of = np.array([row[2] for row in usable])[kept]
+        train, validation, test = (kept[part_of == name] for name in ("train", "validation", "test"))
+        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed)]
+        dropped = 0
+    else:
+        train, validation, test, dropped = _divide(texts, labels, kept, seed)
+    train = sample_for_draws(train, labels[train], MAX_TRAIN, SHOTS, seed)
     return LabelledSplit(
         train_texts=texts[train].tolist(),
         train_labels=np.searchsorted(largest, labels[train]),
         test_texts=texts[test].tolist(),
         test_labels=np.searchsorted(largest, labels[test]),
         class_names=names[largest].tolist(),
-        counts={"near_duplicates_dropped": int(duplicated.sum())},
+        validation_texts=texts[validation].tolist(),
+        validation_labels=np.searchsorted(largest, labels[validation]),
+        counts={"near_duplicates_dropped": dropped},
     )
 
 
-def _sample(indices: np.ndarray, labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """About `size` of the indices, each class in its proportion but with no fewer than the few-shot draws need."""
-    shuffled = np.random.default_rng(seed).permutation(len(indices))
-    kept = []
-    for label in np.unique(labels):
-        members = shuffled[labels[shuffled] == label]
-        kept.append(members[: max(round(len(members) * min(size / len(indices), 1)), SHOTS)])
-    return indices[np.concatenate(kept)]
+def _divide(
+    texts: np.ndarray, labels: np.ndarray, kept: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Rows of `kept` to train on, to select by and to test on, and how many of the last two were near-duplicates."""
+    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
+    if len(held) > MAX_TEST + MAX_VALIDATION:
+        size = MAX_TEST + MAX_VALIDATION
+        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=seed)
+        train = np.concatenate([train, surplus])
+    held = held[np.argsort(labels[held], kind="stable")]  # in random order within a class
+    is_validation = np.arange(len(held)) % 3 == 1
+    parts = []
+    for part in (held[is_validation], held[~is_validation]):
+        others = np.setdiff1d(np.arange(len(texts)), part)
+        parts.append(part[~near_duplicates(texts[part].tolist(), texts[others].tolist())])
+    validation, test = parts
+    if not len(validation) or not len(test):
+        raise ValueError(
+            f"The probe has {len(test)} test and {len(validation)} validation documents that are no near-duplicates "
+            "of others: give it more documents."
+        )
+    return train, validation, test, len(held) - len(validation) - len(test)
 
 
 def probe_counts(split: LabelledSplit) -> dict[str, int]:
@@ -382,6 +401,7 @@ def probe_counts(split: LabelledSplit) -> dict[str, int]:
     return {
         "probe_classes": len(split.class_names),
         "probe_train_documents": len(split.train_texts),
+        "probe_validation_documents": len(split.validation_texts or []),
         "probe_test_documents": len(split.test_texts),
         "probe_near_duplicates_dropped": split.counts.get("near_duplicates_dropped", 0),
     }

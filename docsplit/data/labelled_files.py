@@ -137,6 +137,16 @@ def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
     return np.sort(rows[positions.astype(np.int64)])
 
 
+def sample_for_draws(indices: np.ndarray, labels: np.ndarray, size: int, shots: int, seed: int) -> np.ndarray:
+    """About `size` of the indices, each class in its proportion but with no fewer than `shots`."""
+    shuffled = np.random.default_rng(seed).permutation(len(indices))
+    kept = []
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        kept.append(members[: max(round(len(members) * min(size / len(indices), 1)), shots)])
+    return indices[np.concatenate(kept)]
+
+
 def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -> dict[str, Part]:
     """Parts to replace the train part with: what is left of it, test, and validation if there is none."""
     size = round(share * len(train.labels))
@@ -173,6 +183,24 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
     sizes = {name: len(part.labels) for name, part in parts.items()}
     logger.info(f"{train.source} is split with seed {seed}, no test part being given: {sizes}")
     return parts
+
+
+def check_built_in(text_columns: tuple[str, ...], label_column: str, **others: Any) -> None:
+    """Refuse options that the built-in corpus does not have.
+
+    Raises:
+        ValueError: naming them and the remedy.
+    """
+    if text_columns != ("text",) or label_column != "label":
+        raise ValueError(
+            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
+            "--dataset_name to go with --text_column and --label_column."
+        )
+    if given := [name for name, value in others.items() if value]:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in given)} cannot go with {PYTHON_DOCS!r}, the default "
+            "data: name a --train_file or a --dataset_name."
+        )
 
 
 def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:

@@ -7,11 +7,12 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code
@@ -19,7 +20,6 @@ from docsplit.runtime.files import hash_of_code
 logger = logging.getLogger(__name__)
 
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words")
-SHINGLE_WORDS = 5  # near-duplicates share most of their runs of five words
 
 
 def document_id(text: str) -> int:
@@ -41,9 +41,10 @@ def tokenize(
         dataset: rows with a text in `text_column`.
         num_proc: number of processes, None for this one alone.
 
-    Returns: a data set with `document_id` (int64), `input_ids` (the ids of all units, one after another, without
-        special tokens), `unit_lengths` (how many each has) and, for byte-level BPE, `initial_input_ids` and
-        `initial_unit_lengths` (each unit as it reads at the start of a text); every document has two or more units.
+    Returns: a data set with `document_id` (int64), `sketch` (uint32, of `docsplit.data.seen_documents.sketch`),
+        `input_ids` (the ids of all units, one after another, without special tokens), `unit_lengths` (how many each
+        has) and, for byte-level BPE, `initial_input_ids` and `initial_unit_lengths` (each unit as it reads at the
+        start of a text); every document has two or more units.
         And the number of documents used and of those dropped for each reason.
 
     Raises:
@@ -56,6 +57,7 @@ def tokenize(
         )
     ids_type = Value("uint16" if len(tokenizer) <= 2**16 else "int32")
     features = {"document_id": Value("int64"), "drop_reason": Value("uint8")}
+    features["sketch"] = List(Value("uint32"), length=SKETCH_SIZE)
     for prefix in ("", "initial_") if has_initial_form(tokenizer) else ("",):
         features |= {f"{prefix}input_ids": [ids_type], f"{prefix}unit_lengths": [Value("int32")]}
     tokenized = dataset.map(
@@ -96,6 +98,7 @@ def tokenize_batch(
     documents = [split(clean_text(text)) if isinstance(text, str) else [] for text in texts]
     ids = tokenize_units(tokenizer, [unit for units in documents for unit in units])
     rows: dict[str, list[Any]] = {"document_id": [], "drop_reason": []}
+    rows["sketch"] = list(sketch([text if isinstance(text, str) else "" for text in texts]))
     rows |= {name: [] for ids_name in ids for name in (ids_name, _lengths_name(ids_name))}
     start = 0
     for text, units in zip(texts, documents):
@@ -159,6 +162,21 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
     """Which texts have a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (len(texts),)."""
+    ours, theirs = _shingles(texts), _shingles(references)
+    found = np.zeros(len(texts), dtype=bool)
+    found[_similar(ours, theirs, threshold)[0]] = True
+    return found
+
+
+def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
+    """The pairs of texts that `near_duplicates` compares as such, (K, 2), each once."""
+    shingles = _shingles(texts)
+    first, second = _similar(shingles, shingles, threshold)
+    return np.stack([first, second], axis=1)[first < second]
+
+
+def _shingles(texts: Sequence[str]) -> Any:
+    """(N, V) sparse: which runs of five words each text has, by their hashes."""
     vectorizer = HashingVectorizer(
         n_features=2**22,
         ngram_range=(SHINGLE_WORDS, SHINGLE_WORDS),
@@ -167,13 +185,15 @@ def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: 
         alternate_sign=False,
         token_pattern=r"(?u)\w+",
     )
-    ours, theirs = vectorizer.transform(texts), vectorizer.transform(references)
+    return vectorizer.transform(texts)
+
+
+def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `ours` and of `theirs`, pair by pair, with a Jaccard similarity of `threshold` or more."""
     our_sizes, their_sizes = ours.sum(axis=1).A1, theirs.sum(axis=1).A1
     shared = (ours @ theirs.T).tocoo()  # only pairs that share a shingle are stored
-    similarity = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data)
-    found = np.zeros(len(texts), dtype=bool)
-    found[shared.row[similarity >= threshold]] = True
-    return found
+    similar = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data) >= threshold
+    return shared.row[similar], shared.col[similar]
 
 
 def without_documents(dataset: Dataset, document_ids: Set[int]) -> tuple[Dataset, int]:

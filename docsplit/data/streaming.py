@@ -30,7 +30,7 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.corpora import join_sections
+from docsplit.data.corpora import join_sections, undecodable_lines
 from docsplit.data.preparation import document_id, tokenize_batch
 from docsplit.data.segmentation import clean_text
 from docsplit.runtime.files import cache_directory, write_text
@@ -39,6 +39,7 @@ LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, an
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
 USABLE = "two words of clean text"  # what `_is_usable` counts: another rule has other numbers of texts in a shard
+UNREADABLE = (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError)
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal size would be seen unequally often
 
 
@@ -204,11 +205,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
                         yield text
                     else:
                         self.num_dropped.value += 1
-        except (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"Shard {shard} of the stream cannot be read: {error}. Without --streaming, JSON lines that are not "
-                "well-formed Unicode are mended, and a broken line is named."
-            ) from error
+        except UNREADABLE as error:
+            raise _unreadable(f"Shard {shard} of the stream", rows, error) from error
 
     def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
         """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
@@ -224,15 +222,29 @@ def take(stream: datasets.IterableDataset, num_documents: int, text_column: str)
     """The first documents of a stream, to hold out or to train a tokenizer on, as a data set with that column.
 
     Raises:
-        ValueError: if there is neither such a column nor `sections`.
+        ValueError: if there is neither such a column nor `sections`, or the stream cannot be read.
     """
     texts: list[Any] = []
-    for table in stream.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
-        texts += _column(table, text_column)
-        if len(texts) >= num_documents:
-            break
+    try:
+        for table in stream.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
+            texts += _column(table, text_column)
+            if len(texts) >= num_documents:
+                break
+    except UNREADABLE as error:
+        raise _unreadable("The beginning of the stream", stream, error) from error
     return Dataset.from_dict(
         {text_column: [text if isinstance(text, str) else None for text in texts[:num_documents]]}
+    )
+
+
+def _unreadable(what: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
+    """What to raise, with the file and the line where bytes are no UTF-8, as far as the stream knows its files."""
+    cause = error.__cause__ or error
+    files = getattr(stream._ex_iterable, "kwargs", {}).get("original_files", [])
+    place = undecodable_lines(files)[1] if isinstance(cause, UnicodeDecodeError) else None
+    return ValueError(
+        f"{what} cannot be read: {f'{place} is not UTF-8, ' if place else ''}{cause}. Without --streaming, JSON lines "
+        "that are not well-formed Unicode are mended, and a broken line is named."
     )
 
 

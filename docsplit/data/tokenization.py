@@ -7,7 +7,8 @@ after another sentence differently, so each sentence is stored in both forms: tw
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,35 @@ from docsplit.runtime.files import build_once
 logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LONGEST_WORD = 100  # characters; WordPiece reads a longer one as [UNK]
+_LONG_STRETCH = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+
+
+def load_tokenizer(name_or_path: str | Path) -> Any:
+    """`AutoTokenizer.from_pretrained`, which makes up a tokenizer without a word where a folder has none.
+
+    Raises:
+        ValueError: as `check_vocabulary`.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    check_vocabulary(tokenizer, name_or_path)
+    return tokenizer
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Path) -> None:
+    """Refuse a tokenizer that reads every text as unknown.
+
+    Raises:
+        ValueError: if it has no entry but special tokens, naming the files that may be missing.
+    """
+    vocabulary = tokenizer.get_vocab()
+    if set(vocabulary) <= set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"The tokenizer of {str(name_or_path)!r} has {len(vocabulary)} entries, all of them special tokens: "
+            "tokenizer.json (or the vocabulary file: vocab.txt, vocab.json, sentencepiece.bpe.model) is missing or "
+            "empty there. Copy it from the checkpoint that this one began from; to pretrain, --tokenizer_name may "
+            "name that one."
+        )
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
@@ -39,6 +69,32 @@ def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list
         f"The tokenizer {tokenizer.name_or_path!r} adds no special tokens around a text ({whole} for 'a'): choose the "
         "tokenizer of a masked language model with --tokenizer_name."
     )
+
+
+def prompt_affix(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[list[int], bool]:
+    """The ids of a prompt before a text, and whether the text after it reads as after another unit.
+
+    `tokenizer("passage: It")` is that of "passage:" and " It", not of "passage: " and "It". A prompt that ends within
+    a word of the text has no ids of its own: it gets those that it has alone, which is said.
+    """
+    if not prompt:
+        return [], False
+    word, whole = "It", _plain(tokenizer, [f"{prompt}It"])[0]
+    for text, after in ((prompt.rstrip(" "), _continued), (prompt, _plain)):
+        ids = _plain(tokenizer, [text])[0]
+        if ids + after(tokenizer, [word])[0] == whole:
+            return ids, after is _continued
+    logger.warning(f"The prompt {prompt!r} runs into the word after it: in views it has the tokens that it has alone.")
+    return _plain(tokenizer, [prompt])[0], False
+
+
+def lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a tokenizer turn texts into lower case first, as SentenceTransformer's `do_lower_case` does."""
+    backend: Any = tokenizer.backend_tokenizer
+    if '"Lowercase"' in backend.to_str():  # as a checkpoint has it whose start was one of these
+        return
+    own = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
 
 
 def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -126,18 +182,48 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
     def build(directory: Path) -> None:
         logger.info(f"Training a WordPiece tokenizer of {vocab_size:,} ids on {len(dataset):,} documents")
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.normalizer = normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, limit_alphabet=1000, show_progress=False
         )
-        tokenizer.train_from_iterator(_texts(dataset, text_column), trainer, length=len(dataset))
+        left_out: list[str] = []
+
+        def words_of(stretch: str) -> list[str]:  # asked while it trains, the tokenizer itself would never answer
+            return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(stretch))]
+
+        texts = _without_long_words(_texts(dataset, text_column), words_of, left_out)
+        tokenizer.train_from_iterator(texts, trainer, length=len(dataset))
+        if left_out:
+            logger.warning(
+                f"The tokenizer learns nothing of {len(left_out):,} words of more than {LONGEST_WORD} characters, "
+                f"{left_out[0][:20]!r}... for one: WordPiece reads each as [UNK]."
+            )
         BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(directory)
 
     key = Hasher.hash((dataset._fingerprint, text_column, vocab_size))
-    return AutoTokenizer.from_pretrained(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
+    return load_tokenizer(build_once(cache_dir / f"wordpiece-{vocab_size}-{key}", build))
 
 
 def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:
     for batch in dataset.select_columns([text_column]).iter(batch_size=1000):
         yield [clean_text(text) for text in batch[text_column] if isinstance(text, str)]
+
+
+def _without_long_words(
+    batches: Iterable[list[str]], words_of: Callable[[str], list[str]], left_out: list[str]
+) -> Iterator[list[str]]:
+    """Texts without words that are too long for WordPiece: training takes time quadratic in the length of a word.
+
+    Args:
+        words_of: cuts a stretch without white space into what the tokenizer takes for words.
+        left_out: gets their beginnings.
+    """
+
+    def shortened(stretch: re.Match[str]) -> str:
+        words = words_of(stretch[0])
+        left_out.extend(word[:LONGEST_WORD] for word in words if len(word) > LONGEST_WORD)
+        return " ".join(word for word in words if len(word) <= LONGEST_WORD)
+
+    for texts in batches:
+        yield [_LONG_STRETCH.sub(shortened, text) for text in texts]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import sentence_transformers
 import torch
+import torch.nn.functional as F
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
@@ -25,6 +26,8 @@ from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, em
 from docsplit.embedding.loading import resolve_prompt
 from docsplit.modeling.encoding import pool
 from docsplit.modeling.long_documents import LongDocuments, attention_for_embedding, length_multiple
+from docsplit.modeling.sentence_transformers_files import prompt_of
+from docsplit.modeling.settings import normalizes
 from docsplit.runtime.files import hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
@@ -52,8 +55,9 @@ def encode(
         output_file: .npy file that the embeddings are written to as they come, on a file system of all processes; it
             appears under this name once it is whole.
 
-    Returns: (len(texts), H) float32, in the order of the texts; truncated to the checkpoint's `max_seq_length` tokens,
-        not normalised. In memory, or `output_file`, memory-mapped and read-only.
+    Returns: (len(texts), H) float32, in the order of the texts: with the checkpoint's prompt for documents, truncated
+        to its `max_seq_length` tokens, normalised if it says so. In memory, or `output_file`, memory-mapped and
+        read-only.
 
     Raises:
         ValueError: if the config has no such settings, or an embedding is not finite.
@@ -89,13 +93,13 @@ def embed_documents(
     show_progress: bool = False,
     output_file: Path | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Embed texts with any encoder, as `model.encode` would, each once.
+    """Embed texts with any encoder, as `model.encode_document` would, each once.
 
     Several processes, `texts`, `micro_batch_tokens`, `show_progress` and `output_file` are as in `encode`.
 
     Args:
         model: of `load_encoder`.
-        prompt: put before each text. Default: the model's own default prompt.
+        prompt: put before each text. Default: the model's own for documents, else its default prompt.
         long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
             pieces of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
         dtype: of the encoder's matrix products; None: `default_dtype`. The embeddings are float32 in any case.
@@ -130,8 +134,10 @@ class _EncoderEmbedder:
     def __init__(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, micro_batch_tokens: int):
         self.encoder, self.tokenizer, self.micro_batch_tokens = encoder, tokenizer, micro_batch_tokens
         self.settings = encoder.config.docsplit
+        self.prompt = prompt_of(self.settings)
 
     def tokenize(self, texts: list[str]) -> list[MicroBatch]:
+        texts = [self.prompt + text for text in texts]
         limit, multiple = self.settings["max_seq_length"], length_multiple(self.encoder)
         return padded_batches(self.tokenizer, texts, limit, self.micro_batch_tokens, "right", multiple)
 
@@ -141,7 +147,8 @@ class _EncoderEmbedder:
     def _forward(self, features: dict[str, Tensor]) -> Tensor:
         mask = features["attention_mask"]
         hidden_states = self.encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
-        return pool(hidden_states, mask, self.settings["pooling"])
+        vectors = pool(hidden_states, mask, self.settings["pooling"])
+        return F.normalize(vectors, dim=-1) if normalizes(self.settings) else vectors
 
 
 class _DocumentEmbedder:

@@ -4,8 +4,10 @@ Encoders are loaded, and what that needs is imported, when a method is called: `
 """
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,13 +28,17 @@ class EncoderArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel; in the "
-            "classification script also tfidf."
+            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel. One method's "
+            "encoders from several pretraining seeds are one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row "
+            "with their mean, and intervals over seeds too."
         }
     )
     pooling: Pooling | None = field(
         default=None,
         metadata={"help": "Token states to embedding, for encoders that say nothing about it. Default: cls."},
+    )
+    override_pooling: Pooling | None = field(
+        default=None, metadata={"help": "In place of the pooling that an encoder brings. Default: what it brings."}
     )
     max_seq_length: int | None = field(
         default=None,
@@ -69,10 +75,24 @@ class EncoderArguments:
             raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
 
     def load(self, name: str) -> "SentenceTransformer":
-        """`load_encoder` with these options."""
-        from docsplit.embedding.loading import load_encoder
+        """`load_encoder` with these options.
 
-        return load_encoder(name, self.pooling, self.max_seq_length)
+        Raises:
+            ValueError: naming the encoder, if its pooling cannot be replaced.
+        """
+        return self._load(name)[0]
+
+    def _load(self, name: str) -> tuple["SentenceTransformer", str | None]:
+        """The encoder, and the pooling that it brought where --override_pooling replaced it."""
+        from docsplit.embedding.loading import load_encoder, replace_pooling
+
+        model = load_encoder(name, self.pooling, self.max_seq_length)
+        if self.override_pooling is None:
+            return model, None
+        try:
+            return model, replace_pooling(model, self.override_pooling)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
     def resolve_dtype(self, device: "torch.device") -> "torch.dtype":
         """Of the matrix products on this device."""
@@ -101,44 +121,80 @@ class EncoderArguments:
         )
 
     def check(self, name: str, texts: Sequence[str]) -> None:
-        """Load an encoder and embed a few texts, so that what cannot work fails before any long work.
+        """Load an encoder, or all of a group, and embed a few texts: what cannot work fails before any long work.
 
         Raises:
             ValueError: naming the encoder.
         """
-        model = self.load(name)
-        try:
-            self.embed(model, texts, cached=False)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+        for member in members_of(name):
+            model, brought = self._load(member)
+            if brought is not None:
+                logger.warning(
+                    f"{member} brings {brought} pooling; {self.override_pooling} is used (--override_pooling)."
+                )
+            try:
+                self.embed(model, texts, cached=False)
+            except ValueError as error:
+                raise ValueError(f"{member}: {error}") from error
 
     def embed_parts(
         self, name: str, parts: dict[str, list[str]], show_progress: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """`embed_all` of the texts of all parts: an array for each, and what a row of results says about them."""
-        embeddings, info = self.embed_all(name, [text for texts in parts.values() for text in texts], show_progress)
+        """`embed_all` of the texts of all parts, `test` among them: an array for each, and what a row says of them."""
+        texts = [text for texts in parts.values() for text in texts]
+        embeddings, info = self.embed_all(name, texts, show_progress, test_texts=parts["test"])
         ends = np.cumsum([len(texts) for texts in parts.values()])
         return dict(zip(parts, np.split(embeddings, ends[:-1]))), info
 
-    def embed_all(self, name: str, texts: Sequence[str], show_progress: bool) -> tuple[np.ndarray, dict[str, Any]]:
+    def embed_all(
+        self, name: str, texts: Sequence[str], show_progress: bool, test_texts: Sequence[str] = ()
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed each distinct text once.
+
+        Args:
+            test_texts: those that results are measured on: of how many was the encoder pretrained?
 
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
+        from docsplit.embedding.contamination import contamination
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
         from docsplit.embedding.neighbours import smooth_texts
 
-        model = self.load(name)
+        model, brought = self._load(name)
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {name} on {model.device}")
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
         info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
-        info["prompt"] = resolve_prompt(model, self.prompt)
+        info |= {"prompt": resolve_prompt(model, self.prompt), **contamination(name, test_texts)}
         info["smooth_neighbours"] = self.smooth_neighbours
+        if brought is not None:
+            info["pooling_of_checkpoint"] = brought
         if self.smooth_neighbours:
             embeddings = smooth_texts(list(rows), embeddings, self.smooth_neighbours)
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
+
+
+def members_of(name: str) -> list[str]:
+    """The encoders of an argument: PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
+
+    What exists under the whole name is one encoder, and so is a name without a comma.
+
+    Raises:
+        ValueError: if a member is empty or named twice, or is no encoder.
+    """
+    if "," not in name or Path(name).exists():
+        return [name]
+    stated = re.match(r"[^/\\,=]+=", name)
+    members = name.split(",")
+    if stated and not all(Path(member).exists() for member in members):
+        members = name[stated.end() :].split(",")
+    if "" in members or len(set(members)) < len(members) or "tfidf" in members:
+        raise ValueError(
+            f"{name!r} should be encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: each once, "
+            "none empty, and without tfidf, which has no seeds."
+        )
+    return members
 
 
 @dataclass
@@ -146,7 +202,14 @@ class ComparisonArguments:
     """How often, and who hears of it."""
 
     num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
-    seed: int = field(default=0, metadata={"help": "Of splits, draws and trainings."})
+    seed: int = field(
+        default=0,
+        metadata={"help": "Of splits that are made here, draws and trainings; of python_docs never of the split."},
+    )
+    data_name: str | None = field(
+        default=None,
+        metadata={"help": "How results and cards call the data. Default: by the Hub's name, or those of the files."},
+    )
     push_results: bool = field(
         default=False,
         metadata={

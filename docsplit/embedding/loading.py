@@ -5,13 +5,15 @@ from typing import Any
 
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
-from sentence_transformers.models import Transformer
 from sentence_transformers.util import is_sentence_transformer_model, load_file_path
 from transformers import AutoConfig
 
+from docsplit.data.tokenization import check_vocabulary
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
-from docsplit.modeling.settings import DEFAULT_SETTINGS, Pooling, has_pooler, max_positions
+from docsplit.modeling.sentence_transformers_files import document_prompt, similarity_of
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,9 @@ def load_encoder(
     logs = logging.getLogger("transformers.modeling_utils")
     level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
     logs.addFilter(report)
-    logs.setLevel(logging.WARNING)  # it is read even where nobody wants to see warnings
+    # It is read even where nobody wants to see warnings. Not at their level: there, transformers also checks each
+    # model's plan for tensor parallelism, and lists all layers as "not sharded".
+    logs.setLevel(logging.INFO)
     try:
         is_assembled = not is_sentence_transformer_model(name_or_path) or is_own_longformer(
             load_file_path(name_or_path, "modules.json")
@@ -44,16 +48,9 @@ def load_encoder(
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
-            config = AutoConfig.from_pretrained(name_or_path)
-            settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
-            if pooling not in (None, settings["pooling"]):
-                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
-            transformer = Transformer(name_or_path, model_kwargs=arguments)
-            pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
-            model = SentenceTransformer(modules=[transformer, pooler], device=device)
-            default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
-            model.max_seq_length = settings.get("max_seq_length", default)
+            model = _assemble(name_or_path, pooling, device)
+        if isinstance(model[0], Transformer):
+            check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
             f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
@@ -86,6 +83,29 @@ def load_encoder(
     return model
 
 
+def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
+    """A SentenceTransformer of an `AutoModel`, or of a Longformer of this project without its module."""
+    config = AutoConfig.from_pretrained(name_or_path)
+    settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
+    if pooling not in (None, settings["pooling"]):
+        logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+    arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
+    transformer = Transformer(name_or_path, model_kwargs=arguments)
+    pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
+    similarity: Any = similarity_of(settings)
+    own = settings.get(KEPT, {}).get("model", {})
+    model = SentenceTransformer(
+        modules=[transformer, pooler, *([Normalize()] if normalizes(settings) else [])],
+        device=device,
+        prompts=own.get("prompts"),
+        default_prompt_name=own.get("default_prompt_name"),
+        similarity_fn_name=similarity,
+    )
+    default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)
+    model.max_seq_length = settings.get("max_seq_length", default)
+    return model
+
+
 class _LoadReport(logging.Filter):
     """Reads what transformers logs about a checkpoint: weights that were not used are no news, missing ones are."""
 
@@ -109,6 +129,29 @@ class _LoadReport(logging.Filter):
         return False
 
 
+def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
+    """Pool by another mode than the encoder brings, in place (mean in pretraining and max in classification, say).
+
+    Returns: the mode that it brought.
+
+    Raises:
+        ValueError: if it has no module that pools, or what follows takes another width.
+    """
+    positions = [position for position, module in enumerate(model) if isinstance(module, PoolingModule)]
+    if not positions:
+        modules = " -> ".join(type(module).__name__ for module in model)
+        raise ValueError(
+            f"--override_pooling {pooling} needs an encoder with a pooling module; this one is {modules}."
+        )
+    old: Any = model[positions[0]]
+    brought = describe_encoder(model)["pooling"]
+    width = old.embedding_dimension
+    if old.get_embedding_dimension() != width and positions[0] < len(model) - 1:
+        raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
+    model[positions[0]] = PoolingModule(width, pooling_mode=pooling, include_prompt=old.include_prompt)
+    return brought
+
+
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
     """What decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
     poolers = [module for module in model if isinstance(module, PoolingModule)]
@@ -122,5 +165,5 @@ def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """What `model.encode(texts, prompt=prompt)` puts before each text: the model's default prompt if None is given."""
-    return (model.prompts.get(model.default_prompt_name or "") or "") if prompt is None else prompt
+    """What stands before each text: the model's prompt for documents, else its default prompt, if None is given."""
+    return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt

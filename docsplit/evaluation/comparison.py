@@ -10,16 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.evaluation.metrics import ItemScores, interval, paired_bootstrap, resample
+from docsplit.data.seen_documents import SHARES
+from docsplit.evaluation.metrics import (
+    ItemScores,
+    interval,
+    leaves_zero_out,
+    paired_bootstrap,
+    resample,
+    sample_deviation,
+)
 from docsplit.evaluation.results import Result
 
 
 def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One row for each result: means and standard deviations (numpy's, of the runs themselves) over runs.
+    """One row for each result: means and standard deviations (of a sample: ddof 1).
 
     For a measure NAME the row has `NAME_mean`, `NAME_std` and, where the test items are known, `NAME_low` and
-    `NAME_high`: the 95 % bootstrap interval over test items of the mean over runs. Details are means over those runs
-    that have the label, None where none has.
+    `NAME_high`: the 95 % bootstrap interval over test items (and pretraining seeds) of the mean over runs. The
+    deviation is over runs, None for a single one. With several pretraining seeds it is over these, `NAME_std_runs` is
+    over the runs within one, and `NAME_of_seeds` has the mean of each of the `members`. Details are means over those
+    runs that have the label, None where none has.
 
     Raises:
         ValueError: if the results are of several tasks, or of different test items.
@@ -27,10 +37,14 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     _check_one_task(results)
     table = [_row(result) for result in results]
     for measure in results[0].task.measures if results else ():
-        known = [(row, result.measured[measure]) for row, result in zip(table, results)]
-        with_items = [(row, measured) for row, measured in known if isinstance(measured, ItemScores)]
-        for (row, _), resampled in zip(with_items, resample([measured for _, measured in with_items])):
-            row[f"{measure}_low"], row[f"{measure}_high"] = interval(resampled)
+        with_items = [
+            (row, result.pretraining_seeds or 1, measured)
+            for row, result in zip(table, results)
+            if isinstance(measured := result.measured[measure], ItemScores)
+        ]
+        resampled = resample([items for _, _, items in with_items], pretraining_seeds=[n for _, n, _ in with_items])
+        for (row, _, _), samples in zip(with_items, resampled):
+            row[f"{measure}_low"], row[f"{measure}_high"] = interval(samples)
     return table
 
 
@@ -42,16 +56,37 @@ def _check_one_task(results: Sequence[Result]) -> None:
 
 def _row(result: Result) -> dict[str, Any]:
     row: dict[str, Any] = {"encoder": result.encoder, "head": result.head, "shots": result.shots}
+    row |= {"features": result.features, "preset": result.preset}
+    row |= {"pretraining_seeds": result.pretraining_seeds, "runs": result.runs}
+    row["test_documents"] = result.test_documents or result.main_items.numerators.shape[1]
+    row |= {f"test_{result.task.items}": result.main_items.numerators.shape[1]}
+    row["warning"] = result.warning
     for measure in result.task.measures:
-        values = result.of_runs(measure)
-        row |= {f"{measure}_mean": float(np.mean(values)), f"{measure}_std": float(np.std(values))}
-    row |= {"runs": result.runs, "seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
+        row |= _spread(measure, result)
+    if result.members:
+        row["members"] = list(result.members)
+    row |= {"seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
     row["trainable_share"] = _trainable_share(result)
-    row["features"] = result.features
-    row |= {name: value for name, value in result.info.items() if name not in row}
+    info = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
+    row |= {name: value for name, value in info.items() if name not in row}
     return row | {
         name: {label: _mean_of_known(values) for label, values in details.items()}
         for name, details in result.details.items()
+    }
+
+
+def _spread(measure: str, result: Result) -> dict[str, Any]:
+    """Mean and standard deviation, over runs, or over pretraining seeds and within them."""
+    values = result.of_runs(measure)
+    if not result.members:
+        return {f"{measure}_mean": float(values.mean()), f"{measure}_std": sample_deviation(values)}
+    seeds, runs = result.of_seeds(measure), values.reshape(len(result.members), -1)
+    within = np.sqrt(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else None
+    return {
+        f"{measure}_mean": float(values.mean()),
+        f"{measure}_std": sample_deviation(seeds),
+        f"{measure}_std_runs": None if within is None else float(within),
+        f"{measure}_of_seeds": seeds.tolist(),
     }
 
 
@@ -75,14 +110,19 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     The measure is the main one of the task. Baselines, which are heads without an encoder, are compared with the head
     `baseline_opponent` of every encoder.
 
+    "Ahead" is one of them where the interval leaves out 0 and neither is a single pretraining run: another seed may
+    turn a difference between two of these round, and the test items know nothing of it.
+
     Returns: `head`, `shots`, `features`, `a`, `b` (encoders), `measure`, and `difference` (a - b), `low`, `high`,
-        `p_value` as `docsplit.evaluation.metrics.paired_bootstrap` gives them, not corrected for their number.
+        `p_value` as `docsplit.evaluation.metrics.paired_bootstrap` gives them, not corrected for their number;
+        `pretraining_seeds` of both (None where nothing was pretrained) and `ahead`, a, b or None.
 
     Raises:
         ValueError: if the results are of several tasks, or of different test items.
     """
     _check_one_task(results)
-    resampled = resample([result.main_items for result in results])
+    seeds = [result.pretraining_seeds for result in results]
+    resampled = resample([result.main_items for result in results], pretraining_seeds=[count or 1 for count in seeds])
     found = []
     for one, two in combinations(range(len(results)), 2):
         if results[one].is_baseline:
@@ -90,6 +130,10 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
         a, b = results[one], results[two]
         if not _are_compared(a, b):
             continue
+        measured = paired_bootstrap(resampled[one], resampled[two])
+        ahead = None
+        if leaves_zero_out(measured) and 1 not in (seeds[one], seeds[two]):
+            ahead = a.encoder if measured["difference"] > 0 else b.encoder
         found.append(
             {
                 "head": a.head,
@@ -98,7 +142,9 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "a": a.encoder,
                 "b": b.encoder,
                 "measure": a.task.main,
-                **paired_bootstrap(resampled[one], resampled[two]),
+                **measured,
+                "pretraining_seeds": [seeds[one], seeds[two]],
+                "ahead": ahead,
             }
         )
     return found

@@ -19,6 +19,11 @@ def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
 
 
+def num_papers(part: PairPart) -> int:
+    """How many distinct papers are in the pairs of a part."""
+    return len(np.union1d(part.first, part.second))
+
+
 def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:
     """Cosine similarity of the two papers of each pair, (P,) float32.
 

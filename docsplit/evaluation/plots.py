@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from docsplit.evaluation.tables import head_name, short_names, unique
+from docsplit.evaluation.tables import encoder_names, head_name, unique
 from docsplit.evaluation.tasks import Task
 
 matplotlib.use("Agg")  # no screen needed
@@ -20,8 +20,8 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
     """The task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
 
     A row of panels for each of the task's columns (accuracy and macro-F1, say), a column of them for each head; one
-    line for each encoder, a band of one standard deviation over the draws; the full training set as a separate point
-    on the right.
+    line for each encoder, a band of one standard deviation over the draws, or over pretraining seeds where there are
+    several; the full training set as a separate point on the right.
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
     """
@@ -31,7 +31,7 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
         return False
     heads, shots = unique(head_name(row) for row in few), sorted({row["shots"] for row in few})
     shown = [row for row in rows if head_name(row) in heads]
-    names = short_names(row["encoder"] for row in rows)
+    names = encoder_names(rows)
     full = shots[-1] * (max(shots[-1] / shots[-2], 1.6) if len(shots) > 1 else 2)  # where the full set is drawn
     ticks = {shot: str(shot) for shot in shots}
     if any(row["shots"] is None for row in shown):
@@ -79,21 +79,27 @@ def _curve(axis: Any, rows: list[dict[str, Any]], measure: str, full: float, shi
     """
     few = sorted((row for row in rows if row["shots"] is not None), key=lambda row: row["shots"])
     if len(few) > 1:
-        mean, spread = (np.array([100 * row[f"{measure}_{part}"] for row in few]) for part in ("mean", "std"))
+        mean = np.array([100 * row[f"{measure}_mean"] for row in few])
+        deviation = np.array([_spread(row, measure) for row in few])
         shots = [row["shots"] for row in few]
         axis.plot(shots, mean, **style)
-        axis.fill_between(shots, mean - spread, mean + spread, color=style["color"], alpha=0.1, linewidth=0)
+        axis.fill_between(shots, mean - deviation, mean + deviation, color=style["color"], alpha=0.1, linewidth=0)
     for row in rows:
         if row["shots"] is None or len(few) == 1:
-            point, spread = 100 * row[f"{measure}_mean"], 100 * row[f"{measure}_std"]
+            point, spread = 100 * row[f"{measure}_mean"], _spread(row, measure)
             x = shift * (full if row["shots"] is None else row["shots"])
-            yerr = [spread] if row["runs"] > 1 else None
+            yerr = [spread] if spread else None
             changed = {"linestyle": "", "markersize": 4, "label": None if len(few) > 1 else style["label"]}
             axis.errorbar([x], [point], yerr=yerr, capsize=2, **style | changed)
 
 
+def _spread(row: dict[str, Any], measure: str) -> float:
+    """The standard deviation in points; of a single run none, which is drawn as 0."""
+    return 100 * (row[f"{measure}_std"] or 0.0)
+
+
 def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
-    """Loss parts over steps and, where measured, probe accuracy beside TF-IDF, as PNG."""
+    """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]
     figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)
     losses = axes[0, 0]
@@ -117,9 +123,9 @@ def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], 
                 color=color,
                 label=f"{label} (± std over draws)" if any(spreads) else label,
             )
-            if f"tfidf_{name}" in results:
-                axis.axhline(results[f"tfidf_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
-        axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder", ylim=(0, 1))
+            if f"tfidf_validation_{name}" in results:
+                axis.axhline(results[f"tfidf_validation_{name}"], color=color, linestyle=":", label=f"TF-IDF, {label}")
+        axis.set(xlabel="step", ylabel="accuracy", title="Probe of the frozen encoder (validation)", ylim=(0, 1))
         axis.legend(fontsize="small", loc="lower right")
     for axis in axes.flat:
         axis.grid(alpha=0.3)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.evaluation.contamination import contamination_note
+from docsplit.evaluation.metrics import leaves_zero_out
 from docsplit.evaluation.tables import (
     cost_table,
     detail_table,
@@ -16,6 +18,7 @@ from docsplit.evaluation.tables import (
     encoder_table,
     result_tables,
     statistics_table,
+    table_notes,
 )
 from docsplit.evaluation.tasks import Task
 from docsplit.runtime.files import versions, write_text
@@ -49,6 +52,7 @@ def write_comparison(
     statistics: Sequence[dict[str, Any]] | None = None,
     title: str = "Results",
     notes: Sequence[str] = (),
+    data: str = "",
 ) -> str:
     """Write results.json and results.md, each whole or not at all.
 
@@ -58,13 +62,16 @@ def write_comparison(
     Args:
         rows, differences: what `docsplit.evaluation.comparison` makes of results.
         statistics: of `text_statistics`.
+        data: what was measured on, of `docsplit.evaluation.data_names.describe_data`; it ends the title.
 
     Returns: what to print, the tables of results.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
+    title = f"{title}: {data}" if data else title
     contents = {
         "title": title,
+        "data": data,
         "task": asdict(task),
         "rows": list(rows),
         "comparisons": list(differences),
@@ -75,10 +82,14 @@ def write_comparison(
     }
     write_text(folder / "results.json", json.dumps(_plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / "results.md", _markdown(task, rows, differences, statistics, title, notes))
-    clear = sum(row["low"] > 0 or row["high"] < 0 for row in differences)
-    text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(task)}\n"
+    text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(rows, task)}\n"
     if differences:
-        text += f"\n{clear} of {len(differences)} differences between encoders have a 95 % interval without 0.\n"
+        clear = [row for row in differences if leaves_zero_out(row)]
+        ahead = sum(bool(row.get("ahead")) for row in clear)
+        text += (
+            f"\n{len(clear)} of {len(differences)} differences have a 95 % interval without 0; in {ahead} of them "
+            "several pretraining seeds agree.\n"
+        )
     text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
     return f"\n{text}\n"
 
@@ -96,15 +107,18 @@ def _markdown(
         parts.append("\n".join(f"- {' '.join(note.split())}" for note in notes))
     if statistics:
         parts.append(f"## Data\n\n{statistics_table(statistics)}\n\nWords are what stands between white space.")
-    parts += [result_tables(rows, task), _caption(task)]
+    parts += [result_tables(rows, task), _caption(rows, task)]
     for detail, heading in task.details.items():
         if table := detail_table(rows, detail):
             parts.append(f"## {heading}\n\n{table}")
     if differences:
         explained = (
-            "Points, first minus second encoder. Paired bootstrap over test items and runs; in bold where the 95 % "
-            f"interval leaves 0 out. The {len(differences)} p-values are not corrected for their number: one in "
-            "twenty falls below 0.05 where nothing differs."
+            "Points, first minus second encoder, each with the same features. Paired bootstrap over test items, runs "
+            "of the head and, where there are several, pretraining seeds. `seeds` are those of the two (- where "
+            "nothing was pretrained). In bold, and named as ahead, where the 95 % interval leaves 0 out and neither "
+            "is a single pretraining run; with one, `one run says` so, and the next seed may say otherwise. The "
+            f"{len(differences)} p-values are not corrected for their number: one in twenty falls below 0.05 where "
+            "nothing differs."
         )
         parts.append(f"## Differences\n\n{explained}\n\n{difference_table(differences, task)}")
     parts.append(f"## Encoders\n\n{encoder_table(rows)}")
@@ -113,12 +127,18 @@ def _markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def _caption(task: Task) -> str:
+def _caption(rows: Sequence[dict[str, Any]], task: Task) -> str:
     caption = (
-        "In percent; ± is the standard deviation over runs: draws of the labels with few, seeds with the full "
-        "training set. The best of a column is bold, which does not say that it is better: see the differences."
+        "In percent; ± is the standard deviation over runs: draws of the labels with few, seeds of the head with the "
+        "full training set. The best of a column is bold, which does not say that it is better: see the differences."
     )
-    return f"{caption} {task.note}" if task.note else caption
+    if any(row["features"] == "standardized" for row in rows):
+        caption += (
+            " Standardized: each number of the features shifted and scaled to mean 0 and deviation 1 over the "
+            "training items."
+        )
+    notes = [f"- {note}" for note in (*table_notes(rows, task), contamination_note(rows)) if note]
+    return "\n\n".join(filter(None, [f"{caption} {task.note}".strip(), "\n".join(notes)]))
 
 
 def _plain(value: Any) -> Any:

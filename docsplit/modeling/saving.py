@@ -4,23 +4,36 @@ Under `encoder.` is what is released, in the encoder's native format; all else i
 There is no list of exceptions by name: what an objective trains besides the encoder is kept, resumed and left out of
 the release without more. (LoRA is the stated exception: merged on release, the adapter kept beside.)
 
+A checkpoint of a masked language model has the names of that, with its head, so that Trainer can resume. What a run
+ends with is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
+more and no less, and the head lies beside it, for `AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")`.
+
 Trainer restores the encoder alone, and does not tell the model where from. So `training_state` says how the training
 state stands to the weights: `fresh`, it belongs to them; `loaded`, from a checkpoint whose weights are still to come;
 `missing`, other weights were loaded since.
 """
 
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
 
-from docsplit.modeling.long_documents import needs_remote_code, write_transformer_module
 from docsplit.modeling.lora import load_merged
-from docsplit.modeling.settings import has_pooler
+from docsplit.modeling.sentence_transformers_files import write_sentence_transformers_files
+from docsplit.modeling.settings import RELEASED_DTYPE
+from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.runtime.files import write_text, write_whole
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS_FILE = "model.safetensors"
 
 TRAINING_STATE_FILE = "training_state.safetensors"
 ENCODER, OBJECTIVE = "encoder.", "objective."  # prefixes of all names in the model's state
@@ -40,13 +53,26 @@ def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     return released
 
 
+def refuse_not_finite(*states: Mapping[str, Tensor] | None) -> None:
+    """Before the first file is written: weights of NaN or infinity would load without a word.
+
+    Raises:
+        FloatingPointError: naming the first of them.
+    """
+    for state in states:
+        names = [name for name, value in (state or {}).items() if not value.isfinite().all()]
+        if names:
+            raise FloatingPointError(
+                f"{len(names)} of {len(state or {})} weights are not finite, {names[0]} for one: nothing is written. "
+                "Train with a lower learning rate or with clipped gradients, in bfloat16 in place of float16."
+            )
+
+
 def save_training_state(state_dict: dict[str, Tensor], directory: Path) -> None:
     """Write all else of a model's state, if there is any."""
     state = {key.removeprefix(OBJECTIVE): value for key, value in state_dict.items() if not key.startswith(ENCODER)}
     if state:
-        tensors = {key: value.contiguous() for key, value in state.items()}
-        path = directory / TRAINING_STATE_FILE
-        write_whole(path, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+        _write_tensors(directory / TRAINING_STATE_FILE, state)
 
 
 def load_training_state(module: Any, directory: Path) -> None:
@@ -70,9 +96,11 @@ def accept_released_weights(module: Any, state_dict: dict[str, Tensor], prefix: 
     The objective keeps what it has, for such a checkpoint says nothing of it, and `training_state` tells whether that
     belongs to these weights. `load_state_dict` copies the dict before it gets here: the caller's own stays as it was.
     """
-    for key in list(state_dict):
-        if key.startswith(prefix) and not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
-            state_dict[f"{prefix}{ENCODER}{key[len(prefix) :]}"] = state_dict.pop(key)
+    ours = {key.replace(".base_layer.", ".") for key in module.state_dict(prefix=prefix)}
+    for key in [key for key in state_dict if key.startswith(prefix) and key not in ours]:
+        named_by_encoder = f"{prefix}{ENCODER}{key[len(prefix) :]}"  # a BERT has an `encoder.` of its own
+        if named_by_encoder in ours or not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
+            state_dict[named_by_encoder] = state_dict.pop(key)
     own = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
     is_whole = any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict)
     belongs = is_whole or module.training_state == "loaded"
@@ -101,32 +129,68 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     incompatible_keys.missing_keys.clear()
 
 
-def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig) -> None:
-    """Say in SentenceTransformer's own files which pooling and length the embeddings have."""
-    pooling = config.docsplit["pooling"]
-    transformer_type = "sentence_transformers.models.Transformer"
-    if needs_remote_code(config):
-        transformer_type = write_transformer_module(directory)
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    transformer = {
-        "max_seq_length": config.docsplit["max_seq_length"],
-        "do_lower_case": False,
-        "model_kwargs": {"add_pooling_layer": False} if has_pooler(config) else {},
-    }
-    pooler = {
-        "word_embedding_dimension": config.hidden_size,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-        "pooling_mode_max_tokens": pooling == "max",
-    }
-    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    for name, content in {
-        "modules.json": modules,
-        "sentence_bert_config.json": transformer,
-        "1_Pooling/config.json": pooler,
-        "config_sentence_transformers.json": {"similarity_fn_name": config.docsplit.get("similarity", "cosine")},
-    }.items():
-        write_text(directory / name, json.dumps(content, indent=2) + "\n")
+def write_encoder_files(directory: Path, encoder: PreTrainedModel) -> None:
+    """Beside the weights of a checkpoint: SentenceTransformer's files, and the dtype that the start loads in."""
+    with_pooler = any("pooler." in name for name, _ in encoder.base_model.named_parameters())
+    write_sentence_transformers_files(directory, encoder.config, with_pooler)
+    if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
+        _change_config(directory, dtype=dtype)
+
+
+def remove_head(directory: Path) -> None:
+    """Remove what `split_release` put beside the weights."""
+    for name in (HEAD_INDEX, HEAD_FILE):
+        (directory / name).unlink(missing_ok=True)
+
+
+def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
+    """Give the checkpoint in a folder the form in which all loaders find what they look for, and nothing else.
+
+    A kill in between leaves a folder that loads. The head is kept if masked LM was trained; without that it says
+    nothing of these weights. An architecture's pooler, which the training left alone, is in the release because
+    `AutoModel` would otherwise make a random one.
+
+    Args:
+        directory: what `save_pretrained` wrote; the checkpoint of an encoder without head is in that form already.
+        pooler: the start's, under `AutoModel`'s names; what it lacks is zero.
+    """
+    config = AutoConfig.from_pretrained(directory)
+    if type(config) not in MODEL_MAPPING or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        logger.info(f"{directory} stays as it is: a {config.model_type} brings its own code.")
+        return
+    with torch.device("meta"):
+        whole, base = AutoModelForMaskedLM.from_config(config), AutoModel.from_config(config)
+    if type(base).__name__ in (config.architectures or []):
+        return
+    if not (directory / WEIGHTS_FILE).exists():
+        logger.warning(f"{directory} has its weights in several files: they stay as they are, the head among them.")
+        return
+    weights = load_file(directory / WEIGHTS_FILE)
+    prefix = f"{whole.base_model_prefix}."
+    released = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    head = {key: value for key, value in weights.items() if not key.startswith(prefix)}
+    encoder_keys = list(released)
+    for key, value in base.state_dict().items():
+        if key not in released and "pooler." in key:
+            released[key] = pooler.get(key, torch.zeros(value.shape))
+    if different := set(released) ^ (set(base.state_dict()) - set(base.all_tied_weights_keys)):
+        logger.warning(f"{directory} stays as it is: `AutoModel` has other names for {sorted(different)[:3]}.")
+        return
+    if config.docsplit["mlm_weight"]:
+        _write_tensors(directory / HEAD_FILE, head)
+        files = {f"{prefix}{key}": WEIGHTS_FILE for key in encoder_keys} | dict.fromkeys(head, HEAD_FILE)
+        index = {"metadata": {"total_size": sum(value.nbytes for value in weights.values())}, "weight_map": files}
+        write_text(directory / HEAD_INDEX, json.dumps(index, indent=2) + "\n")
+    _write_tensors(directory / WEIGHTS_FILE, released)
+    write_sentence_transformers_files(directory, config, with_pooler=True)
+    _change_config(directory, architectures=[type(base).__name__])
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    whole = {key: value.contiguous() for key, value in tensors.items()}
+    write_whole(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
+
+
+def _change_config(directory: Path, **values: Any) -> None:
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    write_text(directory / "config.json", json.dumps(config | values, indent=2) + "\n")

@@ -1,9 +1,11 @@
 """What decides an embedding and how it is trained, kept in the checkpoint's config.json, and what an encoder can take.
 
-config.json has it under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the objective.
+config.json has it under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the objective; where
+the start was a SentenceTransformer also `KEPT`, and where it was not in float32 `RELEASED_DTYPE`.
 """
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -12,6 +14,8 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from docsplit.modeling.objectives import OBJECTIVES, objectives_with, option_names
 
 Pooling = Literal["cls", "mean", "max"]
+KEPT = "sentence_transformer"  # of a start that was one: what only its own files have a name for
+RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
 DEFAULT_SETTINGS: dict[str, Any] = {
@@ -21,6 +25,11 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "contrastive_weight": 1.0,
     "mlm_weight": 0.1,
 }
+
+
+def normalizes(settings: Mapping[str, Any]) -> bool:
+    """Whether embeddings have unit length."""
+    return bool(settings.get(KEPT, {}).get("normalize"))
 
 
 def setting_names() -> set[str]:
@@ -58,7 +67,8 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
     settings = DEFAULT_SETTINGS | settings_for(objective, saved) | overrides
-    for name in [name for name in settings if name not in (*DEFAULT_SETTINGS, *option_names(objective))]:
+    known = (*DEFAULT_SETTINGS, *option_names(objective), KEPT, RELEASED_DTYPE)
+    for name in [name for name in settings if name not in known]:
         if having := objectives_with(name):
             raise ValueError(
                 f"{name} is an option of objective {' and '.join(having)}, not of {objective}: leave it out, or name "
@@ -66,6 +76,9 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
             )
         raise ValueError(f"There is no setting {name!r}, expected some of {sorted(setting_names())}.")
     given = {name: settings[name] for name in option_names(objective) if name in settings}
+    if KEPT in settings and "similarity" in overrides:
+        model = settings[KEPT]["model"] | {"similarity_fn_name": overrides["similarity"]}
+        settings[KEPT] = settings[KEPT] | {"model": model}
     settings |= vars(OBJECTIVES[objective].Options(**given))
     positions = max_positions(config)
     if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:

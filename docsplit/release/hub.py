@@ -19,13 +19,17 @@ from typing import TypeVar
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RELEASE = (  # patterns of Path.glob
-    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json",
+    "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json", HEAD_FILE, HEAD_INDEX,
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
-    "longformer_transformer.py", "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
+    "longformer_transformer.py", TRAINING_DOCUMENTS_FILE,
+    "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
     "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
@@ -52,6 +56,12 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
         ) from error
 
 
+def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None) -> str:
+    """Make the repository of a run, named after its folder unless named otherwise, and return its full name."""
+    remove_stale_uploads(output_dir)
+    return create_repository(repo_id or output_dir.resolve().name, private)
+
+
 def push(
     directory: Path,
     repo_id: str,
@@ -67,6 +77,8 @@ def push(
         outdated: patterns of files on the Hub that go if they are not uploaded again.
     """
     names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+    if "model.safetensors" in names:  # a head that is there already belongs to other weights
+        outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
 
     def upload() -> str:
         commit = API.upload_folder(

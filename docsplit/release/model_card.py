@@ -9,7 +9,6 @@ licence.
 """
 
 import argparse
-import html
 import json
 import logging
 import re
@@ -19,21 +18,35 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard
 from transformers import AutoConfig
-from yaml import YAMLError
 
-from docsplit.evaluation.tables import markdown_table, result_tables, short_names
+from docsplit.evaluation.data_names import without_folders
+from docsplit.evaluation.tables import markdown_table
 from docsplit.evaluation.tasks import task_of_file
 from docsplit.modeling.long_documents import needs_remote_code
-from docsplit.modeling.settings import current_settings, has_pooler
+from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
+from docsplit.modeling.settings import current_settings, has_pooler, normalizes
+from docsplit.modeling.starts import HEAD_FILE
+from docsplit.release.card_results import (
+    EVALUATIONS,
+    RESULTS_FILE,
+    code,
+    evaluation_text,
+    model_index,
+    plain,
+    read_evaluations,
+    read_json,
+    without_paths,
+)
+from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
 TEMPLATE = Path(__file__).parent / "card_template.md"
-RESULTS_FILE, RUN_FILE, EVALUATIONS = "all_results.json", "run.json", "evaluations"
+RUN_FILE = "run.json"
 PAPERS = {
     "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
     "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
@@ -44,32 +57,8 @@ PAPERS = {
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
 PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
+HEAD = 'The masked-LM head, trained too: `AutoModelForMaskedLM.from_pretrained(NAME, variant="mlm")`. '
 POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing if it is not there."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def read_evaluations(directory: Path) -> list[dict[str, Any]]:
-    """What `add_results` put there, with the address of the curve, if there is one."""
-    evaluations = []
-    for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
-        plot = path.with_name("few_shot.png")
-        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
-        evaluations.append(read_json(path) | {"plot": address})
-    return evaluations
-
-
-def plain(text: object) -> str:
-    """One line that Markdown and HTML show as it is."""
-    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
-
-
-def code(text: object) -> str:
-    """The same, in the letters of a program."""
-    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
 def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
@@ -77,7 +66,8 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
 
     Args:
         address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
-        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any.
+        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any, else
+            that of the start.
 
     Raises:
         ValueError: if this is no checkpoint of this project, or the licence is no identifier.
@@ -91,21 +81,27 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     settings = current_settings(config.docsplit)
     results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
     evaluations = read_evaluations(directory)
-    stated = {"license": licence} if licence else _stated_licence(directory / "README.md")
-    licence = stated.get("license_name", stated.get("license"))  # the name where the identifier is "other"
+    start = run.get("start", {})
+    stated = {"license": licence} if licence else licence_of(directory / "README.md", start)
     options = run.get("options", {})
     address = address or run.get("hub_model_id") or directory.resolve().name
     card = ModelCard.from_template(
-        _metadata(address, run, results, evaluations, stated),
+        metadata(address, run, stated, model_index(run, results, evaluations)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
         hidden_size=config.hidden_size,
         max_seq_length=f"{settings['max_seq_length']:,}",
-        similarity=settings.get("similarity", "cosine"),
+        similarity=similarity_of(settings),
         trust=", trust_remote_code=True" if needs_remote_code(config) else "",
+        encode="encode_document" if prompt_of(settings) else "encode",
+        prompted=f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else "",
         pooled=POOLED[settings["pooling"]],
-        not_the_pooler="Not its `pooler_output`, which was never trained. " if has_pooler(config) else "",
+        normalized=", at unit length" if normalizes(settings) else "",
+        not_the_pooler="Not its `pooler_output`: that was not trained here, and may be all zeros. "
+        if has_pooler(config)
+        else "",
+        head=HEAD if (directory / HEAD_FILE).exists() else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
         training_table=_training_table(results, run),
@@ -113,7 +109,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         options=_options(options, run.get("recipe")),
         evaluation=evaluation_text(results, evaluations),
         limits=_limits(settings, run),
-        licence=f"These weights: {licence}." if licence else "None was stated for these weights.",
+        licence=licence_text(stated, start),
         papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
     )
     text = str(card)
@@ -129,9 +125,9 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     encoders get no card.
 
     Args:
-        encoders: names or folders, as the rows have them.
+        encoders: names or folders, as the rows have them; the members of a group of seeds each get a card.
         title: of the section in the card.
-        dataset: a name or file.
+        dataset: what was measured on, as `docsplit.evaluation.data_names.describe_data` says it.
         output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
             are on the Hub are made in its folder `cards`.
 
@@ -140,13 +136,14 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     """
     measured = read_json(output_dir / "results.json")
     rows = measured["rows"]
-    local = [name for name in dict.fromkeys(row["encoder"] for row in rows) if Path(name).exists()]
-    shown = short_names(local, longest=0)
+    of_groups = {row["encoder"]: row["members"] for row in rows if row.get("members")}
+    encoders = list(dict.fromkeys(member for name in encoders for member in of_groups.get(name, [name])))
+    rows, shown = without_paths(rows)
     evaluation = {
         "title": title,
         "dataset": without_folders(dataset),
         "task": asdict(task_of_file(measured)),
-        "rows": [row | {"encoder": shown.get(row["encoder"], row["encoder"])} for row in rows],
+        "rows": rows,
     }
     on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
     for encoder in encoders:
@@ -154,7 +151,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
         if Path(encoder).exists():
             _add_to_card(Path(encoder), None, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir)
             address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
-        if _is_hub_name(address):
+        if is_hub_name(address):
             on_hub.setdefault(str(address), []).append(encoder)
     problems = []
     for address, its_encoders in on_hub.items():
@@ -195,87 +192,6 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
     return True
 
 
-def without_folders(name: str) -> str:
-    """Of a local file or folder its name, and that of the folder it is in if it was given from here."""
-    try:
-        path = Path(name).expanduser()
-        if path.is_absolute() or ".." in path.parts:
-            return path.name
-        return "/".join(path.parts[-2:]) if path.exists() else name
-    except (OSError, RuntimeError):  # too long to be a path, or of somebody who does not exist
-        return name
-
-
-def _metadata(
-    name: str,
-    run: dict[str, Any],
-    results: dict[str, Any],
-    evaluations: list[dict[str, Any]],
-    licence: dict[str, Any],
-) -> ModelCardData:
-    """The YAML at the top, with one entry of the model index for each measured number."""
-    entries = []
-    if "probe_after_accuracy" in results:
-        entries += [
-            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
-            for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
-                               ("probe_after_accuracy", "Accuracy"))
-        ]  # fmt: skip
-    for evaluation in evaluations:
-        task = task_of_file(evaluation)
-        for row in evaluation["rows"]:
-            if row["encoder"] == evaluation["encoder"]:
-                labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
-                features = "" if row.get("features", "raw") == "raw" else f", {row['features']}"
-                for measure in task.columns:
-                    title = f"{measure} ({row['head']}{features}{labels})"
-                    entries.append(_entry(task.name, evaluation["dataset"], title, row[f"{measure}_mean"]))
-    base, corpus = (run.get("options", {}).get(name) for name in ("model_name_or_path", "corpus"))
-    local = run.get("local", [])
-    return ModelCardData(
-        model_name=" ".join(name.split()),
-        **licence,
-        library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
-        tags=["docsplit", "feature-extraction", "sentence-similarity"],
-        base_model=base if _is_hub_name(base) and "model_name_or_path" not in local else None,
-        datasets=[corpus.split(":")[0]] if _is_hub_name(corpus) and "corpus" not in local else None,
-        eval_results=entries or None,
-    )
-
-
-def _stated_licence(card: Path) -> dict[str, Any]:
-    """What an earlier card says: somebody stated it, with --license or on the Hub."""
-    try:
-        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
-    except (ValueError, YAMLError) as error:
-        logger.warning(f"{card} cannot be read, and is written anew without a licence: {error}")
-        return {}
-    return {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
-
-
-def _is_built_in(run: dict[str, Any]) -> bool:
-    return run.get("options", {}).get("probe_corpus") == "python_docs"
-
-
-def _is_hub_name(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
-
-
-def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
-    dataset = " ".join(dataset.split())
-    kind = re.sub(r"[^a-z0-9_.-]+", "-", dataset.lower()).strip("-") or "unnamed"
-    metric = re.match(r"\w+", title.lower())
-    return EvalResult(
-        task_type=task,
-        dataset_type=kind,
-        dataset_name=dataset,
-        metric_type=metric[0] if metric else "accuracy",
-        metric_name=title,
-        metric_value=round(value, 4),
-    )
-
-
 def _made_by(config: Any, run: dict[str, Any]) -> str:
     settings = current_settings(config.docsplit)
     start = _option(run, "model_name_or_path", "")
@@ -302,7 +218,8 @@ def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
     if not results:
         return "Nothing about its training data is known: there is no all_results.json."
     rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
-    rows += [("documents used", f"{results['documents_used']:,}")]
+    for key in ("documents_in_corpus", "documents_used"):
+        rows += [(key.replace("_", " "), f"{results[key]:,}")] if results.get(key) is not None else []
     for key, value in results.items():
         if key == "documents_dropped" or (key.startswith("documents_dropped_") and value):
             rows.append((key.replace("_", " ").replace("dropped ", "dropped: ", 1), f"{value:,}"))
@@ -339,45 +256,6 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     text = f"Options, those of the recipe {code(recipe)} included; " if recipe else "Options; "
     rows = [(code(name), code(value)) for name, value in sorted(options.items())]
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
-
-
-def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
-    """All that was measured, as Markdown tables with their headings."""
-    parts = []
-    if "probe_after_accuracy" in results:
-        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
-    for evaluation in evaluations:
-        rows = [row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
-        tables = re.sub(r"^## ", "#### ", result_tables(rows, task_of_file(evaluation)), flags=re.MULTILINE)
-        note = (
-            f"Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
-            f"{plain(evaluation['encoder'])} is this model; all rows are from one run."
-        )
-        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
-        parts.append(f"### {title}\n\n{tables}\n\n{note}")
-        if evaluation["plot"]:
-            parts.append(f"![Over the number of labels]({evaluation['plot']})")
-    return "\n\n".join(parts) or "Nothing was measured."
-
-
-def probe_table(results: dict[str, Any]) -> str:
-    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
-    body = []
-    for name, prefix in (
-        ("before pretraining", "probe_before"),
-        ("after pretraining", "probe_after"),
-        ("TF-IDF", "tfidf"),
-    ):
-        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
-        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}"))
-    note = (
-        f"Accuracy over {results['probe_classes']} classes, {results['probe_test_documents']:,} test documents; "
-        "± is the standard deviation over 10 draws of the labels."
-    )
-    table = markdown_table(["logistic regression on", "5 labels a class", "all labels"], body)
-    return f"{table}\n\n{note}"
 
 
 def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:

@@ -6,8 +6,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from docsplit.evaluation.data_names import without_folders
 from docsplit.evaluation.plots import plot_training
-from docsplit.release.model_card import RESULTS_FILE, RUN_FILE, probe_table, without_folders, write_card
+from docsplit.evaluation.tables import probe_table
+from docsplit.release.card_results import RESULTS_FILE
+from docsplit.release.front_matter import card_of_start
+from docsplit.release.model_card import RUN_FILE, write_card
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
@@ -45,6 +49,7 @@ def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> d
     return {
         "recipe": without_folders(recipe) if recipe else None,
         "options": kept,
+        "start": card_of_start(options["model_name_or_path"]) if "model_name_or_path" in options else {},
         "local": [name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
         "hardware": hardware(device),
         "processes": num_processes,

@@ -1,7 +1,8 @@
 """One parser for recipe and command line: `script.py [recipe] [--option value ...]`.
 
 The recipe is turned into command-line words and parsed together with the overrides, so that types and choices are
-checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting.
+checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting;
+`option: ???` says that the command line has to give this one.
 
 Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon.
 """
@@ -10,7 +11,7 @@ import argparse
 import copy
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from inspect import get_annotations
 from pathlib import Path
@@ -22,6 +23,7 @@ from transformers.hf_argparser import string_to_bool
 
 logger = logging.getLogger(__name__)
 
+TO_BE_GIVEN = "???"  # the value, in a recipe, of what only the command line can say
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
 
@@ -139,7 +141,8 @@ def parse_arguments(
         allow_abbrev=False,  # `given_options` records what was written
     )
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    words = (_recipe_words(recipe) if recipe else []) + words
+    of_script = {action.dest for action in parser._actions}
+    words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
     *parsed, unknown = parser.parse_args_into_dataclasses(
         args=words, look_for_args_file=False, return_remaining_strings=True
@@ -176,7 +179,8 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
     recipe = words.pop(0) if words and not words[0].startswith("-") else None
     options: dict[str, list[str]] = {}
     name = ""
-    for word in (_recipe_words(recipe) if recipe else []) + words:
+    typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    for word in (_recipe_words(recipe, typed) if recipe else []) + words:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             name = name.replace("-", "_")
@@ -202,8 +206,11 @@ def first_lines(choices: Mapping[str, Any]) -> str:
     return " ".join(f"{name}: {_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
-def find_recipe(name: str) -> Path:
+def find_recipe(name: str, options: Container[str] | None = None) -> Path:
     """A file, else a recipe that comes with the project, by its name with or without .yaml.
+
+    Args:
+        options: those that the script has; the error names recipes of these alone.
 
     Raises:
         ValueError: if there is neither.
@@ -215,23 +222,30 @@ def find_recipe(name: str) -> Path:
     folder = folder if folder.is_dir() else package.parent / "recipes"
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if (path := known.get(name.removesuffix(".yaml"))) is None:
+        fitting = [stem for stem, path in known.items() if options is None or all(o in options for o in _read(path))]
         raise ValueError(
-            f"There is no recipe {name!r}: no file of that name, and those that come with the project are "
-            f"{', '.join(known)}."
+            f"There is no recipe {name!r}: no file of that name, and those that come with the project for this script "
+            f"are {', '.join(fitting or known)}."
         )
     return path
 
 
-def _recipe_words(recipe: str) -> list[str]:
-    path = find_recipe(recipe)
-    options = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+
+
+def _recipe_words(recipe: str, typed: Container[str], of_script: Container[str] | None = None) -> list[str]:
+    path = find_recipe(recipe, of_script)
+    options = _read(path)
     if not isinstance(options, dict):
         raise ValueError(f"The recipe {path} should be lines of `option: value`.")
     words = []
+    if missing := [f"--{name}" for name, value in options.items() if value == TO_BE_GIVEN and name not in typed]:
+        raise ValueError(f"The recipe {path} leaves {' and '.join(missing)} to you: give it on the command line.")
     for name, value in options.items():
         if isinstance(value, dict):
             raise ValueError(f"The recipe {path} nests options under {name!r}; write one option a line.")
-        if value is None:
+        if value is None or value == TO_BE_GIVEN:
             continue
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}", *map(str, values)]

@@ -18,12 +18,17 @@ TIMEOUT = timedelta(hours=12)  # the others wait for the first process while it 
 def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one, with all cores; the first of them logs."""
     state = PartialState(cpu=not torch.accelerator.is_available(), timeout=TIMEOUT)
-    level = logging.INFO if state.is_main_process else logging.ERROR
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
-    for chatty in ("sentence_transformers", "bm25s"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    start_logging(state.is_main_process)
     use_all_cores(state.device, state.num_processes)
     return state
+
+
+def start_logging(is_first: bool) -> None:
+    """One line a message; of other processes than the first, errors alone. Libraries warn, and report nothing else."""
+    logging.basicConfig(level=logging.INFO if is_first else logging.ERROR, format="%(levelname)s %(message)s")
+    # accelerate says of each evaluation that the data set has no length: it has, but an incomplete batch is dropped.
+    for chatty in ("sentence_transformers", "bm25s", "accelerate.accelerator"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def use_all_cores(device: torch.device, world_size: int) -> None:

@@ -36,7 +36,11 @@ class ModelArguments:
     )
     max_seq_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens of a view, with special ones. Default: the checkpoint's, else 512."},
+        metadata={"help": "Tokens that the encoder reads, with special ones. Default: the checkpoint's, else 512."},
+    )
+    new_mlm_head: bool = field(
+        default=False,
+        metadata={"help": "For a checkpoint without a masked-LM head: make a random one, to be trained."},
     )
     attn_implementation: str | None = field(
         default=None,
@@ -53,6 +57,10 @@ class ModelArguments:
             raise ValueError(f"--lora_r is {self.lora_r}: expected the rank of LoRA's updates, or 0 for none.")
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
+        if self.new_mlm_head and self.model_name_or_path is None:
+            raise ValueError("--new_mlm_head is for a checkpoint: a random start has a head. Leave it out.")
+        if self.config_overrides is not None and self.model_name_or_path is not None:
+            raise ValueError("--config_overrides is for a random start: leave out --model_name_or_path or it.")
 
 
 @dataclass
@@ -80,6 +88,10 @@ class DataArguments:
             "help": f"The two texts of a document. {first_lines(VIEWS)}",
         },
     )
+    view_max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a view in training, if shorter than what the encoder reads (--max_seq_length)."},
+    )
     streaming: bool = field(
         default=False,
         metadata={
@@ -99,8 +111,8 @@ class DataArguments:
     probe_corpus: str | None = field(
         default=None,
         metadata={
-            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on, before, "
-            "at each evaluation and after. Its test documents are kept out of pretraining."
+            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on: before "
+            "and after on test documents, at each evaluation on others. Both are kept out of pretraining."
         },
     )
 
@@ -143,10 +155,14 @@ class PretrainingArguments(TrainingArguments):
             "checkpoint's, else info_nce.",
         },
     )
-    contrastive_weight: float = field(
-        default=1.0, metadata={"help": "Weight of the contrastive loss, 0: masked LM alone."}
+    contrastive_weight: float | None = field(
+        default=None,
+        metadata={"help": "Of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1."},
     )
-    mlm_weight: float = field(default=0.1, metadata={"help": "Weight of the masked-LM loss, 0: none."})
+    mlm_weight: float | None = field(
+        default=None,
+        metadata={"help": "Of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
+    )
     micro_batch_tokens: int | None = field(
         default=None,
         metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 4096)."},

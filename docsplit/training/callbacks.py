@@ -1,7 +1,6 @@
 """What happens beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
 
 import logging
-import math
 import signal
 import time
 from collections import defaultdict
@@ -11,10 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 from transformers import (
-    PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -24,14 +21,10 @@ from transformers import (
 from transformers.trainer_utils import HubStrategy
 
 from docsplit.data.collators import DocSplitCollator
-from docsplit.data.labelled import LabelledSplit
 from docsplit.data.streaming import DocumentStream
-from docsplit.embedding.encode import encode
 from docsplit.evaluation.analysis import embedding_geometry
-from docsplit.evaluation.probing import probe_accuracy, tfidf_accuracy
 from docsplit.release.hub import push_in_background
 from docsplit.training import checkpoints
-from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +61,7 @@ class MetricsCallback(TrainerCallback):
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
     the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
-    that did not count as negatives since both are the same document. A loss that is not finite ends the training.
+    that did not count as negatives since both are the same document.
     """
 
     def __init__(self, trainer: Trainer, model: nn.Module):
@@ -134,13 +127,8 @@ class MetricsCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ):
-        """Add the means since the last log; a loss that is not finite ends the training."""
+        """Add the means since the last log."""
         logs = kwargs["logs"]
-        if not math.isfinite(logs.get("loss", 0.0)):
-            raise FloatingPointError(
-                f"The loss is {logs['loss']} at step {state.global_step}. Resume from a "
-                "checkpoint before that with a lower --learning_rate, or with --bf16 in place of --fp16."
-            )
         if "loss" not in logs or not self.calls:
             return
         means = self.flush()
@@ -181,78 +169,6 @@ class MetricsCallback(TrainerCallback):
         }
 
 
-class ProbeCallback(TrainerCallback):
-    """Measure the frozen encoder on a labelled set: before the first step, and at each evaluation.
-
-    The results are metrics of the evaluation, so that `--metric_for_best_model probe_5shot_accuracy` and early
-    stopping work on them. What was measured before the first step is in the log history, which a resumed run inherits.
-    """
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        model: DocSplitForContrastivePretraining,
-        tokenizer: PreTrainedTokenizerBase,
-        split: LabelledSplit,
-    ):
-        self.trainer = trainer
-        self.encoder: Any = model.encoder.base_model
-        self.tokenizer = tokenizer
-        self.split = split
-        self.last_step, self.last_result = -1, {}  # type: ignore[var-annotated]
-
-    def measure(self) -> dict[str, float]:
-        """`probe_5shot_accuracy`, its `_std` over draws, and `probe_accuracy`; the same on each process."""
-        step = self.trainer.state.global_step
-        if step != self.last_step:
-            self.last_step, self.last_result = step, self._measure()
-        return self.last_result
-
-    def _measure(self) -> dict[str, float]:
-        texts = self.split.train_texts + self.split.test_texts
-        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
-        results: list[Any] = [None]
-        if self.trainer.is_world_process_zero():
-            train, test = embeddings[: len(self.split.train_texts)], embeddings[len(self.split.train_texts) :]
-            results = [{f"probe_{name}": value for name, value in probe_accuracy(self.split, train, test).items()}]
-        return broadcast_object_list(results)[0]
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Measure the start, unless the run resumes and has that in its history."""
-        if self.history() == []:
-            if state.global_step > 0:
-                raise ValueError("--probe_corpus cannot be added when resuming: nothing was measured before training.")
-            self.trainer.log(dict(self.measure()))
-
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ):
-        """Measure, and put the numbers among the metrics of the evaluation."""
-        result = self.measure()
-        kwargs["metrics"].update({f"eval_{name}": value for name, value in result.items()})
-        self.trainer.log(dict(result))
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Forget the last numbers where the best weights take the place of the last ones."""
-        if args.load_best_model_at_end:
-            self.last_step = -1  # the weights are no longer those of the last step
-
-    def history(self) -> list[dict[str, float]]:
-        """All measurements so far, oldest first, with their `step`."""
-        return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
-
-    def summary(self) -> dict[str, float]:
-        """Before the first step, now, and TF-IDF on the same documents and draws, for all_results.json."""
-        before, after = self.history()[0], self.measure()
-        results = {name.replace("probe_", "probe_before_"): before[name] for name in after}
-        results |= {name.replace("probe_", "probe_after_"): value for name, value in after.items()}
-        return results | {f"tfidf_{name}": value for name, value in tfidf_accuracy(self.split).items()}
-
-
 class StreamCallback(TrainerCallback):
     """Note the position of a stream in each checkpoint, and go on from there; to be added before `CheckpointCallback`.
 
@@ -290,12 +206,7 @@ class CheckpointCallback(TrainerCallback):
         self.keep, args.save_total_limit = args.save_total_limit, None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Refuse weights that are not finite, seal the checkpoint, and only then remove old ones."""
-        if not all(parameter.isfinite().all() for parameter in kwargs["model"].parameters()):
-            raise FloatingPointError(
-                f"Parameters are not finite at step {state.global_step}, whose checkpoint does not count. Resume from "
-                "the one before with a lower --learning_rate, or with --bf16 in place of --fp16."
-            )
+        """Seal the checkpoint, and only then remove old ones."""
         if args.world_size > 1:
             dist.barrier()
         if state.is_world_process_zero:

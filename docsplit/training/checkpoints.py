@@ -15,13 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.settings import current_settings
 from docsplit.runtime.files import PARTIAL, write_text
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
-RESULTS = ("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png")
+RESULTS = (
+    *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
+    TRAINING_DOCUMENTS_FILE,  # of the weights that were there
+)
 # Of config.json, what says nothing about the model: Trainer and transformers write it.
 NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 
@@ -194,7 +198,19 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
     names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
-        raise ValueError(f"The model differs from that of {checkpoint} (there, here): {different}. Use its options.")
+        there, here = ((values.get("docsplit") or {}).get("mlm_weight") for values in (saved, config))
+        head = f" --mlm_weight {there} needs --new_mlm_head where the start has no masked-LM head." if there else ""
+        raise ValueError(
+            f"The model differs from that of {checkpoint} (there, here): {different}. Use its options."
+            f"{head if here == 0 else ''}"
+        )
+
+
+def make_room(output_dir: Path, parts: Sequence[str], resumes: bool) -> None:
+    """Delete what was measured, and unless the run resumes the checkpoints and these parts of an earlier one."""
+    remove_results(output_dir)
+    if not resumes:
+        remove_earlier_run(output_dir, parts)
 
 
 def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:

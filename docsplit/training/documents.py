@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import AutoTokenizer
 
-from docsplit.data import corpora, preparation
-from docsplit.data.labelled import LabelledSplit, probe_counts, split_labelled
+from docsplit.data import corpora, preparation, tokenization
+from docsplit.data.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, take
-from docsplit.data.tokenization import train_wordpiece
+from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 
@@ -38,10 +37,13 @@ def load_documents(
 ) -> tuple[Dataset, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
     """Documents to train on and held-out ones, tokenised once and cached; the tokenizer, the probe, and the counts."""
     with args.main_process_first(desc="reading the corpus"):  # the others find it in the cache
-        corpus = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
+        everything = corpora.load_corpus(data_args.corpus)
+        corpus = corpora.for_pretraining(data_args.corpus, everything)
+        num_sealed = len(everything) - len(corpus)
+        corpus = corpora.add_text(corpus, data_args.text_column)
         if data_args.max_train_samples is not None:
             corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
-        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        probe_split = load_probe(data_args.probe_corpus) if data_args.probe_corpus else None
         tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
         dataset, dropped = preparation.tokenize(
             corpus,
@@ -50,19 +52,18 @@ def load_documents(
             data_args.sentence_splitter,
             num_proc=data_args.preprocessing_num_workers,
         )
-    dropped.pop("used")
-    counts = {"documents_dropped": sum(dropped.values())}
+    counts = {"documents_in_corpus": dropped.pop("used"), "documents_dropped": sum(dropped.values())}
+    counts["documents_kept_for_evaluations"] = num_sealed
     counts |= {f"documents_dropped_{reason}": count for reason, count in dropped.items()}
     if probe_split is not None:
-        tested_on = {preparation.document_id(text) for text in probe_split.test_texts}
-        dataset, num_tested_on = preparation.without_documents(dataset, tested_on)
-        counts |= {"documents_kept_for_probe": num_tested_on} | probe_counts(probe_split)
+        dataset, num_measured_on = preparation.without_documents(dataset, measured_on(probe_split))
+        counts |= {"documents_kept_for_probe": num_measured_on} | probe_counts(probe_split)
     num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
     train_dataset, eval_dataset = preparation.hold_out(dataset, num_held_out, seed=args.seed)
     preparation.check_fills_a_batch(train_dataset, args.train_batch_size * args.world_size, "training")
     if eval_dataset is not None:
         preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
-    return train_dataset, eval_dataset, tokenizer, probe_split, counts | {"documents_used": len(train_dataset)}
+    return train_dataset, eval_dataset, tokenizer, probe_split, counts
 
 
 def stream_documents(
@@ -75,7 +76,7 @@ def stream_documents(
         has_tokenizer = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
         num_read = num_held_out if has_tokenizer else max(num_held_out, DOCUMENTS_FOR_A_TOKENIZER)
         head = take(corpus, max(num_read, 1), data_args.text_column)  # names the columns if this one is missing
-        probe_split = split_labelled(corpora.load_corpus(data_args.probe_corpus)) if data_args.probe_corpus else None
+        probe_split = load_probe(data_args.probe_corpus) if data_args.probe_corpus else None
         tokenizer = load_tokenizer(model_args, data_args, head, checkpoint)
         eval_dataset, excluded = None, set()
         if num_held_out:
@@ -86,9 +87,9 @@ def stream_documents(
             eval_dataset = preparation.with_fixed_draws(eval_dataset)
             preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
             excluded = set(eval_dataset["document_id"][:].tolist())
-    counts = {"shards": corpus.num_shards}
+    counts: dict[str, Any] = {"shards": corpus.num_shards, "documents_in_corpus": None}  # nobody has counted them
     if probe_split is not None:
-        excluded |= {preparation.document_id(text) for text in probe_split.test_texts}
+        excluded |= measured_on(probe_split)
         counts |= probe_counts(probe_split)
     stream = DocumentStream(
         corpus,
@@ -106,11 +107,19 @@ def stream_documents(
     return stream, eval_dataset, tokenizer, probe_split, counts
 
 
+def measured_on(split: LabelledSplit) -> set[int]:
+    """The ids of a probe's validation and test documents, which are kept out of pretraining."""
+    return {preparation.document_id(text) for name in ("validation", "test") for text in split.texts[name]}
+
+
 def load_tokenizer(
     model_args: ModelArguments, data_args: DataArguments, corpus: Dataset, checkpoint: Path | None
 ) -> Any:
     """The checkpoint's when resuming, else the one named, else the model's, else one trained on the corpus."""
     source = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
     if source is not None:
-        return AutoTokenizer.from_pretrained(source)
-    return train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())
+        tokenizer = tokenization.load_tokenizer(source)
+        if lower_cases(source):
+            tokenization.lower_case(tokenizer)
+        return tokenizer
+    return tokenization.train_wordpiece(corpus, data_args.text_column, model_args.vocab_size, cache_directory())

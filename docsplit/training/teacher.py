@@ -130,8 +130,6 @@ def _make_targets(
 def _texts_of(wanted: np.ndarray, data_args: DataArguments) -> Any:
     """The texts of these documents (ids ascending), in their order: a column, which is read as it is needed."""
     corpus: Dataset = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
-    if data_args.max_train_samples is not None:
-        corpus = corpus.select(range(min(data_args.max_train_samples, len(corpus))))
     rows: dict[int, int] = {}  # the first that each document stands in
     for row, text in enumerate(corpus[data_args.text_column]):
         if isinstance(text, str):

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from docsplit.data import citation_splits, citations
-from docsplit.data.citation_splits import PairPart
+from docsplit.data.citation_splits import PART_NAMES, PairPart
 from docsplit.data.citations import CitationPairs
 from docsplit.evaluation import links, ranking
-
-PART_NAMES = ("train", "validation", "test")
-
 
 # --- Pairs of others -----------------------------------------------------------------------------------------------
 
@@ -38,6 +35,17 @@ def write_arena(directory, lines=LINES, prefix="new_aan_pairs.", end="\n"):
         text = "".join("\t".join(row) + end for row in rows)
         (directory / f"{prefix}{name}.tsv").write_bytes(text.encode())
     return directory
+
+
+def test_bytes_that_are_no_utf8_are_replaced_and_placed(tmp_path, caplog):
+    file = write_arena(tmp_path) / "new_aan_pairs.test.tsv"
+    file.write_bytes(file.read_bytes().replace(b"three", b"caf\xe9 noir"))
+    assert "caf\ufffd noir" in citations.load_long_range_arena(tmp_path).texts
+    assert f"1 lines are not UTF-8, the first is {file}, line 1: " in caplog.text
+    caplog.clear()
+    (tmp_path / "papers.csv").write_bytes(b"id,text\nA,one\nB,caf\xe9 noir\n")
+    assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\ufffd noir"]
+    assert f"1 lines are not UTF-8, the first is {tmp_path / 'papers.csv'}, line 3: " in caplog.text
 
 
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
@@ -290,8 +298,13 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
                 {"heading": "Notes", "text": "The end."},
             ]
             rows.append({"id": name, "sections": sections, "links": sorted({*others, outside} - {name})})
+            rows[-1] |= {"part": PART_NAMES[0 if family < 40 else 1 + family % 2]}
     monkeypatch.setattr(citations, "load_corpus", lambda corpus: Dataset.from_list(rows))
     pairs = citations.python_docs_pairs()
+    assert pairs.fingerprint() == citations.load_named(seed=7).fingerprint()  # no seed draws other documents or pairs
+    part_of = {row["id"]: row["part"] for row in rows}
+    for name, part in pairs.parts.items():
+        assert {part_of[pairs.ids[paper]] for paper in [*part.first, *part.second]} == {name}
     assert pairs.counts["links"] == 60 * 6
     assert len(pairs.ids) == 240
     listed = {(row["id"], target) for row in rows for target in row["links"]}

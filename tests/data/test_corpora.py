@@ -8,13 +8,16 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from datasets import Dataset
+from pyarrow import parquet
 from transformers import AutoTokenizer
 
 from docsplit.data import corpora, preparation
 from docsplit.data.corpora import add_text, load_corpus
 from docsplit.data.preparation import document_id, near_duplicates, tokenize
+from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
 
@@ -62,9 +65,36 @@ def test_a_folder_of_text_files_has_one_document_a_file(tmp_path):
     assert [text.split()[0] for text in load_corpus(str(tmp_path / "folder"))["text"]] == ["The", "Bread"]
 
 
-def test_invalid_utf8_in_a_text_file_is_replaced(tmp_path):
-    texts = load_corpus(str(write(tmp_path, "latin.txt", "caf\xe9 au lait".encode("latin-1"))))["text"][:]
-    assert texts == ["caf\ufffd au lait"]
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "tsv", "txt"])
+def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog, suffix):
+    """In the last of two files, far from its beginning: what is read first decides nothing."""
+    head = {"csv": "text,label", "tsv": "text\tlabel"}.get(suffix)
+    line = {"csv": "{},1", "tsv": "{}\t1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
+    texts = ["a ship in a storm"] * 50 + ["caf\xe9 au lait"] * 2
+    lines = ([head] if head else []) + [line.format(text) for text in texts]
+    content = "\n".join(lines).encode("latin-1")
+    if suffix == "txt":  # a folder of these has one document a file
+        path = write(tmp_path, "latin.txt", content)
+    else:
+        path = tmp_path / "folder"
+        good = "\n".join(lines[:-2]).encode()
+        write(path, f"a.{suffix}", gzip.compress(good) if suffix.endswith("gz") else good)
+        write(path, f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
+    dataset = load_corpus(str(path))
+    assert dataset["text"][:][-3:] == ["a ship in a storm", "caf\ufffd au lait", "caf\ufffd au lait"]
+    assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
+    assert f"latin.{suffix}, line {51 + bool(head)}: " in caplog.text
+    caplog.clear()
+    load_corpus(str(write(tmp_path, f"good.{suffix.removesuffix('.gz')}", "\n".join(lines))))
+    assert "UTF-8" not in caplog.text
+
+
+def test_a_parquet_file_whose_strings_are_no_utf8_is_refused(tmp_path):
+    buffers = [None, pyarrow.py_buffer(np.int32([0, 3, 6])), pyarrow.py_buffer(b"abccf\xe9")]
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, buffers)
+    parquet.write_table(pyarrow.table({"text": text}), tmp_path / "bad.parquet")
+    with pytest.raises(ValueError, match=r"bad\.parquet as parquet: .*UTF8 sequence at string index 1"):
+        load_corpus(str(tmp_path / "bad.parquet"))
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
@@ -238,13 +268,33 @@ def test_near_duplicates_against_a_loop():
     assert near_duplicates(texts, references).tolist() == expected
 
 
-def test_the_built_in_corpus_is_cached(monkeypatch, tmp_path):
-    documents = [{"id": "a", "text": "A ship in a storm.", "label": "x"}]
+@pytest.fixture
+def built_in(monkeypatch, tmp_path):
+    """The names and texts of a python_docs of 100 documents, each with a section and no link."""
+    rows = [row | {"id": str(number), "links": []} for number, row in enumerate(make_corpus(100))]
+    rows = [row | {"sections": [{"heading": "", "text": row["text"]}]} for row in rows]
     monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path)
-    monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(documents))
-    assert load_corpus("python_docs")[0] == documents[0]
+    monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(rows))
+    return rows
+
+
+def test_the_built_in_corpus_is_cached_with_its_parts(built_in, monkeypatch):
+    first = load_corpus("python_docs").to_list()
+    assert [{name: row[name] for name in built_in[0]} for row in first] == built_in
+    assert Counter(row["part"] for row in first) == {"train": 73, "validation": 12, "test": 15}
     monkeypatch.setattr(corpora, "read_python_docs", None)  # would fail if it were called
-    assert load_corpus("python_docs")[0] == documents[0]
+    assert load_corpus("python_docs").to_list() == first
+
+
+def test_a_pretraining_reads_the_train_part_alone(built_in, caplog):
+    caplog.set_level("INFO")
+    dataset = load_corpus("python_docs")
+    ids = [row["id"] for row in dataset if row["part"] == "train"]
+    assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids
+    assert "Of the 100 documents of python_docs a pretraining reads 73: 15 are the sealed test part" in caplog.text
+    stream, _ = corpora.stream_corpus("python_docs")
+    assert sorted(row["id"] for row in stream) == sorted(ids)
+    assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
 
 
 def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(tmp_path, caplog):

@@ -14,9 +14,10 @@ from sklearn.datasets import fetch_20newsgroups, load_files
 from docsplit.data import labelled as labelled_module
 from docsplit.data import labelled_files
 from docsplit.data.corpora import PYTHON_DOCS
-from docsplit.data.labelled import LabelledSplit, load_labelled, split_labelled
+from docsplit.data.labelled import LabelledSplit, load_labelled, load_probe, split_labelled
 from docsplit.data.labelled_files import stratified_sample, strip_newsgroup_headers
 from docsplit.data.preparation import document_id, tokenize, without_documents
+from docsplit.training.documents import measured_on
 from tests.conftest import TOPICS, make_corpus
 
 # --- One corpus, split here ----------------------------------------------------------------------------------------
@@ -36,20 +37,39 @@ def split(labelled, monkeypatch):
     return split_labelled(labelled)
 
 
-def test_train_and_test_share_nothing_and_near_duplicates_are_dropped(split, labelled):
-    assert not set(split.train_texts) & set(split.test_texts)
+def test_parts_share_nothing_and_near_duplicates_are_dropped(split, labelled):
+    parts = {name: set(texts) for name, texts in split.texts.items()}
+    assert list(parts) == ["train", "validation", "test"]
+    assert len(set.union(*parts.values())) == sum(map(len, parts.values()))
     assert split.class_names == sorted(TOPICS)
-    whole_test_part = round(0.2 * 150)
-    assert 0 < split.counts["near_duplicates_dropped"] < whole_test_part
-    assert len(split.test_texts) == whole_test_part - split.counts["near_duplicates_dropped"]
+    held = round(0.2 * 150)
+    assert 0 < split.counts["near_duplicates_dropped"] < held
+    assert len(split.test_texts) + len(split.validation_texts) == held - split.counts["near_duplicates_dropped"]
     long_copied = {text for text in labelled["text"][:30] if len(text.split()) > 20}
-    assert not long_copied & set(split.test_texts)
+    assert not long_copied & (parts["test"] | parts["validation"])
+
+
+def test_a_third_of_what_is_held_out_is_for_validation_in_each_class():
+    split = split_labelled(Dataset.from_list(make_corpus(300)))
+    assert split.counts["near_duplicates_dropped"] == 0
+    assert np.bincount(split.train_labels).tolist() == [80] * 3
+    assert sorted(np.bincount(split.test_labels)) == [13, 13, 14]
+    assert sorted(np.bincount(split.validation_labels)) == [6, 7, 7]
 
 
 def test_labels_belong_to_their_texts(split, labelled):
     label_of = dict(zip(labelled["text"], labelled["label"]))
-    for texts, labels in ((split.train_texts, split.train_labels), (split.test_texts, split.test_labels)):
+    for name, texts in split.texts.items():
+        labels = getattr(split, f"{name}_labels")
         assert [split.class_names[label] for label in labels] == [label_of[text] for text in texts]
+
+
+@pytest.mark.parametrize(("size", "warned"), [(150, True), (900, False)])
+def test_few_test_documents_are_said(tmp_path, caplog, size, warned):
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, make_corpus(size))))
+    split = load_probe(str(tmp_path / "all.jsonl"))
+    assert (len(split.test_texts) < 100) == warned
+    assert ("fewer than 100" in caplog.text) == warned
 
 
 def test_draws_have_the_shots_of_each_class_and_are_fixed(split):
@@ -61,12 +81,13 @@ def test_draws_have_the_shots_of_each_class_and_are_fixed(split):
     np.testing.assert_array_equal(draws, split.draws(shots=5, num_draws=10))
 
 
-def test_test_documents_are_kept_out_of_pretraining(split, labelled, wordpiece):
+def test_what_is_measured_on_is_kept_out_of_pretraining(split, labelled, wordpiece):
     dataset, _ = tokenize(labelled, wordpiece, "text", "rules")
-    test_ids = {document_id(text) for text in split.test_texts}
-    rest, num_left_out = without_documents(dataset, test_ids)
-    assert not test_ids & set(rest["document_id"])
-    assert num_left_out == len(dataset) - len(rest) >= len(split.test_texts)
+    ids = {document_id(text) for text in [*split.test_texts, *split.validation_texts]}
+    assert measured_on(split) == ids
+    rest, num_left_out = without_documents(dataset, measured_on(split))
+    assert not ids & set(rest["document_id"])
+    assert num_left_out == len(dataset) - len(rest) >= len(split.test_texts) + len(split.validation_texts)
 
 
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch):
@@ -532,18 +553,23 @@ def test_a_missing_split_is_named_beside_those_that_exist(hub, monkeypatch):
         load_labelled(**options)
 
 
-def test_the_default_is_the_built_in_corpus(labelled, monkeypatch):
-    monkeypatch.setattr(labelled_module, "MAX_CLASSES", len(TOPICS))
-    monkeypatch.setattr(labelled_module, "load_corpus", {PYTHON_DOCS: labelled}.__getitem__)
+def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
+    parts = ["train"] * 6 + ["test"] * 3 + ["validation"]
+    rows = [row | {"part": parts[number // 3 % 10]} for number, row in enumerate(make_corpus(300))]
+    monkeypatch.setattr(labelled_module, "load_corpus", {PYTHON_DOCS: Dataset.from_list(rows)}.__getitem__)
     split = load_labelled()
-    assert (
-        split.fingerprint()
-        == split_labelled(labelled).fingerprint()
-        == load_labelled(dataset_name=PYTHON_DOCS).fingerprint()
-    )
+    for name, texts in split.texts.items():
+        assert sorted(texts) == sorted(row["text"] for row in rows if row["part"] == name)
+        labels = getattr(split, f"{name}_labels")
+        assert Counter(zip(texts, (split.class_names[label] for label in labels))) == Counter(
+            (row["text"], row["label"]) for row in rows if row["part"] == name
+        )
+    others = [{"dataset_name": PYTHON_DOCS}, {"seed": 7}]  # a seed varies draws, never the split
+    assert {load_labelled(**options).fingerprint() for options in others} == {split.fingerprint()}
     smaller = load_labelled(max_train_samples=30, max_test_samples=6)
-    assert (len(smaller.train_texts), len(smaller.test_texts)) == (30, 6)
+    assert [len(texts) for texts in smaller.texts.values()] == [30, 6, 6]
     assert set(smaller.train_texts) < set(split.train_texts)
+    assert smaller.fingerprint() == load_labelled(max_train_samples=30, max_test_samples=6, seed=7).fingerprint()
     with pytest.raises(ValueError, match=r"--test_file, --strip_newsgroup_headers cannot go with 'python_docs'"):
         load_labelled(test_file="test.jsonl", strip_newsgroup_headers=True)
 

@@ -203,6 +203,17 @@ def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece)
         stream_corpus("no/such/data")
 
 
+def test_bytes_that_are_no_utf8_are_placed(make, tmp_path):
+    good, bad = b'{"text": "A ship. A storm."}\n', b'{"text": "A caf\xe9. A storm."}\n'
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.jsonl").write_bytes(good * 3)
+    (tmp_path / "docs" / "b.jsonl").write_bytes(good * 4 + bad)
+    with pytest.raises(ValueError, match=r"Shard 1 .*b\.jsonl, line 5 is not UTF-8.* Without --streaming"):
+        list(itertools.islice(make(tmp_path / "docs").documents(0, 1), 20))
+    with pytest.raises(ValueError, match=r"beginning of the stream .*b\.jsonl, line 5 is not UTF-8"):
+        take(stream_corpus(str(tmp_path / "docs"))[0], 10, "text")
+
+
 def test_sections_are_joined(make, tmp_path):
     row = {"sections": [{"heading": "Ships", "text": "A ship. A sail."}, {"heading": None, "text": "A storm."}]}
     (tmp_path / "all.jsonl").write_text(json.dumps(row))

@@ -1,5 +1,7 @@
 """Tokenising sentences one by one gives the ids of the joined text, for WordPiece and byte-level BPE."""
 
+import time
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -13,6 +15,7 @@ from docsplit.data.tokenization import (
     cut_in_two,
     cut_into_chunks,
     has_initial_form,
+    load_tokenizer,
     special_affixes,
     tokenize_units,
     train_wordpiece,
@@ -156,3 +159,34 @@ def test_chunks_fill_the_room_lose_nothing_and_cut_no_word_that_fits(tokenizer, 
             else:  # the next word would not have fitted
                 end = next((i for i in range(cut, len(words)) if words[i] != words[cut]), len(words))
                 assert end - start > room
+
+
+def test_a_word_of_a_megabyte_does_not_hold_up_the_training(corpus, tmp_path, caplog):
+    """Words that WordPiece cannot read leave the vocabulary as it is; what punctuation parts is learnt from."""
+    clean = [*corpus["text"][:], "gull " + "+".join(["anchorage"] * 50)]
+    word = "".join(np.random.default_rng(0).choice(list("abcdefghij"), 1_000_000))
+    texts = [
+        *clean[:-1],
+        f"{word} {'x' * 101} tide",
+        f"{'y' * 100}",
+        "gull+" + "+".join(["anchorage"] * 50) + f"+{word}",
+    ]
+    expected = train_wordpiece(
+        Dataset.from_dict({"text": [*clean, "tide", "y" * 100]}), "text", 300, tmp_path / "clean"
+    )
+    assert not caplog.text
+    start = time.perf_counter()
+    tokenizer = train_wordpiece(Dataset.from_dict({"text": texts}), "text", 300, tmp_path / "long")
+    assert time.perf_counter() - start < 20  # it took more than ten minutes
+    assert set(tokenizer.get_vocab()) >= {"anchorage", "gull"}
+    assert {*"".join(tokenizer.get_vocab())} == {*"".join(expected.get_vocab())}
+    assert "learns nothing of 3 words of more than 100 characters" in caplog.text
+    assert tokenizer.tokenize(f"tide {'x' * 101}")[-1] == "[UNK]"
+
+
+def test_a_folder_without_a_vocabulary_is_refused(wordpiece, tmp_path):
+    wordpiece.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path).get_vocab() == wordpiece.get_vocab()
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"5 entries, all of them special tokens: tokenizer\.json .* is missing"):
+        load_tokenizer(tmp_path)

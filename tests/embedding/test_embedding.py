@@ -11,14 +11,15 @@ import transformers
 from datasets import Dataset, load_from_disk
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize, StaticEmbedding
+from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding
 from tqdm.auto import tqdm
 from transformers import BertModel
 
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import _fingerprint, embed_documents, encode
-from docsplit.embedding.loading import describe_encoder, load_encoder
+from docsplit.embedding.encoders import members_of
+from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling
 from docsplit.modeling.encoding import micro_batches
 from docsplit.runtime import launching
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -70,6 +71,59 @@ def checkpoint(tokenizer, tmp_path):
     model.save_pretrained(tmp_path / "checkpoint")
     tokenizer.save_pretrained(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
+
+
+def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
+    brought, replaced = load_encoder(str(checkpoint)), load_encoder(str(checkpoint))
+    assert replace_pooling(replaced, "max") == "mean"
+    assert describe_encoder(replaced)["pooling"] == "max"
+    with torch.no_grad():
+        states = replaced[0](replaced.preprocess(["a ship", "the captain of a ship"]))
+    expected = [
+        tokens[mask == 1].max(dim=0)[0] for tokens, mask in zip(states["token_embeddings"], states["attention_mask"])
+    ]
+    found, _ = embed_documents(replaced, ["a ship", "the captain of a ship"], dtype=torch.float32)
+    np.testing.assert_allclose(found, torch.stack(expected), atol=1e-5)
+    assert np.abs(found - embed_documents(brought, ["a ship", "the captain of a ship"])[0]).max() > 1e-2
+    assert _fingerprint(brought, "") != _fingerprint(replaced, "")  # else the cache would give the one for the other
+
+
+def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpoint):
+    static = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)], device="cpu")
+    with pytest.raises(
+        ValueError, match=r"--override_pooling max needs an encoder with a pooling module.*StaticEmbedding"
+    ):
+        replace_pooling(static, "max")
+    model = load_encoder(str(checkpoint))
+    model[1] = Pooling(32, pooling_mode=("mean", "max"))
+    model.append(Dense(64, 16))
+    with pytest.raises(ValueError, match=r"max gives 32 numbers; what follows mean\+max takes more"):
+        replace_pooling(model, "max")
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("outputs/a", ["outputs/a"]),
+        ("NAME=a,b,c", ["a", "b", "c"]),
+        ("a,b", ["a", "b"]),
+        ("outputs/lr=1,outputs/lr=2", ["outputs/lr=1", "outputs/lr=2"]),
+        ("lr=1,seed=2", ["lr=1,seed=2"]),  # a folder of that name is there
+        ("x=1,x=2", ["x=1", "x=2"]),  # two of these names are there
+        ("name/with=sign", ["name/with=sign"]),
+    ],
+)
+def test_the_members_of_a_group(name, members, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("lr=1,seed=2", "x=1", "x=2"):
+        (tmp_path / folder).mkdir()
+    assert members_of(name) == members
+
+
+@pytest.mark.parametrize("name", ["a,", "A=a,,b", "A=a,a", "a,tfidf"])
+def test_a_group_that_is_none_is_refused(name):
+    with pytest.raises(ValueError, match="should be encoders from several pretraining seeds"):
+        members_of(name)
 
 
 @pytest.fixture
@@ -146,6 +200,19 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder(str(tmp_path / "empty"))
     with pytest.raises(ValueError, match="no-such/model' cannot be loaded as an encoder"):
         load_encoder("no-such/model")
+
+
+def test_loading_lists_no_layers(plain, monkeypatch):
+    """transformers checks plans of tensor parallelism, that nobody has, where its logger is set to warnings."""
+    monkeypatch.setattr(transformers.modeling_utils, "verify_tp_plan", lambda *_: pytest.fail("checked"))
+    load_encoder(str(plain), device="cpu")
+
+
+def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, plain):
+    for folder in (checkpoint, plain):
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
+            load_encoder(str(folder), device="cpu")
 
 
 @pytest.fixture(params=[logging.ERROR, logging.INFO])

@@ -15,8 +15,8 @@ from docsplit.evaluation.heads import HeadOutput
 from docsplit.evaluation.metrics import ItemScores, interval, micro_f1_items, paired_bootstrap, resample
 from docsplit.evaluation.plots import plot_few_shot
 from docsplit.evaluation.report import text_statistics, write_comparison
-from docsplit.evaluation.results import Result, classification_result, link_result
-from docsplit.evaluation.tables import result_tables, short_names
+from docsplit.evaluation.results import Result, classification_result, link_result, merge_seeds
+from docsplit.evaluation.tables import difference_table, result_tables, short_names, table_notes
 from docsplit.evaluation.tasks import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task, task_of_file
 
 CLASSES = ["kitchen", "harbour", "orchard"]
@@ -92,9 +92,9 @@ def test_single_label_rows_equal_scikit_learn():
     accuracies = [accuracy_score(LABELS, run) for run in runs]
     macro = [f1_score(LABELS, run, average="macro") for run in runs]
     assert row["accuracy_mean"] == row["micro_f1_mean"] == pytest.approx(np.mean(accuracies))
-    assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies))
+    assert row["accuracy_std"] == row["micro_f1_std"] == pytest.approx(np.std(accuracies, ddof=1))
     assert row["accuracy_std"] > 0
-    assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro)))
+    assert (row["macro_f1_mean"], row["macro_f1_std"]) == pytest.approx((np.mean(macro), np.std(macro, ddof=1)))
     correct = np.array([run == LABELS for run in runs])
     assert (row["accuracy_low"], row["accuracy_high"]) == pytest.approx(interval_of(correct))
     expected = {"encoder": "a", "head": "linear", "shots": None, "runs": 3, "seconds": 1.5, "pooling": "mean"}
@@ -109,7 +109,12 @@ def test_multi_label_rows_equal_scikit_learn():
     assert row["micro_f1_mean"] == pytest.approx(np.mean([f1_score(SEVERAL, run, average="micro") for run in runs]))
     per_label = np.mean([f1_score(SEVERAL[:, :2], run[:, :2], average=None) for run in runs], axis=0)
     assert row["per_label_f1"] == pytest.approx({"kitchen": per_label[0], "harbour": per_label[1], "orchard": None})
-    assert row["macro_f1_mean"] == pytest.approx(per_label.mean())
+    macro = [f1_score(SEVERAL, run, average="macro", zero_division=0) for run in runs]
+    assert row["macro_f1_mean"] == pytest.approx(np.mean(macro))
+    assert row["macro_f1_mean"] == pytest.approx(per_label.sum() / 3)  # the last one: neither true nor predicted
+    with_none = [np.column_stack([part, part.sum(axis=1) == 0]) for part in (SEVERAL, *runs)]
+    lexglue = [f1_score(with_none[0], run, average="macro", zero_division=0) for run in with_none[1:]]
+    assert row["macro_f1_lexglue_mean"] == pytest.approx(np.mean(lexglue))
     assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
     assert row["micro_f1_low"] < row["micro_f1_mean"] < row["micro_f1_high"]
     exact = np.array([(run == SEVERAL).all(axis=1) for run in runs])
@@ -129,9 +134,13 @@ def test_link_rows_equal_scikit_learn_and_keep_a_threshold_that_is_not_one_half(
             "macro_f1_mean": np.mean([f1_score(LINKED, run, average="macro") for _, run in runs]),
             "f1_mean": np.mean([f1_score(LINKED, run) for _, run in runs]),
             "roc_auc_mean": np.mean([roc_auc_score(LINKED, real) for real, _ in runs]),
-            "roc_auc_std": np.std([roc_auc_score(LINKED, real) for real, _ in runs]),
         }
         assert {name: row[name] for name in expected} == pytest.approx(expected)
+        if num_runs == 1:  # a single run has no deviation
+            assert row["roc_auc_std"] is None
+        else:
+            areas = [roc_auc_score(LINKED, real) for real, _ in runs]
+            assert row["roc_auc_std"] == pytest.approx(np.std(areas, ddof=1))
         assert row["accuracy_low"] < row["accuracy_mean"] < row["accuracy_high"]
         assert row["shots"] is None
 
@@ -243,7 +252,7 @@ def test_a_measure_nobody_has_heard_of_needs_only_its_name(tmp_path):
 
     write_comparison(tmp_path, NDCG, table, differences, {})
     markdown = (tmp_path / "results.md").read_text()
-    header = ["encoder", "head", "nDCG@10", "Found@100", "nDCG@10, 95 % interval"]
+    header = ["encoder", "head", "nDCG@10", "Found@100", "seeds", "nDCG@10, 95 % interval"]
     assert header in [cells(line) for line in markdown.split("\n")]
     for heading in ("## Documents for queries", "## nDCG@10 of each topic", NDCG.note):
         assert heading in markdown
@@ -327,7 +336,9 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     measure = "Micro-F1" if kind == "multi" else "Accuracy"
     (line,) = [line for line in markdown.split("\n") if line.startswith("| a\\|b - c ")]
     assert cells(line)[3] == measure
-    assert cells(line)[4].startswith(f"**{100 * differences[0]['difference']:+.1f} [")
+    assert cells(line)[4].startswith(f"{100 * differences[0]['difference']:+.1f} [")
+    assert differences[0]["low"] > 0
+    assert cells(line)[5:] == ["1 / 1", f"{differences[0]['p_value']:.3f}", "one run says"]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
@@ -379,3 +390,120 @@ def test_without_few_labels_there_is_no_picture(tmp_path):
     (tmp_path / "curves.png").touch()  # of an earlier run, on other data
     assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
     assert not list(tmp_path.iterdir())
+
+
+def make_group(name, members, signal, kind="single", head="linear", seed=0, **others):
+    """One head on the encoders of several pretraining seeds, as one result."""
+    results = [make_result(member, signal, kind, head, seed=seed + i, **others) for i, member in enumerate(members)]
+    return merge_seeds(name, members, results), results
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_group_of_seeds_is_the_mean_of_its_members_with_the_spread_between_and_within(kind):
+    members = ["o/a1", "o/a2", "o/a3"]
+    group, results = make_group("A=o/a1,o/a2,o/a3", members, 1.0, kind, embedding_seconds=2.0, seen=0.25, prompt="")
+    results[1].info["seen"] = 0.5
+    merged = merge_seeds("A=o/a1,o/a2,o/a3", members, results)
+    (row,), alone = rows([merged]), rows(results)
+    main = group.task.main
+    means = [one[f"{main}_mean"] for one in alone]
+    assert row[f"{main}_mean"] == pytest.approx(np.mean(means))
+    assert row[f"{main}_std"] == pytest.approx(np.std(means, ddof=1))
+    assert row[f"{main}_std_runs"] == pytest.approx(np.sqrt(np.mean([one[f"{main}_std"] ** 2 for one in alone])))
+    assert row[f"{main}_of_seeds"] == pytest.approx(means)
+    assert (row["encoder"], row["members"], row["pretraining_seeds"], row["runs"]) == (group.encoder, members, 3, 9)
+    assert (row["embedding_seconds"], row["seen"], row["prompt"]) == (6.0, 0.5, "")
+    assert row["test_documents"] == 90
+    assert row["macro_f1_mean"] == pytest.approx(np.mean([one["macro_f1_mean"] for one in alone]))
+    results[0].info["seen"] = None  # unknown of one is unknown of all
+    assert rows([merge_seeds("A", members, results)])[0]["seen"] is None
+    with pytest.raises(ValueError, match="not measured alike"):
+        merge_seeds("A", members, [*results[:2], make_result("o/a3", 1.0, kind, "mlp")])
+
+
+def test_ahead_is_who_has_several_seeds_or_needs_none():
+    a, (single, *_) = make_group("A=o/a1,o/a2", ["o/a1", "o/a2"], 3.0)
+    b, _ = make_group("o/b1,o/b2", ["o/b1", "o/b2"], 0.0, seed=7)
+    tfidf = replace(make_result("tfidf", 0.0, seed=5), pretraining_seeds=None)
+    found = {(row["a"], row["b"]): row for row in comparisons([a, b, single, tfidf])}
+    assert all(row["low"] > 0 for (one, other), row in found.items() if one == a.encoder and other != "o/a1")
+    assert found[a.encoder, b.encoder]["ahead"] == a.encoder
+    assert found[a.encoder, "tfidf"]["ahead"] == a.encoder
+    assert found["o/a1", "tfidf"]["ahead"] is None
+    assert found["o/a1", "tfidf"]["low"] > 0
+    assert found[b.encoder, "tfidf"]["ahead"] is None
+    assert found[a.encoder, "tfidf"]["pretraining_seeds"] == [2, None]
+    table = difference_table(list(found.values()), CLASSIFICATION)
+    shown = {cells(line)[0]: cells(line) for line in table.split("\n")[2:]}
+    assert shown["A - tfidf"][-1] == "A"
+    assert shown["A - tfidf"][4].startswith("**+")
+    assert shown["A - b1 and 1 more"][5] == "2 / 2"
+    assert shown["o/a1 - tfidf"][-1] == "one run says"
+    assert not shown["o/a1 - tfidf"][4].startswith("**")
+    backwards = comparisons([b, a])[0]
+    assert (backwards["a"], backwards["ahead"]) == (b.encoder, a.encoder)
+
+
+def test_raw_is_compared_with_raw_and_standardised_with_standardised():
+    results = [make_result(name, 1.0, features=kind) for name in "ab" for kind in ("raw", "standardized")]
+    assert [row["features"] for row in comparisons(results)] == ["raw", "standardized"]
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_head_that_gives_one_class_is_marked_in_row_log_and_table(kind, caplog):
+    good = make_result("good", 3.0, kind, features="standardized")
+    assert rows([good])[0]["warning"] is None
+    scores = np.full_like(make_scores(1.0, kind), 0.1)
+    scores[..., -1] = 0.9
+    scores[:, :4] = make_scores(9.0, kind)[:, :4]  # 4 of 90 otherwise
+    output = HeadOutput(scores, 1.5, 100)
+    with caplog.at_level("WARNING"):
+        if kind == "links":
+            bad = link_result("bad", "linear", output, LINKED, {})
+        else:
+            bad = classification_result("bad", "linear", None, output, make_split(kind), {})
+    row = rows([bad])[0]
+    assert row["warning"].startswith("predicts one " + ("set of labels" if kind == "multi" else "class"))
+    assert f"'bad' with head 'linear' (shots: None), raw: {row['warning']}." in caplog.text
+    table = rows([good, bad])
+    assert "†" in result_tables(table, bad.task).split("| bad")[1]
+    assert "†" not in result_tables(table, bad.task).split("| bad")[0]
+    assert any(note.startswith("† bad, linear") and row["warning"] in note for note in table_notes(table, bad.task))
+    assert replace(bad, one_class=np.array([0.97, 0.9, 0.9])).warning is None  # over all runs
+
+
+def test_tables_say_how_many_test_items_and_pretraining_runs_there_are():
+    group, (single, _) = make_group("A=o/a1,o/a2", ["o/a1", "o/a2"], 1.0)
+    table = rows([group, single])
+    notes = " ".join(table_notes(table, CLASSIFICATION))
+    for said in ("Test: 90 documents. Fewer than 100", "where `seeds` is 1", "± the standard deviation over them"):
+        assert said in notes
+    header, _, first, second = result_tables(table, CLASSIFICATION).split("\n")[2:6]
+    assert cells(header)[:2] == ["encoder", "seeds"]
+    assert (cells(first)[:2], cells(second)[:2]) == (["A", "2"], ["o/a1", "1"])
+    links = make_result("a", 1.0, "links")
+    links = replace(links, test_documents=61)
+    (row,) = rows([links])
+    assert (row["test_pairs"], row["test_documents"]) == (90, 61)
+    assert "Test: 90 pairs of 61 documents." in table_notes([row], LINKS)[0]
+    assert cells(result_tables([row], LINKS).split("\n")[-1])[-2] == "1"
+    old = {name: value for name, value in row.items() if not name.startswith(("test_", "pretraining", "warning"))}
+    assert table_notes([old], LINKS) == []
+    baseline = replace(links, is_baseline=True, pretraining_seeds=None)
+    assert "single" not in " ".join(table_notes(rows([baseline]), LINKS))
+
+
+def test_a_grid_has_a_line_for_raw_and_one_for_standardised_features():
+    results = [
+        make_result(name, 1.0, head=head, features=kind)
+        for name in "ab"
+        for kind in ("raw", "standardized")
+        for head in ("mlp", "linear")
+    ]
+    results.append(replace(make_result("tfidf", 1.0), pretraining_seeds=None))
+    results[0].preset = results[2].preset = "bregman"
+    header, _, *lines = result_tables(rows(results), CLASSIFICATION).split("\n")[2:]
+    assert cells(header)[:3] == ["encoder", "features", "mlp (bregman): Accuracy"]
+    kinds = ("raw", "standardized")
+    assert [tuple(cells(line)[:2]) for line in lines] == [(n, k) for n in "ab" for k in kinds] + [("tfidf", "raw")]
+    assert cells(lines[-1])[2:4] == ["", ""]

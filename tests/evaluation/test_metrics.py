@@ -11,6 +11,7 @@ from docsplit.evaluation.metrics import (
     ClassificationMetric,
     ItemScores,
     LinkMetric,
+    Resampled,
     accuracy_items,
     interval,
     micro_f1_items,
@@ -60,13 +61,28 @@ def test_multi_label_equals_counting(multi_hot):
     assert values["accuracy"] == pytest.approx(np.mean([(p == r).all() for p, r in zip(predicted, references)]))
     assert values["per_label_f1"][:3] == pytest.approx(per_label[:3])
     assert np.isnan(values["per_label_f1"][3])
-    assert values["macro_f1"] == pytest.approx(np.mean(per_label[:3]))
+    assert values["macro_f1"] == pytest.approx(sum(per_label[:3]) / 4)  # the last one counts as 0
     assert values["micro_f1"] == pytest.approx(f1_by_counting(references.ravel() == 1, predicted.ravel() == 1))
 
 
-def test_a_class_that_is_only_predicted_counts_and_one_that_is_neither_does_not():
-    values = ClassificationMetric().compute(predictions=[0, 0, 5], references=[0, 0, 0])
-    assert values["macro_f1"] == pytest.approx((0.8 + 0) / 2)
+@pytest.mark.parametrize("seed", range(5))
+def test_macro_f1_is_scikit_learns_over_all_labels_and_lexglues_has_a_column_for_none(seed):
+    rng = np.random.default_rng(seed)
+    references = (rng.random((40, 6)) < [0.5, 0.3, 0.2, 0.05, 0, 0]).astype(np.int8)
+    predicted = (rng.random((40, 6)) < [0.4, 0.3, 0, 0.05, 0.1, 0]).astype(np.int8)  # the last one: nowhere
+    assert not references.any(axis=1).all()
+    assert not predicted.any(axis=1).all()
+    values = ClassificationMetric().compute(predictions=predicted, references=references)
+    assert values["macro_f1"] == pytest.approx(f1_score(references, predicted, average="macro", zero_division=0))
+    columns = [(references[:, label] == 1, predicted[:, label] == 1) for label in range(6)]
+    columns.append((references.sum(axis=1) == 0, predicted.sum(axis=1) == 0))
+    assert values["macro_f1_lexglue"] == pytest.approx(np.mean([f1_by_counting(*both) or 0 for both in columns]))
+
+
+def test_a_class_that_nothing_has_counts_as_0_where_it_is_known_to_be_one():
+    labels = {"predictions": [0, 0, 2], "references": [0, 0, 0]}
+    assert ClassificationMetric().compute(**labels)["macro_f1"] == pytest.approx((0.8 + 0) / 2)
+    assert ClassificationMetric().compute(**labels, num_classes=4)["macro_f1"] == pytest.approx(0.8 / 4)
 
 
 def test_nothing_true_and_nothing_predicted_is_no_success():
@@ -243,6 +259,86 @@ def test_noise_is_called_a_difference_about_one_time_in_twenty(num_runs):
     p_values = np.array([compared(a, b, num_samples=200)["p_value"] for a, b in systems])
     assert 0.01 <= np.mean(p_values < 0.05) <= 0.09  # two standard errors of the share are 2.5 %
     assert np.mean(p_values > 0.5) == pytest.approx(0.5, abs=0.12)
+
+
+# Several pretraining seeds
+
+
+def of_seeds(rng, num_seeds, num_runs=1, num_items=300, deviation=1.0):
+    """A method's seeds, whose quality varies: right or not (S x R, M), of expected accuracy 1 / 2."""
+    quality = np.repeat(rng.normal(0, deviation, num_seeds), num_runs)[:, None]
+    noise = rng.logistic(size=(num_seeds * num_runs, num_items))
+    return right_or_not(quality + noise > 0)
+
+
+def test_the_two_levels_equal_a_loop():
+    rng = np.random.default_rng(0)
+    systems, seeds = [of_seeds(rng, 3, 2), of_seeds(rng, 2, 4), of_seeds(rng, 1, 2)], [3, 2, 1]
+    resampled = resample(systems, 200, pretraining_seeds=seeds)
+
+    def deviation(chosen):
+        """Student's t, or Welch's for two, of the means of seeds: sample by sample, in float64."""
+        generator, found = np.random.default_rng((0, 2)), np.zeros(200)
+        variances = {}
+        for number in chosen:
+            if seeds[number] == 1:
+                continue
+            means = [part.mean() for part in np.split(resampled[number].scores, seeds[number])]
+            center = sum(means) / len(means)
+            squares = sum((mean - center) ** 2 for mean in means)
+            variances[number] = squares / (len(means) - 1) / len(means)
+            for sample in range(200):
+                weights = [generator.standard_normal() for _ in means]
+                weighted = sum(weight * (mean - center) for weight, mean in zip(weights, means))
+                found[sample] += weighted / np.sqrt(len(means) * (len(means) - 1))
+        freedom = sum(variances.values()) ** 2 / sum(v**2 / (seeds[number] - 1) for number, v in variances.items())
+        return found / np.sqrt(generator.chisquare(freedom, 200) / freedom)
+
+    for number, system in enumerate(resampled[:2]):
+        samples = [sample.mean() for sample in system.samples] + deviation([number])
+        assert interval(system) == pytest.approx(tuple(np.quantile(np.clip(samples, 0, 1), [0.025, 0.975])))
+    for one, other in ((0, 1), (0, 2), (2, 1)):
+        a, b = resampled[one], resampled[other]
+        generator, parts = np.random.default_rng((0, 1)), []
+        draws = [generator.multinomial(max(a.runs - 1, 1), [1 / a.runs] * a.runs, size=200)]
+        draws.append(
+            draws[0] if a.runs == b.runs else generator.multinomial(max(b.runs - 1, 1), [1 / b.runs] * b.runs, 200)
+        )
+        for system, drawn in zip((a, b), draws):
+            of_sample = []
+            for sample, times in zip(system.samples, drawn):
+                rows = sample.reshape(system.seeds, system.runs)
+                of_sample.append(np.mean([(row * times).sum() / times.sum() for row in rows]))
+            parts.append(np.array(of_sample))
+        samples = parts[0] - parts[1] + deviation([one, other])
+        found = paired_bootstrap(a, b)
+        assert (found["low"], found["high"]) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])))
+        assert found["difference"] == pytest.approx(a.scores.mean() - b.scores.mean())
+
+
+@pytest.mark.parametrize("num_seeds", [2, 4])
+def test_methods_that_are_equal_are_not_told_apart_by_their_seeds(num_seeds):
+    """Called different one time in twenty at most; taken one seed each, they are a third of the time."""
+    rng = np.random.default_rng(num_seeds)
+    alarms, alarms_of_one, covered = [], [], []
+    for _ in range(200):
+        a, b = of_seeds(rng, num_seeds), of_seeds(rng, num_seeds)
+        one, other = resample([a, b], 200, pretraining_seeds=[num_seeds, num_seeds])
+        alarms.append(paired_bootstrap(one, other)["p_value"] < 0.05)
+        low, high = interval(one)
+        covered.append(low <= 0.5 <= high)
+        first = [Resampled(system.scores[:1], system.samples[:, :1]) for system in (one, other)]
+        alarms_of_one.append(paired_bootstrap(*first)["p_value"] < 0.05)
+    assert np.mean(alarms) <= 0.08
+    assert np.mean(covered) >= 0.89  # two standard errors are 3 %
+    assert np.mean(alarms_of_one) > 0.3
+
+
+def test_methods_that_differ_by_more_than_their_seeds_are_told_apart():
+    rng = np.random.default_rng(0)
+    shifted = right_or_not(np.repeat(rng.normal(3, 0.1, 3), 1)[:, None] + rng.logistic(size=(3, 300)) > 0)
+    a, b = resample([shifted, of_seeds(rng, 3, deviation=0.1)], pretraining_seeds=[3, 3])
+    assert paired_bootstrap(a, b)["low"] > 0
 
 
 def test_systems_on_other_items_cannot_be_compared():

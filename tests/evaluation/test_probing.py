@@ -1,6 +1,9 @@
 """Heads on frozen features: each against a slow, obvious version of itself."""
 
+import dataclasses
 import logging
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,9 +16,19 @@ from torch import nn
 
 from docsplit.data.labelled import LabelledSplit
 from docsplit.evaluation import heads, mlp_head
+from docsplit.evaluation.classification import head_of
 from docsplit.evaluation.heads import Run, knn, linear, standardize
 from docsplit.evaluation.mlp_head import mlp
-from docsplit.evaluation.probing import HEADS, few_shot_runs, full_runs, probe_accuracy, tfidf_accuracy, tfidf_features
+from docsplit.evaluation.presets import PRESETS
+from docsplit.evaluation.probing import (
+    HEADS,
+    PROBE_C,
+    few_shot_runs,
+    full_runs,
+    probe_accuracy,
+    tfidf_accuracy,
+    tfidf_features,
+)
 from tests.conftest import make_corpus
 
 WIDTH, CLASSES = 12, 3
@@ -39,9 +52,20 @@ def everything(labels: np.ndarray, num_seeds: int) -> list[Run]:
     return [Run(np.arange(len(labels)), seed) for seed in range(num_seeds)]
 
 
+@pytest.fixture
+def change_mlp(monkeypatch):
+    """Changes how the default preset trains its MLP."""
+
+    def change(**values):
+        preset = PRESETS["docsplit"]
+        monkeypatch.setitem(PRESETS, "docsplit", replace(preset, mlp=replace(preset.mlp, **values)))
+
+    return change
+
+
 @pytest.fixture(autouse=True)
-def _few_epochs(monkeypatch):
-    monkeypatch.setattr(mlp_head, "FEW_SHOT_EPOCHS", 30)
+def _few_epochs(change_mlp):
+    change_mlp(few_shot_epochs=30)
 
 
 @pytest.fixture
@@ -97,8 +121,8 @@ def test_few_shot_runs_of_an_ensemble_end_as_if_trained_alone(draws, labelled):
     assert np.abs(together[0] - together[1]).max() > 1e-2  # and runs are different ones
 
 
-def test_runs_that_stop_early_at_different_epochs_end_as_if_trained_alone(train, test, monkeypatch):
-    monkeypatch.setattr(mlp_head, "LEARNING_RATE", 1e-2)
+def test_runs_that_stop_early_at_different_epochs_end_as_if_trained_alone(train, test, change_mlp, monkeypatch):
+    change_mlp(learning_rate=1e-2)
     epochs = []
     train_epoch = mlp_head._train_epoch
 
@@ -111,7 +135,7 @@ def test_runs_that_stop_early_at_different_epochs_end_as_if_trained_alone(train,
     together = mlp(*train, runs, test[0], CLASSES, few_shot=False).scores
     assert sorted(set(epochs), reverse=True)[0] == 5
     assert len(set(epochs)) > 1, "no run stopped before another: nothing was tested"
-    assert len(epochs) < mlp_head.MAX_EPOCHS
+    assert len(epochs) < PRESETS["docsplit"].mlp.max_epochs
     for run, scores in zip(runs, together):
         np.testing.assert_allclose(scores, mlp(*train, [run], test[0], CLASSES, few_shot=False).scores[0], atol=1e-5)
 
@@ -133,22 +157,23 @@ def slow_mlp(train, labels, run, hidden, num_classes, epochs):
     Returns: the model after each epoch.
     """
     generator = torch.Generator().manual_seed(run.seed)
-    weights_1, biases_1, weights_2, biases_2 = mlp_head._initial(train.shape[1], hidden, num_classes, generator)
+    settings = PRESETS["docsplit"].mlp
+    weights_1, biases_1, weights_2, biases_2 = mlp_head._initial([train.shape[1], hidden, num_classes], generator)
     masks = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
     model = nn.Sequential(nn.Linear(train.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
     values = {"0.weight": weights_1.T, "0.bias": biases_1[0], "2.weight": weights_2.T, "2.bias": biases_2[0]}
     model.load_state_dict(values)
-    optimizer = torch.optim.Adam(model.parameters(), lr=mlp_head.LEARNING_RATE)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
     loss_of = nn.BCEWithLogitsLoss() if labels.ndim == 2 else nn.CrossEntropyLoss()
     targets = torch.as_tensor(labels, dtype=torch.float32 if labels.ndim == 2 else torch.int64)
     models = []
     for _ in range(epochs):
         order = torch.as_tensor(run.indices)[torch.randperm(len(run.indices), generator=generator)]
         batches = order.split(8)
-        kept = torch.empty(len(batches), 8, hidden).bernoulli_(1 - mlp_head.DROPOUT, generator=masks)
+        kept = torch.empty(len(batches), 8, hidden).bernoulli_(1 - settings.dropout, generator=masks)
         for batch, mask in zip(batches, kept):
             optimizer.zero_grad()
-            activations = model[:2](torch.as_tensor(train)[batch]) * mask[: len(batch)] / (1 - mlp_head.DROPOUT)
+            activations = model[:2](torch.as_tensor(train)[batch]) * mask[: len(batch)] / (1 - settings.dropout)
             loss_of(model[2](activations), targets[batch]).backward()
             optimizer.step()
         copy = nn.Sequential(nn.Linear(train.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
@@ -171,9 +196,8 @@ def test_mlp_equals_a_sequential_and_adam(draws, labelled):
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, monkeypatch):
-    monkeypatch.setattr(mlp_head, "DROPOUT", 0.0)
-    monkeypatch.setattr(mlp_head, "LEARNING_RATE", 3e-2)  # so that it overfits
+def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, change_mlp):
+    change_mlp(dropout=0.0, learning_rate=3e-2)  # so that it overfits
     run = Run(np.arange(60), 3)
     validation = clusters(24, noise=2.0, seed=2) if given else None
     scores = mlp(*train, [run], test[0], CLASSES, few_shot=False, validation=validation).scores[0]
@@ -183,7 +207,7 @@ def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, m
         fitted, rows = train_test_split(run.indices, test_size=6, stratify=train[1], random_state=3)
         held, held_labels = train[0][rows], train[1][rows]
         assert np.bincount(held_labels).tolist() == [2, 2, 2]
-    models = slow_mlp(*train, Run(fitted, 3), WIDTH, CLASSES, mlp_head.MAX_EPOCHS)
+    models = slow_mlp(*train, Run(fitted, 3), WIDTH, CLASSES, PRESETS["docsplit"].mlp.max_epochs)
     loss_of = nn.CrossEntropyLoss()
     with torch.no_grad():
         losses = [float(loss_of(model(torch.as_tensor(held)), torch.as_tensor(held_labels))) for model in models]
@@ -194,11 +218,11 @@ def test_early_stopping_uses_the_weights_of_the_best_epoch(given, train, test, m
     assert np.abs(too_late - expected).max() > 1e-2
 
 
-def test_dropout_is_at_work_in_training_only(train, test, monkeypatch):
+def test_dropout_is_at_work_in_training_only(train, test, change_mlp):
     runs = [Run(np.arange(60), 0)]
     with_dropout = mlp(*train, runs, test[0], CLASSES, few_shot=True).scores
     np.testing.assert_array_equal(with_dropout, mlp(*train, runs, test[0], CLASSES, few_shot=True).scores)
-    monkeypatch.setattr(mlp_head, "DROPOUT", 0.0)
+    change_mlp(dropout=0.0)
     without = mlp(*train, runs, test[0], CLASSES, few_shot=True).scores
     assert np.abs(with_dropout - without).max() > 1e-4
 
@@ -208,6 +232,93 @@ def test_validation_labels_may_have_classes_too_rare_to_stratify():
     labels[30] = CLASSES  # a single document
     output = mlp(train, labels, everything(labels, 2), train, CLASSES + 1, few_shot=False)
     assert output.scores.shape == (2, 31, CLASSES + 1)
+
+
+# Presets
+
+
+def slow_head(train, labels, run, settings, num_classes, few_shot, held=None):
+    """A preset's head as modules and an optimizer of torch, its dropout off, batch by batch.
+
+    Returns: the model, after the best epoch by the share of right answers on `held` if there is one.
+    """
+    generator = torch.Generator().manual_seed(run.seed)
+    width = train.shape[1]
+    widths = [width, width, num_classes] if settings.hidden_layer else [width, num_classes]
+    weights = mlp_head._initial(widths, generator)
+    torch.randint(2**62, (), generator=generator)  # the seed of the masks
+    layers = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
+    for layer, weight, bias in zip(layers, weights[::2], weights[1::2]):
+        layer.load_state_dict({"weight": weight.T, "bias": bias[0]})
+    model = nn.Sequential(layers[0], nn.Tanh(), layers[1]) if settings.hidden_layer else layers[0]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+    best, kept, waited = -1.0, None, 0
+    for _ in range(settings.few_shot_epochs if few_shot else settings.max_epochs):
+        order = torch.as_tensor(run.indices)[torch.randperm(len(run.indices), generator=generator)]
+        for batch in order.split(settings.batch_size):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(
+                model(torch.as_tensor(train)[batch]), torch.as_tensor(labels)[batch]
+            ).backward()
+            optimizer.step()
+        if few_shot:
+            continue
+        right = float((model(torch.as_tensor(held[0])).argmax(dim=1).numpy() == held[1]).mean())
+        waited = 0 if right > best else waited + 1
+        if right > best:
+            best, kept = right, {name: value.clone() for name, value in model.state_dict().items()}
+        if waited == settings.patience:
+            break
+    if kept is not None:
+        model.load_state_dict(kept)
+    return model
+
+
+@pytest.mark.parametrize("few_shot", [True, False])
+@pytest.mark.parametrize("head", ["mlp", "linear"])
+def test_the_bregman_papers_heads_equal_torchs_modules(head, few_shot, train, test, monkeypatch):
+    paper = PRESETS["bregman"]
+    settings = {"mlp": paper.mlp, "linear": paper.linear}[head]
+    assert (settings.learning_rate, settings.batch_size, settings.patience) == (1e-4, 16, 3)
+    settings = replace(settings, learning_rate=1e-2, few_shot_epochs=12, dropout=0.0, input_dropout=0.0)
+    monkeypatch.setitem(PRESETS, "bregman", replace(paper, **{head: settings}))
+    function, preset = head_of(head, "bregman")
+    assert preset == "bregman"
+    run, held = Run(np.arange(60), 5), clusters(24, noise=2.0, seed=2)
+    output = function(*train, [run], test[0], CLASSES, few_shot=few_shot, validation=None if few_shot else held)
+    model = slow_head(*train, run, settings, CLASSES, few_shot, held)
+    expected = model(torch.as_tensor(test[0])).softmax(dim=1).detach().numpy()
+    np.testing.assert_allclose(output.scores[0], expected, atol=1e-4)
+    assert output.trainable_parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_bregman_papers_mlp_drops_inputs_in_training_only(train, test):
+    settings, run = replace(PRESETS["bregman"].mlp, dropout=0.0, few_shot_epochs=5), [Run(np.arange(60), 0)]
+    with_dropout = mlp(*train, run, test[0], CLASSES, few_shot=True, training=settings).scores
+    again = mlp(*train, run, test[0], CLASSES, few_shot=True, training=settings).scores
+    np.testing.assert_array_equal(with_dropout, again)
+    settings = replace(settings, input_dropout=0.0)
+    without = mlp(*train, run, test[0], CLASSES, few_shot=True, training=settings).scores
+    assert np.abs(with_dropout - without).max() > 1e-4
+
+
+def test_micro_f1_of_several_labels_chooses_the_epoch_as_scikit_learn_would():
+    (train, labels), held = several(60), several(24, seed=2)
+    settings = replace(PRESETS["bregman"].mlp, learning_rate=3e-2)
+    parameters = [part[None] for part in mlp_head._initial([WIDTH, WIDTH, CLASSES], torch.Generator().manual_seed(0))]
+    features, targets = (torch.as_tensor(part, dtype=torch.float32) for part in held)
+    rows = torch.arange(24)[None]
+    (quality,) = mlp_head._quality(parameters, features, targets, rows, settings)
+    predicted = mlp_head._logits(parameters, features[None], settings)[0] >= 0
+    assert quality == pytest.approx(f1_score(held[1], predicted, average="micro"))
+    output = mlp(train, labels, everything(labels, 1), train, CLASSES, False, held, training=settings)
+    assert f1_score(labels, output.scores[0] >= 0.5, average="micro") > 0.8
+
+
+def test_heads_that_no_preset_names_and_sparse_features_stay_as_they_are():
+    assert head_of("knn", "bregman") == (knn, None)
+    assert head_of("linear", "docsplit") == (linear, "docsplit")
+    assert head_of("linear", "bregman", is_sparse=True) == (linear, "docsplit")
 
 
 # The linear head
@@ -256,10 +367,10 @@ def test_sparse_features_of_few_documents_are_rotated_and_nothing_changes(split,
     draw = split.draws(5, 1)[0]
     runs = [Run(np.concatenate([draw, draw[:4]]), 0)]  # some documents twice: fewer dimensions than documents
     labels = split.train_labels
-    assert heads._in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
+    assert heads.in_row_space(train[runs[0].indices], test)[0].shape == (19, 15)
     rotated = linear(train, labels, runs, test, CLASSES, few_shot=True).scores
     monkeypatch.setattr(heads, "MAX_ROW_SPACE", 0)
-    assert heads._in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]
+    assert heads.in_row_space(train[runs[0].indices], test)[0].shape[1] == train.shape[1]
     np.testing.assert_allclose(rotated, linear(train, labels, runs, test, CLASSES, few_shot=True).scores, atol=2e-3)
 
 
@@ -313,8 +424,8 @@ def test_knn_with_several_labels_gives_their_shares():
 
 @pytest.mark.parametrize("few_shot", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(name, few_shot, monkeypatch):
-    monkeypatch.setattr(mlp_head, "LEARNING_RATE", 3e-3)  # the features are few and narrow
+def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(name, few_shot, change_mlp):
+    change_mlp(learning_rate=3e-3)  # the features are few and narrow
     (train, labels), (test, expected) = clusters(300, noise=0.3), clusters(300, noise=0.3, seed=1)
     rng = np.random.default_rng(0)
     shots = [np.concatenate([rng.choice(np.flatnonzero(labels == c), 10, False) for c in range(3)]) for _ in range(4)]
@@ -329,8 +440,8 @@ def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(n
 
 @pytest.mark.parametrize("few_shot", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-def test_several_labels_are_learnt(name, few_shot, monkeypatch):
-    monkeypatch.setattr(mlp_head, "LEARNING_RATE", 3e-3)
+def test_several_labels_are_learnt(name, few_shot, change_mlp):
+    change_mlp(learning_rate=3e-3)
     (train, labels), (test, expected) = several(400), several(200, seed=1)
     runs = [Run(np.arange(200), 0), Run(np.arange(150, 393), 1)] if few_shot else everything(labels, 2)
     scores = HEADS[name](train, labels, runs, test, CLASSES, few_shot=few_shot).scores
@@ -391,18 +502,73 @@ def test_tfidf_vocabulary_is_that_of_the_training_part():
 # The quick probe beside pretraining
 
 
-def test_accuracy_is_that_of_the_right_features(split):
-    def features(labels, noise):
-        rng = np.random.default_rng(0)
-        return np.eye(3)[labels] + noise * rng.standard_normal((len(labels), 3))
+@pytest.fixture
+def probed(split):
+    """With validation documents: every third of those to test on."""
+    third = np.arange(len(split.test_labels)) % 3 == 1
+    texts = np.array(split.test_texts, dtype=object)
+    return dataclasses.replace(
+        split,
+        validation_texts=texts[third].tolist(),
+        validation_labels=split.test_labels[third],
+        test_texts=texts[~third].tolist(),
+        test_labels=split.test_labels[~third],
+    )
 
-    perfect = probe_accuracy(split, features(split.train_labels, 0.01), features(split.test_labels, 0.01))
-    useless = probe_accuracy(split, features(0 * split.train_labels, 1.0), features(0 * split.test_labels, 1.0))
-    assert perfect["accuracy"] == perfect["5shot_accuracy"] == 1.0
-    assert useless["accuracy"] < 0.7
-    assert useless["5shot_accuracy"] < 0.6
-    assert useless["5shot_accuracy_std"] > 0
+
+def noisy(split, noise, scale=1.0):
+    rng = np.random.default_rng(0)
+    labels = {name: getattr(split, f"{name}_labels") for name in split.texts}
+    return {
+        name: scale * (np.eye(3)[own] + noise * rng.standard_normal((len(own), 3))) for name, own in labels.items()
+    }
 
 
-def test_tfidf_reads_the_topics(split):
-    assert tfidf_accuracy(split)["accuracy"] > 0.9
+def test_accuracy_is_that_of_the_right_features(probed):
+    perfect = probe_accuracy(probed, noisy(probed, 0.01))
+    nothing = {name: np.random.default_rng(1).standard_normal((len(texts), 3)) for name, texts in probed.texts.items()}
+    useless = probe_accuracy(probed, nothing)
+    for part in ("validation", "test"):
+        assert perfect[part]["accuracy"] == perfect[part]["5shot_accuracy"] == 1.0
+        assert useless[part]["accuracy"] < 0.7
+        assert useless[part]["5shot_accuracy"] < 0.6
+        assert useless[part]["5shot_accuracy_std"] > 0
+
+
+def test_c_is_that_of_the_validation_part_and_the_spread_that_of_a_sample(probed):
+    features = noisy(probed, 0.5, scale=0.1)  # small features: C = 1 is too strong a penalty
+    validation, test = probe_accuracy(probed, features).values()
+    draws, accuracies = probed.draws(), {}
+    for c in PROBE_C:
+        classifiers = [
+            LogisticRegression(C=c, max_iter=1000).fit(features["train"][draw], probed.train_labels[draw])
+            for draw in draws
+        ]
+        accuracies[c] = [
+            [classifier.score(features[part], getattr(probed, f"{part}_labels")) for classifier in classifiers]
+            for part in ("validation", "test")
+        ]
+    best = max(PROBE_C, key=lambda c: (round(np.mean(accuracies[c][0]), 9), -c))
+    assert validation["5shot_c"] == test["5shot_c"] == best
+    for result, values in zip((validation, test), accuracies[best]):
+        assert result["5shot_accuracy"] == pytest.approx(np.mean(values))
+        assert result["5shot_accuracy_std"] == pytest.approx(np.std(values, ddof=1))
+    assert len({tuple(values) for _, values in accuracies.values()}) == 3  # or any C would do
+
+
+def test_test_labels_choose_nothing(probed):
+    features = noisy(probed, 0.7, scale=0.3)
+    first = probe_accuracy(probed, features)
+    scrambled = dataclasses.replace(probed, test_labels=np.roll(probed.test_labels, 1))
+    second = probe_accuracy(scrambled, features)
+    assert first["validation"] == second["validation"]
+    assert (first["test"]["c"], first["test"]["5shot_c"]) == (second["test"]["c"], second["test"]["5shot_c"])
+    assert first["test"]["accuracy"] > second["test"]["accuracy"]
+    assert (
+        first["validation"]
+        == probe_accuracy(probed, {name: features[name] for name in ("train", "validation")})["validation"]
+    )
+
+
+def test_tfidf_reads_the_topics(probed):
+    assert tfidf_accuracy(probed)["test"]["accuracy"] > 0.9

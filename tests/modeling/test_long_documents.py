@@ -7,12 +7,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     AutoTokenizer,
     BertConfig,
+    BertModel,
     BigBirdConfig,
     BigBirdModel,
     LongformerConfig,
@@ -23,6 +26,7 @@ from transformers import (
 
 import convert_to_longformer
 from convert_to_longformer import convert
+from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
@@ -322,6 +326,7 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
     model.save_pretrained(tmp_path / "source")
     wordpiece.save_pretrained(tmp_path / "source")
+    TrainingDocuments(is_complete=False).save(tmp_path / "source")
     pushed = []
     monkeypatch.setattr(hub, "create_repository", lambda name, private: name)
     monkeypatch.setattr(hub, "push_at_the_end", lambda *args: pushed.append(args))
@@ -330,11 +335,28 @@ def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, m
     assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
     assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
     assert not list(tmp_path.rglob("training_state*"))
+    assert not TrainingDocuments.load(tmp_path / "long" / "training_documents.safetensors").is_complete
     settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
     assert settings == model.config.docsplit | {"max_seq_length": 256}
     texts = ["a ship in the storm", "bread and butter"]
     both = [load_encoder(str(tmp_path / folder), device="cpu").encode(texts) for folder in ("source", "long")]
     np.testing.assert_allclose(*both, atol=1e-4)
+
+
+def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(run_here, wordpiece, tmp_path):
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    wordpiece.save_pretrained(tmp_path / "plain")
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(32, "mean"), Normalize()]
+    source = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
+    source.save(str(tmp_path / "source"), create_model_card=False)
+    words = ["--max_positions", 256, "--attention_window", 128]
+    run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
+    assert not any(key.startswith("lm_head") for key in load_file(tmp_path / "long" / "model.safetensors"))
+    long = load_encoder(str(tmp_path / "long"), device="cpu")
+    texts = ["a ship in the storm", "bread and butter"]
+    np.testing.assert_allclose(long.encode_document(texts), source.encode_document(texts), atol=1e-4)
+    assert long.max_seq_length == 256
 
 
 def test_what_cannot_be_converted_raises(wordpiece):

@@ -12,9 +12,12 @@ from multiprocessing import forkserver
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import BertForMaskedLM
+from sentence_transformers.models import Normalize, Pooling, Transformer
+from transformers import BertForMaskedLM, BertModel
 
+from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config
@@ -90,8 +93,9 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
     result = pretrain("--hub_private_repo", "--report_to", "tensorboard")
     files = hub.files["tester/docsplit-tiny"]
     assert hub.private["tester/docsplit-tiny"]
-    assert {"model.safetensors", "README.md", "modules.json", "1_Pooling/config.json", "tokenizer.json", "run.json",
-            "all_results.json", "training.png"} <= set(files)  # fmt: skip
+    assert {"model.safetensors", HEAD_FILE, HEAD_INDEX, "README.md", "modules.json", "1_Pooling/config.json",
+            "tokenizer.json", "run.json", "all_results.json", "training.png",
+            "training_documents.safetensors"} <= set(files)  # fmt: skip
     local = tmp_path / "out"
     assert all(content == (local / name).read_bytes() for name, content in files.items())
     assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) or "checkpoint-" in name for name in files)
@@ -113,14 +117,19 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
     assert 'SentenceTransformer("tester/docsplit-tiny")' in card.text
 
     code = """
-import json
+import json, logging
 from transformers import AutoModel
 from sentence_transformers import SentenceTransformer
-from transformers import BertForMaskedLM
-name = "tester/docsplit-tiny"
+from transformers import AutoModelForMaskedLM
+name, reports = "tester/docsplit-tiny", []
+handler = logging.Handler()
+handler.emit = lambda record: reports.append(record.getMessage())
+logging.getLogger("transformers.modeling_utils").addHandler(handler)
 print(json.dumps({
     "hidden": AutoModel.from_pretrained(name).config.hidden_size,
     "embedding": SentenceTransformer(name).encode("Bread and butter.").tolist(),
+    "reports": list(reports),
+    "head": AutoModelForMaskedLM.from_pretrained(name, variant="mlm").cls.predictions.bias.tolist(),
 }))
 """
     found = last_line(
@@ -130,8 +139,37 @@ print(json.dumps({
         )
     )  # fmt: skip
     assert found["hidden"] == 32
+    assert found["reports"] == []
+    assert found["head"] == load_file(local / HEAD_FILE)["cls.predictions.bias"].tolist()
     expected = SentenceTransformer(str(local)).encode("Bread and butter.")
     np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+
+
+def test_a_sentence_transformer_of_the_hub_stays_one(hub, python, tmp_path, wordpiece, corpus_file):
+    transformer = tmp_path / "transformer"
+    BertModel(tiny_config(wordpiece)).save_pretrained(transformer)
+    wordpiece.save_pretrained(transformer)
+    modules = [Transformer(str(transformer)), Pooling(32, "mean"), Normalize()]
+    start = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
+    start.max_seq_length = 50
+    start.save(str(tmp_path / "start"), create_model_card=False)
+    (tmp_path / "start" / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    files = [path for path in (tmp_path / "start").rglob("*") if path.is_file()]
+    hub.files["tester/start"] = {path.relative_to(tmp_path / "start").as_posix(): path.read_bytes() for path in files}
+    result = python(
+        "run_docsplit_pretraining.py", "recipes/adapt.yaml", "--model_name_or_path", "tester/start", "--corpus",
+        corpus_file, "--output_dir", tmp_path / "out", "--max_steps", 1, "--per_device_train_batch_size", 4,
+        "--use_cpu", "--disable_tqdm", "true",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "tester/start is a SentenceTransformer" in result.stderr
+    assert "LOAD REPORT" not in result.stderr
+    ours = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert [str(module) for module in ours] == [str(module) for module in start]
+    assert (ours.max_seq_length, ours.prompts["document"]) == (50, "text: ")
+    card = ModelCard.load(tmp_path / "out" / "README.md")
+    assert (card.data.base_model, card.data.license) == ("tester/start", "cc-by-4.0")
+    assert "encode_document" in card.text
 
 
 def test_a_broken_upload_is_tried_again(hub, pretrain):

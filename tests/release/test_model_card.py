@@ -9,7 +9,8 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
-from docsplit.release.model_card import add_results, without_folders, write_card
+from docsplit.release.front_matter import card_of_start
+from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
 from tests.processes import ROOT, run
@@ -169,23 +170,6 @@ def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, state
     assert ModelCard.load(folder / "README.md").content == card.content
 
 
-def test_paths_lose_their_folders_and_words_stay(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home" / "somebody"))
-    (tmp_path / "docsplit").mkdir()  # as in the project, where it is a view too
-    assert without_folders("docsplit") == "docsplit"
-    assert without_folders("wikimedia/wikipedia:20231101.en") == "wikimedia/wikipedia:20231101.en"
-    assert without_folders("hidden_size=64,num_hidden_layers=2") == "hidden_size=64,num_hidden_layers=2"
-    assert without_folders("1e-3") == "1e-3"
-    assert without_folders("/secret/place/news/train.jsonl") == "train.jsonl"
-    assert without_folders("~/news/train.jsonl") == "train.jsonl"
-    assert without_folders("../somebody/train.jsonl") == "train.jsonl"
-    assert without_folders("x/" + "y" * 5000) == "x/" + "y" * 5000
-    (tmp_path / "data" / "news").mkdir(parents=True)
-    (tmp_path / "data" / "news" / "train.jsonl").touch()
-    assert without_folders("data/news/train.jsonl") == "news/train.jsonl"
-
-
 def test_encoders_of_one_name_keep_their_own_numbers(directory, tmp_path):
     first = directory(all_results=RESULTS, run=RUN)
     second = tmp_path / "other" / first.name
@@ -221,6 +205,27 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         write_card(tmp_path)
 
 
+def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, caplog):
+    start = tmp_path / "start"
+    start.mkdir()
+    assert card_of_start(str(start)) == {"base_model": None, "license": "unknown"}
+    assert "states no licence" in caplog.text
+    (start / "README.md").write_text("---\nbase_model: user/first\nlicense: other\nlicense_name: odd\n---\n")
+    found = card_of_start(str(start))
+    assert found == {"base_model": "user/first", "license": "other", "license_name": "odd"}
+    run = RUN | {"options": {"model_name_or_path": "start"}, "local": ["model_name_or_path"]}
+    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": found})))
+    assert (card.data.base_model, card.data.license, card.data.license_name) == ("user/first", "other", "odd")
+    assert "These weights: odd, which is that of their start." in card.text
+    # another run in the folder: the earlier card's licence is that of other weights
+    another = {"base_model": "user/second", "license": "unknown"}
+    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": another})))
+    assert (card.data.base_model, card.data.license) == ("user/second", "unknown")
+    assert "is unknown: their start states none" in card.text
+    assert ModelCard(write_card(directory(), licence="mit")).data.license == "mit"
+    assert ModelCard(write_card(directory())).data.license == "mit"
+
+
 def test_a_licence_is_stated_once_and_kept(directory, caplog):
     folder = directory(all_results=RESULTS, run=RUN)
     assert "None was stated for these weights." in write_card(folder)
@@ -252,3 +257,15 @@ def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", content.text)
     assert "training.png" in pictures
     assert all((card.parent / picture).exists() for picture in pictures)
+
+
+def test_a_card_says_what_was_trained_on_and_how_much_of_the_test_was_seen(directory, tmp_path):
+    folder = directory(all_results=RESULTS | {"documents_in_corpus": 80000}, run=RUN)
+    shares = {"seen_in_pretraining_share": 0.125, "near_duplicate_share": 0.25, "num_parameters": 10}
+    write_rows(tmp_path / "out", [row(str(folder)) | shares, row("old")])
+    add_results([str(folder)], "Classification", "news.jsonl", tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    assert re.search(r"\| documents in corpus +\| +80,000 \|\n\| documents used +\| +71,234 \|", card)
+    assert "seen in pretraining (and near-duplicates included): encoder 12.5 % (25.0 %)." in card
+    folder = directory(all_results=RESULTS | {"documents_in_corpus": None})  # of a stream
+    assert "documents in corpus" not in write_card(folder)

@@ -193,6 +193,13 @@ def test_values_that_are_no_choice_are_named():
         check_choices("heads", ["svm", "mlp", "tree"], ("mlp", "knn"))
 
 
+def test_what_a_recipe_leaves_to_the_command_line_has_to_come_from_there(tmp_path):
+    with pytest.raises(ValueError, match=r"recipe.yaml leaves --rate to you: give it on the command line"):
+        parse(tmp_path, "rate: ???\n")
+    assert parse(tmp_path, "rate: ???\n", "--rate", "2").rate == 2
+    assert given_options([str(tmp_path / "recipe.yaml"), "--rate", "2"])[1] == {"rate": "2"}
+
+
 def test_resume_needs_no_value(tmp_path):
     assert parse(tmp_path, "rate: 1\n", "--resume_from_checkpoint").resume_from_checkpoint == "newest"
     assert parse(tmp_path, "rate: 1\n", "--resume_from_checkpoint", "x").resume_from_checkpoint == "x"
@@ -201,10 +208,12 @@ def test_resume_needs_no_value(tmp_path):
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
-    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path)]
+    options = yaml.safe_load(recipe.read_text())
+    to_be_given = [word for name, value in options.items() if value == "???" for word in (f"--{name}", "???")]
+    words = [str(recipe), "--use_cpu", "--output_dir", str(tmp_path), *to_be_given]
     *arguments, given = parse_arguments(ALL, "", words, chosen_by=OPTIONS_OF_OBJECTIVES)
     values = given | {name: value for part in arguments for name, value in vars(part).items()}
-    for name, value in yaml.safe_load(recipe.read_text()).items():
+    for name, value in options.items():
         if name not in ("output_dir", "use_cpu", "eval_strategy", "save_strategy", "bf16"):
             assert values[name] == value, name
 

@@ -1,7 +1,6 @@
 """The numbers that are logged beside the loss."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +8,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.evaluation.analysis import embedding_geometry
-from docsplit.training import checkpoints
-from docsplit.training.callbacks import CheckpointCallback, EpochCallback, MetricsCallback, ProbeCallback
+from docsplit.training.callbacks import EpochCallback
 
 
 def test_geometry_against_a_loop():
@@ -37,36 +35,3 @@ def test_the_epoch_reaches_the_collator(wordpiece, tmp_path, epoch, expected):
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     EpochCallback(collator).on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
     assert collator.epoch.value == expected
-
-
-def test_parameters_that_are_not_finite_are_not_sealed(tiny_model, tmp_path):
-    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    state = TrainerState(global_step=3, is_world_process_zero=True)
-    (tmp_path / "checkpoint-3").mkdir()
-    callback = CheckpointCallback(args)
-    callback.on_save(args, state, TrainerControl(), model=tiny_model)
-    assert checkpoints.why_incomplete(tmp_path / "checkpoint-3") is None
-    with torch.no_grad():
-        next(tiny_model.parameters())[0, 0] = float("nan")
-    with pytest.raises(FloatingPointError, match="step 3"):
-        callback.on_save(args, state, TrainerControl(), model=tiny_model)
-
-
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_the_run(loss):
-    callback = MetricsCallback.__new__(MetricsCallback)
-    with pytest.raises(FloatingPointError, match="step 3"):
-        callback.on_log(None, TrainerState(global_step=3), None, logs={"loss": loss})
-
-
-@pytest.mark.parametrize(("best", "measured"), [(False, 1), (True, 2)])
-def test_the_best_model_is_measured_anew(tmp_path, tiny_model, monkeypatch, best, measured):
-    trainer = SimpleNamespace(state=TrainerState(global_step=8))
-    probe = ProbeCallback(trainer, tiny_model, None, None)
-    calls = []
-    monkeypatch.setattr(probe, "_measure", lambda: calls.append(1) or {"probe_accuracy": len(calls)})
-    probe.measure()
-    args = SimpleNamespace(load_best_model_at_end=best)
-    probe.on_train_end(args, trainer.state, TrainerControl())
-    probe.measure()
-    assert probe.measure() == {"probe_accuracy": measured}

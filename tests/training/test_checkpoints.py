@@ -95,6 +95,7 @@ def test_a_new_run_does_not_mix_with_an_earlier_one(output_dir):
 
 def test_results_of_weights_that_change_go_and_nothing_else(tmp_path):
     ours = ["all_results.json", "run.json", "evaluations/news/results.json", "evaluations/news/few_shot.png"]
+    ours += ["training_documents.safetensors"]
     theirs = ["README.md", "notes.txt", "evaluations/mine.txt", "evaluations/news/comments.md"]
     for name in ours + theirs:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

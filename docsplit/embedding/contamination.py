@@ -1,0 +1,56 @@
+"""Whether an encoder was trained on the documents that it is tested on: what its record of them says."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from huggingface_hub.errors import HTTPError
+from sentence_transformers.util import load_file_path
+
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import SHARES, TRAINING_DOCUMENTS_FILE, TrainingDocuments
+
+logger = logging.getLogger(__name__)
+
+
+def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
+    """The record beside an encoder's weights, on the Hub or here; None, and a line in the log, where none is whole."""
+    try:
+        path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
+        if path is not None:
+            return TrainingDocuments.load(Path(path))
+        reason = f"it has no {TRAINING_DOCUMENTS_FILE}"
+    except (HTTPError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+    logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
+    return None
+
+
+def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, float | None]:
+    """`seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents, for rows of results.
+
+    Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
+    similarity of its runs of five words of 0.5 or more. What is unknown is None; the log has a warning where a share
+    is above 0, and says at least how much it is where only the last pretraining is known.
+    """
+    unknown: dict[str, float | None] = dict.fromkeys(SHARES)
+    record = training_documents_of(name_or_path) if test_texts else None
+    if record is None:
+        return unknown
+    ids = np.array([document_id(text) for text in test_texts])
+    shares = record.shares(test_texts, ids)
+    near = shares.near_duplicates
+    text = f"{shares.seen:.1%} of the {len(np.unique(ids)):,} distinct test documents, "
+    text += "near-duplicates unknown (too many documents)" if near is None else f"{near:.1%} with near-duplicates"
+    if not record.is_complete:
+        logger.warning(
+            f"{name_or_path} saw at least {text}: which documents it was trained on before its last pretraining is "
+            "unknown, and so are its shares."
+        )
+        return unknown
+    if shares.seen or near:
+        logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")
+    else:
+        logger.info(f"{name_or_path} saw {text}, in pretraining.")
+    return dict(zip(SHARES, (shares.seen, near)))

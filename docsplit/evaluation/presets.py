@@ -1,0 +1,80 @@
+"""Which heads there are for what, and how those by gradient are trained, by paper: a new paper is a row of `PRESETS`.
+
+Nothing heavy is imported: `--help` reads this module.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+TFIDF = "tfidf"
+TFIDF_HEADS = ("linear", "knn")
+TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
+LINK_HEADS = ("mlp", "cosine")
+LINK_BASELINES = ("bm25", "popularity")
+
+
+@dataclass(frozen=True)
+class HeadTraining:
+    """An MLP of one hidden layer, or a single layer, and how it is trained."""
+
+    learning_rate: float
+    batch_size: int
+    max_epochs: int  # with all labels, where early stopping ends it sooner
+    few_shot_epochs: int  # with few labels: no early stopping, there is nothing to stop on
+    patience: int  # epochs without a better validation part
+    monitor: Literal["loss", "micro_f1"]  # of the validation part
+    weight_decay: float  # 0: Adam; else AdamW
+    hidden_layer: bool = True
+    activation: Literal["relu", "tanh"] = "relu"
+    input_dropout: float = 0.0
+    dropout: float = 0.1  # after the hidden layer
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The heads of one paper."""
+
+    mlp: HeadTraining
+    linear: HeadTraining | None  # None: logistic regression, C by cross-validation
+    finetune_learning_rate: float
+
+
+_BREGMAN = HeadTraining(
+    learning_rate=1e-4,
+    batch_size=16,  # the paper: by search
+    max_epochs=30,  # the paper: 10 to 30 by data set
+    few_shot_epochs=100,  # no few-shot runs of this head in the paper
+    patience=3,
+    monitor="micro_f1",
+    weight_decay=0.01,
+    activation="tanh",
+    input_dropout=0.1,
+)
+
+PRESETS = {
+    # The DocSplit paper's probe (its first version, section 4 and appendix): learning rate and batch size. It leaves
+    # open the rest; the patience is the Bregman paper's. After 100 epochs unit-length embeddings, the slowest, fit
+    # 20 x 5 documents to a cross-entropy of 0.04.
+    "docsplit": Preset(
+        mlp=HeadTraining(
+            learning_rate=3e-4,
+            batch_size=8,
+            max_epochs=50,
+            few_shot_epochs=100,
+            patience=3,
+            monitor="loss",
+            weight_decay=0.0,
+        ),
+        linear=None,
+        finetune_learning_rate=2e-5,
+    ),
+    # "Efficient document embeddings via self-contrastive Bregman divergence learning", section 4, appendix A and the
+    # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
+    "bregman": Preset(
+        mlp=_BREGMAN,
+        linear=HeadTraining(
+            **vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0},
+        ),
+        finetune_learning_rate=3e-5,
+    ),
+}

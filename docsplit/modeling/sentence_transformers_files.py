@@ -1,0 +1,268 @@
+"""SentenceTransformer's own files: what those of a start say, and those that go into each checkpoint.
+
+A start that is a SentenceTransformer is more than its weights: pooling, length, prompts, `Normalize` and similarity
+decide its embeddings. They are read as plain JSON (nothing here needs that library), used in training and probes, and
+written again, so that the result takes the place of the original. Pooling and length are settings like any other; what
+has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from transformers import PreTrainedConfig
+from transformers.utils import cached_file
+
+from docsplit.modeling.long_documents import needs_remote_code, write_transformer_module
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions
+from docsplit.runtime.files import write_text
+
+logger = logging.getLogger(__name__)
+
+MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
+TRANSFORMER_FILES = (  # the first, and those of its first versions
+    "sentence_bert_config.json",
+    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
+)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # the names that `encode_document` tries
+POOLING_FLAGS = {  # of older files, with the name that newer ones have
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+# Of the transformer's file, what training and probes do not need to know.
+APPLIED = {"do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
+HARMLESS_MODEL_OPTIONS = {"add_pooling_layer", "dtype", "torch_dtype", "attn_implementation"}
+MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
+OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
+
+
+def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
+    """What stands before a document: the prompt for documents or passages, else the default one, else nothing.
+
+    An empty one counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
+    """
+    own = (prompts.get(name) for name in (*DOCUMENT_PROMPTS, default_prompt_name or ""))
+    return next((prompt for prompt in own if prompt), "")
+
+
+def prompt_of(settings: Mapping[str, Any]) -> str:
+    """The prompt of a document, of an encoder with these settings."""
+    model = settings.get(KEPT, {}).get("model", {})
+    return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
+
+
+def similarity_of(settings: Mapping[str, Any]) -> str:
+    """How embeddings are to be compared."""
+    return settings.get(KEPT, {}).get("model", {}).get("similarity_fn_name") or settings.get("similarity", "cosine")
+
+
+def lower_cases(name: str | Path) -> bool:
+    """Whether a start's texts become lower case before they are tokenised, whatever its tokenizer does by itself."""
+    return any((_read(name, path, {}) or {}).get("do_lower_case") for path in TRANSFORMER_FILES)
+
+
+def settings_of_start(
+    name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any
+) -> dict[str, Any]:
+    """What a start says that is a SentenceTransformer and no checkpoint of this project; {} for any other.
+
+    Args:
+        name: a folder, or a name on the Hub.
+        given: names of settings that the caller overrides: what the start says of these need not be possible here.
+        hub: `OF_THE_HUB`.
+
+    Raises:
+        ValueError: for what cannot be trained here and kept, naming it and the remedy.
+    """
+    modules = None if getattr(config, "docsplit", None) else _read(name, MODULES, hub)
+    if modules is None:
+        return {}
+    pooling_path, normalize = _check_modules(name, modules, hub)
+    pooling = _read(name, f"{pooling_path}/config.json", hub)
+    if pooling is None:
+        raise ValueError(f"{name}: {MODULES} names {pooling_path!r}, but there is no {pooling_path}/config.json.")
+    transformer: dict[str, Any] = next(
+        (file for file in (_read(name, path, hub) for path in TRANSFORMER_FILES) if file), {}
+    )
+    model = _read(name, MODEL_FILE, hub) or {}
+    model.pop("__version__", None)
+    if (kind := model.get("model_type", "SentenceTransformer")) != "SentenceTransformer":
+        raise ValueError(f"{name} is a {kind}, which gives no embeddings of documents: choose a SentenceTransformer.")
+    if (task := transformer.get("transformer_task", "feature-extraction")) != "feature-extraction":
+        raise ValueError(f"{name} is made for {task!r}, expected 'feature-extraction': choose another start.")
+
+    length = transformer.pop("max_seq_length", None) or _tokenizer_length(name, transformer, hub)
+    kept = {
+        "normalize": normalize,
+        "include_prompt": pooling.get("include_prompt", True),
+        "model": model,
+        "transformer": transformer,
+    }
+    positions = max_positions(config)
+    settings = {
+        "pooling": _pooling(name, pooling, "pooling" in given),
+        "max_seq_length": min(length or DEFAULT_SETTINGS["max_seq_length"], positions or sys.maxsize),
+        KEPT: kept,
+    }
+    if not kept["include_prompt"] and (prompt := prompt_of(settings)):
+        raise ValueError(
+            f"{name} leaves its prompt {prompt!r} out of the pooling (include_prompt: false), which cannot be trained "
+            f"here: set include_prompt to true in a copy of its {pooling_path}/config.json, or choose another start."
+        )
+    return settings
+
+
+def _check_modules(name: Any, modules: list[dict[str, Any]], hub: Mapping[str, Any]) -> tuple[str, bool]:
+    """The folder of the pooling, and whether its vectors are normalised; refuse any other module."""
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    own = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
+    expected = ["Transformer", "Pooling", "Normalize"]
+    unknown = [
+        module["type"]
+        for number, module in enumerate(modules)
+        if not own[number] or number >= len(expected) or kinds[number] != expected[number]
+    ]
+    if unknown or len(kinds) < 2:
+        found = f"has the module {unknown[0]}" if unknown else "has no pooling"
+        raise ValueError(
+            f"{name} {found} in its {MODULES}, expected Transformer, Pooling and perhaps Normalize, in this order: "
+            "nothing else can be trained and kept. To start from its transformer alone, save that with its tokenizer "
+            "(SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
+        )
+    if modules[0]["path"]:
+        raise ValueError(
+            f"{name} has its transformer in the folder {modules[0]['path']!r}: SentenceTransformer(NAME).save(FOLDER) "
+            "writes it where it is looked for; give FOLDER."
+        )
+    normalize = len(kinds) > 2
+    options = _read(name, f"{modules[2]['path']}/config.json", hub) if normalize else None
+    if any((options or {}).get(key) not in (None, "sentence_embedding") for key in options or {}):
+        raise ValueError(f"{name} normalises something else than its embeddings ({options}): choose another start.")
+    return modules[1]["path"], normalize
+
+
+def _pooling(name: Any, pooling: Mapping[str, Any], is_overridden: bool) -> str:
+    """The one mode of a pooling, if it is one that can be trained here."""
+    modes = pooling.get("pooling_mode") or [mode for flag, mode in POOLING_FLAGS.items() if pooling.get(flag)]
+    modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]  # as SentenceTransformer reads none
+    if not is_overridden and (len(modes) > 1 or modes[0] not in get_args(Pooling)):
+        raise ValueError(
+            f"{name} pools with {' and '.join(modes)}, expected one of {get_args(Pooling)}: choose another start, or "
+            "override it with --pooling mean (another embedding, to be trained)."
+        )
+    return "+".join(modes)
+
+
+def _tokenizer_length(name: Any, transformer: Mapping[str, Any], hub: Mapping[str, Any]) -> int | None:
+    """Where the transformer's file has no length, it is the tokenizer's."""
+    options = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
+    length = options.get("model_max_length")
+    length = length or (_read(name, "tokenizer_config.json", hub) or {}).get("model_max_length")
+    return int(length) if length and length < 1e9 else None  # transformers writes 1e30 for "any"
+
+
+def _read(name: Any, path: str, hub: Mapping[str, Any]) -> Any:
+    """A JSON file of a folder or of a repository; None if it has no such file."""
+    try:
+        found = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **hub)
+    except OSError as error:  # no connection, and the cache does not know whether there is one
+        logger.warning(f"{name} is read as if it had no {path}, which cannot be looked for now: {_one_line(error)}")
+        found = None
+    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
+    """Say in one line what a SentenceTransformer brings, and in another what of it training leaves aside."""
+    kept = settings[KEPT]
+    model, transformer = kept["model"], kept["transformer"]
+    prompts = {key: value for key, value in (model.get("prompts") or {}).items() if value}
+    logger.info(
+        f"{name} is a SentenceTransformer, and so is each checkpoint: pooling {settings['pooling']}, "
+        f"{'normalised' if kept['normalize'] else 'not normalised'}, up to {settings['max_seq_length']} tokens, "
+        f"similarity {model.get('similarity_fn_name') or 'cosine'}, prompts {prompts or 'none'} (of documents: "
+        f"{prompt_of(settings)!r}), {dtype}."
+    )
+    similarity = model.get("similarity_fn_name") or "cosine"
+    if similarity != "cosine" and not (similarity == "dot" and kept["normalize"]):
+        logger.warning(
+            f"{name} is made for {similarity} similarity, and so are the checkpoints; training compares by the "
+            "objective's --similarity, which is cosine unless it is given."
+        )
+    aside = {key: value for key, value in transformer.items() if value and key not in APPLIED}
+    for key in aside.keys() & set(MODEL_OPTIONS):
+        aside[key] = {name: value for name, value in aside[key].items() if name not in HARMLESS_MODEL_OPTIONS}
+    if aside := {key: value for key, value in aside.items() if value}:
+        logger.warning(f"{name}: kept in the checkpoints, but of no effect in training: {aside}.")
+
+
+def warn_of_overrides(name: Any, said: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Say which of the embedding's properties are no longer the start's.
+
+    Args:
+        said: settings of the start.
+        settings: those that options or a recipe give.
+    """
+    model = said.get(KEPT, {}).get("model", {})
+    theirs = dict(said) | ({"similarity": model.get("similarity_fn_name") or "cosine"} if KEPT in said else {})
+    for key in ("pooling", "max_seq_length", "similarity"):
+        if key in theirs and key in settings and settings[key] != theirs[key]:
+            logger.warning(f"{key} {settings[key]} takes the place of {name}'s own, {theirs[key]}.")
+
+
+def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig, with_pooler: bool) -> None:
+    """Say in SentenceTransformer's own files what the embeddings are.
+
+    Args:
+        with_pooler: the weights have what `AutoModel` calls the pooler, where the architecture has one.
+    """
+    settings = config.docsplit
+    kept, pooling = settings.get(KEPT, {}), settings["pooling"]
+    transformer_type = "sentence_transformers.models.Transformer"
+    if needs_remote_code(config):
+        transformer_type = write_transformer_module(directory)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    if kept.get("normalize"):
+        modules.append(
+            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+        )
+    pooler = {
+        "word_embedding_dimension": config.hidden_size,
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": pooling == "max",
+    }
+    if not kept.get("include_prompt", True):
+        pooler["include_prompt"] = False
+    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    for name, content in {
+        MODULES: modules,
+        TRANSFORMER_FILES[0]: _transformer_file(config, kept.get("transformer", {}), with_pooler),
+        "1_Pooling/config.json": pooler,
+        MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity_of(settings)},
+    }.items():
+        write_text(directory / name, json.dumps(content, indent=2) + "\n")
+
+
+def _transformer_file(config: PreTrainedConfig, kept: Mapping[str, Any], with_pooler: bool) -> dict[str, Any]:
+    """Length, and options of loading: without a pooler among the weights `AutoModel` must not look for one."""
+    options = {key: value for name in MODEL_OPTIONS for key, value in (kept.get(name) or {}).items()}
+    options.pop("add_pooling_layer", None)
+    if has_pooler(config) and not with_pooler:
+        options["add_pooling_layer"] = False
+    rest = {key: value for key, value in kept.items() if key not in MODEL_OPTIONS}
+    length = {"max_seq_length": config.docsplit["max_seq_length"]}
+    return length | {"do_lower_case": False} | rest | {"model_kwargs": options}

@@ -1,0 +1,217 @@
+"""The encoder that a training starts from: any checkpoint of transformers or sentence-transformers, or one of ours.
+
+A masked language model comes with its head. Where the checkpoint has none, as that of a SentenceTransformer,
+transformers would make a random one; then the encoder alone is loaded, as the class that `AutoModel` gives. Weights
+are float32 in training, whatever they are on the disk.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+from transformers.utils import cached_file
+
+from docsplit.modeling.sentence_transformers_files import (
+    OF_THE_HUB,
+    describe_start,
+    settings_of_start,
+    warn_of_overrides,
+)
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, RELEASED_DTYPE, has_pooler
+
+logger = logging.getLogger(__name__)
+
+HEAD_FILE = "mlm_head.safetensors"
+HEAD_VARIANT = "mlm"
+HEAD_INDEX = f"model.safetensors.index.{HEAD_VARIANT}.json"  # transformers' name for the index of that variant
+DTYPE_ARGUMENTS = {"dtype", "torch_dtype"}
+
+
+@dataclass
+class Start:
+    """An encoder to train, and what of its checkpoint is no part of it."""
+
+    encoder: PreTrainedModel  # a `...ForMaskedLM`, or without a head what `AutoModel` gives
+    has_head: bool
+    dtype: str  # of the checkpoint
+    pooler: dict[str, Tensor] = field(default_factory=dict)  # of a `...ForMaskedLM`, under `AutoModel`'s names
+
+
+def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) -> PreTrainedConfig:
+    """The config of a start, with what SentenceTransformer's files say of it as its settings.
+
+    Args:
+        name: a folder, or a name on the Hub.
+        settings: that are given, and override those of the start.
+        kwargs: of `from_pretrained`.
+
+    Raises:
+        ValueError: if there is no encoder at this name, or it cannot be trained here, naming why.
+    """
+    try:
+        config = _own_config(name, kwargs)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
+            f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
+        ) from error
+    if said := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
+        config.docsplit = said
+    return config
+
+
+def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwargs: Any) -> Start:
+    """Load the encoder of a checkpoint, with the masked-LM head that it has.
+
+    Args:
+        name: a folder, or a name on the Hub.
+        new_mlm_head: make a random head where the checkpoint has none.
+        kwargs: of `from_pretrained`; a `dtype` among them is that of training.
+
+    Raises:
+        ValueError: if weights of the encoder itself are missing, there is no such encoder, or a new head is asked for
+            where there is one.
+    """
+    config = _own_config(name, kwargs)
+    if not DTYPE_ARGUMENTS & kwargs.keys():  # without a dtype in the config, that of the weights is the checkpoint's
+        kwargs["dtype"] = torch.float32 if config.dtype is not None else "auto"
+    is_ours = getattr(config, "docsplit", None) is not None
+    if is_ours and "variant" not in kwargs and _has_file(name, HEAD_INDEX, kwargs):
+        kwargs["variant"] = HEAD_VARIANT
+    encoder: Any = None
+    unused: set[str] = set()
+    if _is_masked_lm(config):
+        encoder, missing, unused = _load(AutoModelForMaskedLM, name, args, kwargs)
+        prefix = _prefix_of_base(encoder)
+        lacking = {key for key in missing if prefix is not None and not key.startswith(prefix)}
+        _refuse_random_weights(name, missing - lacking)
+        if new_mlm_head and not lacking:
+            raise ValueError(f"{name} has a masked-LM head: leave out --new_mlm_head, which would make a random one.")
+        if lacking and not new_mlm_head:
+            encoder = None
+    elif new_mlm_head:
+        raise ValueError(f"transformers has no masked-LM head for a {config.model_type}: leave out --new_mlm_head.")
+    elif config.is_encoder_decoder:
+        raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
+    has_head, pooler = encoder is not None, {}
+    if encoder is None or (has_pooler(config) and any("pooler." in key for key in unused)):
+        base, missing, unused_by_base = _load(AutoModel, name, args, kwargs | {"variant": None})
+        poolers = {key for key in missing if "pooler." in key}
+        _refuse_random_weights(name, missing - poolers)
+        state = base.state_dict()
+        for key in poolers:
+            state[key].zero_()  # shares the memory of the weights: nothing random is kept
+        if encoder is None:
+            encoder, unused = base, unused_by_base
+        else:
+            pooler = {key: value.float() for key, value in state.items() if "pooler." in key}
+    dtype = str(config.dtype if config.dtype is not None else encoder.dtype).removeprefix("torch.")
+    if kwargs["dtype"] == "auto":
+        encoder.float()
+    if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
+        logger.info(f"{name}: {len(left_out)} weights that the encoder has no place for are left out: {left_out[:3]}.")
+    return Start(encoder, has_head, dtype, pooler)
+
+
+def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: dict[str, Any]) -> dict[str, Any]:
+    """The given settings as they can be with this start, and in the log what becomes of the start's own.
+
+    Args:
+        config: of `read_config`; its settings become those of the start's encoder.
+        settings: that are given.
+
+    Raises:
+        ValueError: if nothing is left to train without a masked-LM head.
+    """
+    said = getattr(config, "docsplit", None) or {}
+    start.encoder.config.docsplit = dict(said)
+    if KEPT in said and "objective" not in said:  # the files of others, and no settings of this project
+        describe_start(name, said, start.dtype)
+    warn_of_overrides(name, said, settings)
+    if start.dtype != "float32":
+        start.encoder.config.docsplit[RELEASED_DTYPE] = said.get(RELEASED_DTYPE, start.dtype)
+    if start.has_head:
+        return settings
+    asked = settings.get("mlm_weight", said.get("mlm_weight"))
+    weight = DEFAULT_SETTINGS["mlm_weight"] if asked is None else asked
+    if not settings.get("contrastive_weight", said.get("contrastive_weight", 1)):
+        raise ValueError(
+            f"{name} has no masked-LM head, and contrastive_weight is 0: nothing is left to train. Give "
+            "--new_mlm_head (in Python new_mlm_head=True) for a new, random one."
+        )
+    if weight:
+        logger.log(
+            logging.INFO if asked is None else logging.WARNING,
+            f"{name} has no masked-LM head: mlm_weight is 0{'' if asked is None else f' in place of {asked}'}, and "
+            "the encoder alone is trained and kept. For a new, random head: --new_mlm_head (new_mlm_head=True).",
+        )
+    return settings | {"mlm_weight": 0.0}
+
+
+def _own_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
+    trust = {"trust_remote_code": kwargs["trust_remote_code"]} if "trust_remote_code" in kwargs else {}
+    return kwargs.get("config") or AutoConfig.from_pretrained(name, **_hub_arguments(kwargs), **trust)
+
+
+def _hub_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: kwargs[key] for key in OF_THE_HUB if kwargs.get(key) is not None}
+
+
+def _is_masked_lm(config: PreTrainedConfig) -> bool:
+    """Whether there is a class for it, of transformers or of the checkpoint's own code."""
+    return type(config) in MODEL_FOR_MASKED_LM_MAPPING or "AutoModelForMaskedLM" in (
+        getattr(config, "auto_map", None) or {}
+    )
+
+
+def _load(auto_class: Any, name: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, set[str], set[str]]:
+    """A model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
+    with _without_load_reports():
+        model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
+    return model, set(info["missing_keys"]), set(info["unexpected_keys"])
+
+
+def _prefix_of_base(encoder: Any) -> str | None:
+    """Of the names of the base model's weights; None for a model that is its own base."""
+    return next(
+        (f"{name}." for name, module in encoder.named_modules() if name and module is encoder.base_model), None
+    )
+
+
+def _refuse_random_weights(name: Any, missing: set[str]) -> None:
+    if missing:
+        raise ValueError(
+            f"{str(name)!r} lacks {len(missing)} weights of its own architecture, such as {sorted(missing)[:3]}: they "
+            "would be random. Is it the checkpoint of another model?"
+        )
+
+
+def _has_file(name: Any, path: str, kwargs: Mapping[str, Any]) -> bool:
+    try:
+        found = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **_hub_arguments(kwargs))
+        return found is not None
+    except OSError:  # no connection, and not in the cache
+        return False
+
+
+@contextlib.contextmanager
+def _without_load_reports() -> Iterator[None]:
+    """What transformers reports of missing and unused weights is looked at here, and said where it matters."""
+
+    def is_no_report(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return "LOAD REPORT" not in text and "checkpoint seem corrupted" not in text
+
+    logs = logging.getLogger("transformers.modeling_utils")
+    logs.addFilter(is_no_report)
+    try:
+        yield
+    finally:
+        logs.removeFilter(is_no_report)

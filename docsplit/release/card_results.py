@@ -1,0 +1,137 @@
+"""The part of a card that says what was measured: tables and the model index, from the files of a checkpoint's folder.
+
+`all_results.json` is of the pretraining; `evaluations/*/results.json` are what the probe and retrieval scripts put
+there.
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import EvalResult
+
+from docsplit.evaluation.contamination import contamination_note
+from docsplit.evaluation.tables import (
+    encoder_names,
+    head_name,
+    probe_table,
+    result_tables,
+    short_names,
+    table_notes,
+)
+from docsplit.evaluation.tasks import task_of_file
+
+RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing if it is not there."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def read_evaluations(directory: Path) -> list[dict[str, Any]]:
+    """What `add_results` put there, with the address of the curve, if there is one."""
+    evaluations = []
+    for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
+        plot = path.with_name("few_shot.png")
+        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
+        evaluations.append(read_json(path) | {"plot": address})
+    return evaluations
+
+
+def plain(text: object) -> str:
+    """One line that Markdown and HTML show as it is."""
+    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
+
+
+def code(text: object) -> str:
+    """The same, in the letters of a program."""
+    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
+
+
+def without_paths(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows as a card may have them, local encoders by the names of their folders alone; and these names."""
+    members = [member for row in rows for member in row.get("members", [row["encoder"]])]
+    shown = short_names((name for name in dict.fromkeys(members) if Path(name).exists()), longest=0)
+    groups = {name: label for name, label in encoder_names(rows).items() if name not in members}
+    plain_rows = [
+        row
+        | {"encoder": (groups | shown).get(row["encoder"], row["encoder"])}
+        | ({"members": [shown.get(member, member) for member in row["members"]]} if row.get("members") else {})
+        for row in rows
+    ]
+    return plain_rows, shown
+
+
+def model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[EvalResult]:
+    """One entry for each measured number of this checkpoint; of a group of seeds its own one, not their mean."""
+    entries = []
+    if "probe_after_accuracy" in results:
+        entries += [
+            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
+            for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
+                               ("probe_after_accuracy", "Accuracy"))
+        ]  # fmt: skip
+    for evaluation in evaluations:
+        task = task_of_file(evaluation)
+        for row in evaluation["rows"]:
+            members = row.get("members", [row["encoder"]])
+            if evaluation["encoder"] not in members:
+                continue
+            labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
+            for measure in task.columns:
+                title = f"{measure} ({head_name({'features': 'raw'} | row)}{labels})"
+                own = row.get(f"{measure}_of_seeds", [row[f"{measure}_mean"]])
+                value = own[members.index(evaluation["encoder"])]
+                entries.append(_entry(task.name, evaluation["dataset"], title, value))
+    # Once each: it may have been measured alone and as one of a group.
+    return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
+
+
+def _is_built_in(run: dict[str, Any]) -> bool:
+    return run.get("options", {}).get("probe_corpus") == "python_docs"
+
+
+def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
+    dataset = " ".join(dataset.split())
+    name = dataset.partition(",")[0]  # without what was done to it
+    kind = re.sub(r"[^a-z0-9_.-]+", "-", name.lower()).strip("-") or "unnamed"
+    metric = re.match(r"\w+", title.lower())
+    return EvalResult(
+        task_type=task,
+        dataset_type=kind,
+        dataset_name=dataset,
+        metric_type=metric[0] if metric else "accuracy",
+        metric_name=title,
+        metric_value=round(value, 4),
+    )
+
+
+def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    """All that was measured, as Markdown tables with their headings."""
+    parts = []
+    if "probe_after_accuracy" in results:
+        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
+    for evaluation in evaluations:
+        rows = [{"features": "raw"} | row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
+        task = task_of_file(evaluation)
+        tables = re.sub(r"^## ", "#### ", result_tables(rows, task), flags=re.MULTILINE)
+        groups = [row["encoder"] for row in rows if evaluation["encoder"] in row.get("members", ())]
+        this = (
+            f"{groups[0].partition('=')[0]} is the mean over seeds of which this model is one"
+            if groups
+            else (f"{plain(evaluation['encoder'])} is this model")
+        )
+        note = (
+            "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
+            f"{this}; all rows are from one run."
+        )
+        lines = [*table_notes(rows, task), contamination_note(rows)]
+        note = "\n".join([note, "", *(f"- {line}" for line in lines if line)])
+        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
+        parts.append(f"### {title}\n\n{tables}\n\n{note}")
+        if evaluation["plot"]:
+            parts.append(f"![Over the number of labels]({evaluation['plot']})")
+    return "\n\n".join(parts) or "Nothing was measured."

@@ -1,0 +1,97 @@
+"""The record of the documents that a run's steps saw, kept beside the weights of each checkpoint."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from docsplit.data.seen_documents import MOST_SKETCHES, TRAINING_DOCUMENTS_FILE, TrainingDocuments
+from docsplit.embedding.contamination import training_documents_of
+from docsplit.training import checkpoints
+
+logger = logging.getLogger(__name__)
+
+
+class SeenDocumentsCallback(TrainerCallback):
+    """Note the documents of each training batch; to be added before `CheckpointCallback`, which seals the record.
+
+    The collator must have `sketches=True`. Documents are noted in the forward pass, so that prefetched batches, whose
+    steps may never come, do not count. The processes bring their notes together when a checkpoint is saved.
+
+    Args:
+        start: the encoder that the weights are from, None for random ones.
+        checkpoint: the one that the training resumes from.
+    """
+
+    def __init__(self, trainer: Trainer, model: nn.Module, start: str | None, checkpoint: Path | None):
+        self.trainer = trainer
+        self.record = _record_at_the_start(start, checkpoint)
+        self.on_device: list[tuple[Tensor, Tensor]] = []  # ids (B,) and sketches (B, SKETCH_SIZE) of each batch
+        self.noted: list[tuple[np.ndarray, np.ndarray]] = []  # the same, in memory
+        model.register_forward_pre_hook(self._note, with_kwargs=True)
+
+    def _note(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open."""
+        sketches = inputs.pop("sketches")
+        if model.training:
+            self.on_device.append((inputs["document_ids"].clone(), sketches.clone()))
+        return args, inputs
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Free the device of the notes: a log waits for it anyway."""
+        self.noted += [(ids.cpu().numpy(), sketches.cpu().numpy()) for ids, sketches in self.on_device]
+        self.on_device.clear()
+
+    def _gather(self) -> None:
+        """Add what all processes noted since the last time to the record of the first."""
+        self.on_log(self.trainer.args, self.trainer.state, self.trainer.control)
+        own = []
+        if self.noted:
+            ids, first = np.unique(np.concatenate([ids for ids, _ in self.noted]), return_index=True)
+            own = [(ids, np.concatenate([sketches for _, sketches in self.noted])[first].astype(np.uint32))]
+        self.noted.clear()
+        notes = gather_object(own)
+        if self.trainer.is_world_process_zero():
+            had_sketches = self.record.run.sketches is not None
+            for ids, sketches in notes:
+                self.record.run.add(ids, sketches)
+            if had_sketches and self.record.run.sketches is None:
+                logger.warning(
+                    f"The run has seen more than {MOST_SKETCHES:,} documents: from here on its record knows copies, "
+                    "and no near-duplicates."
+                )
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Write the record into the checkpoint."""
+        self._gather()
+        if state.is_world_process_zero:
+            self.record.save(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+
+    def finish(self) -> dict[str, int]:
+        """Write the record beside the weights that the run ends with.
+
+        Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw; of
+            sessions whose checkpoint had no record nothing is known.
+        """
+        self._gather()
+        args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
+        if self.trainer.is_world_process_zero():
+            if args.load_best_model_at_end and best is not None:
+                checkpoints.copy_parts(Path(best), Path(str(args.output_dir)), [TRAINING_DOCUMENTS_FILE])
+            else:
+                self.record.save(Path(str(args.output_dir)))
+        return {"documents_used": len(self.record.run)}
+
+
+def _record_at_the_start(start: str | None, checkpoint: Path | None) -> TrainingDocuments:
+    """Of the checkpoint when resuming, else of what the weights are from; incomplete where nothing is known."""
+    if checkpoint is None and start is None:
+        return TrainingDocuments()
+    known = training_documents_of(str(checkpoint or start))
+    if known is None:
+        return TrainingDocuments(is_complete=False)
+    return known if checkpoint is not None else known.for_next_run()

@@ -1,0 +1,261 @@
+"""Any encoder to start from: its head or none, its dtype, and a release in which every loader finds what it wants."""
+
+import contextlib
+import json
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertForPreTraining,
+    BertModel,
+    DistilBertConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    RobertaConfig,
+    T5Config,
+    T5Model,
+)
+
+from docsplit.modeling import saving
+from docsplit.modeling.saving import split_release
+from docsplit.modeling.settings import has_pooler
+from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config, tiny_values
+
+from_pretrained = DocSplitForContrastivePretraining.from_pretrained
+
+
+@contextlib.contextmanager
+def load_reports():
+    """What transformers reports of weights while it loads."""
+    found, logs = [], logging.getLogger("transformers.modeling_utils")
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())
+    logs.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logs.removeHandler(handler)
+
+
+def configs(tokenizer):
+    values = tiny_values(tokenizer)
+    return {
+        "bert": tiny_config(tokenizer),
+        "roberta": RobertaConfig(**values),
+        "modernbert": ModernBertConfig(**values),
+        "distilbert": DistilBertConfig(vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64),
+        "longformer": LongformerConfig(**values, attention_window=[16, 16]),
+    }
+
+
+@pytest.fixture
+def headless(tmp_path, wordpiece):
+    """A folder as a SentenceTransformer's transformer is written: no masked-LM head."""
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "headless")
+    wordpiece.save_pretrained(tmp_path / "headless")
+    return tmp_path / "headless"
+
+
+def saved(model, tokenizer, folder):
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), key
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "longformer"])
+def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, tmp_path, wordpiece):
+    torch.manual_seed(0)
+    config = configs(wordpiece)[name]
+    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64)
+    folder = saved(model, wordpiece, tmp_path / "release")
+    before = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    with load_reports() as found:
+        AutoModel.from_pretrained(folder)
+    assert any("LOAD REPORT" in text for text in found)  # so it would be seen below
+    split_release(folder, model.start_pooler)
+    with load_reports() as found:
+        base = AutoModel.from_pretrained(folder)
+        SentenceTransformer(str(folder), device="cpu", trust_remote_code=name == "longformer")
+    assert found == []
+    assert base.config.architectures == [type(base).__name__]
+    expected = model.encoder.base_model.state_dict()
+    assert_equal(expected, {key: value for key, value in base.state_dict().items() if "pooler." not in key})
+    assert all((value == 0).all() for key, value in base.state_dict().items() if "pooler." in key)
+    after = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    assert after < before + 4 * 32 * 33 + 4096  # a pooler and the names, and no weight twice
+
+    with load_reports() as found:
+        masked = AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")
+    assert_equal(model.encoder.state_dict(), masked.state_dict())
+    assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
+    # transformers reads whole files: a masked language model has no place for the pooler that `AutoModel` wants
+    keys = [line.split("|")[0].strip() for text in found for line in text.splitlines() if "| UNEXPECTED" in line]
+    assert all("pooler." in key for key in keys)
+    assert bool(found) == has_pooler(config)
+    assert not any("MISSING" in text for text in found)
+
+    with load_reports() as found:
+        again = from_pretrained(folder)
+    assert found == []
+    assert_equal(model.state_dict(), again.state_dict())
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_kill_while_a_release_is_split_leaves_a_folder_that_loads(step, tmp_path, wordpiece, monkeypatch):
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean")
+    folder = saved(model, wordpiece, tmp_path / "release")
+    calls = []
+
+    def dying(write):
+        def call(*args, **options):
+            calls.append(args)
+            if len(calls) > step:
+                raise KeyboardInterrupt
+            write(*args, **options)
+
+        return call
+
+    for name in ("write_whole", "write_text", "write_sentence_transformers_files"):
+        monkeypatch.setattr(saving, name, dying(getattr(saving, name)))
+    with pytest.raises(KeyboardInterrupt):
+        split_release(folder, {})
+    expected = model.encoder.base_model.state_dict()
+    for loaded in (AutoModel.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")[0].model):
+        assert_equal(expected, {key: value for key, value in loaded.state_dict().items() if "pooler." not in key})
+    assert_equal(model.state_dict(), from_pretrained(folder).state_dict())
+
+
+def test_a_head_that_was_not_trained_is_not_released_and_an_old_one_does_not_stay(tmp_path, wordpiece):
+    trained = DocSplitForContrastivePretraining(tiny_config(wordpiece))
+    folder = saved(trained, wordpiece, tmp_path / "release")
+    split_release(folder, {})
+    assert (folder / HEAD_FILE).exists()
+    contrastive_alone = DocSplitForContrastivePretraining(tiny_config(wordpiece), mlm_weight=0.0)
+    saved(contrastive_alone, wordpiece, folder)
+    assert not (folder / HEAD_FILE).exists()
+    split_release(folder, {})
+    assert not (folder / HEAD_FILE).exists()
+    assert not (folder / HEAD_INDEX).exists()
+    assert not any(key.startswith("cls.") for key in load_file(folder / "model.safetensors"))
+    assert type(from_pretrained(folder).encoder) is BertModel
+
+
+def test_the_pooler_is_the_start_s_where_it_has_one(tmp_path, wordpiece):
+    torch.manual_seed(0)
+    start = BertForPreTraining(tiny_config(wordpiece))
+    start.save_pretrained(tmp_path / "start")
+    model = from_pretrained(tmp_path / "start")
+    assert model.config.docsplit["mlm_weight"] == 0.1  # its head is there
+    assert_equal(model.encoder.cls.predictions.state_dict(), start.cls.predictions.state_dict())
+    folder = saved(model, wordpiece, tmp_path / "release")
+    split_release(folder, model.start_pooler)
+    assert_equal(AutoModel.from_pretrained(folder).pooler.state_dict(), start.bert.pooler.state_dict())
+
+
+def test_a_start_without_a_head_is_trained_without_one(headless, wordpiece, caplog, tmp_path):
+    caplog.set_level("INFO")
+    with load_reports() as found:
+        model = from_pretrained(headless, pooling="mean")
+    assert found == []
+    assert type(model.encoder) is BertModel
+    assert model.config.docsplit["mlm_weight"] == 0
+    (record,) = [record for record in caplog.records if "no masked-LM head" in record.message]
+    assert record.levelname == "INFO"
+    batch = wordpiece(["bread and butter", "a ship"] * 2, padding=True, return_tensors="pt")
+    views = {key: batch[key].view(2, 2, -1) for key in ("input_ids", "attention_mask")}
+    model(**views).loss.backward()
+    assert all((parameter.grad is None) == ("pooler." in name) for name, parameter in model.named_parameters())
+
+    caplog.clear()
+    from_pretrained(headless, mlm_weight=0.3)
+    (record,) = [record for record in caplog.records if "no masked-LM head" in record.message]
+    assert record.levelname == "WARNING"
+    assert "0 in place of 0.3" in record.message
+    assert "--new_mlm_head" in record.message
+    with pytest.raises(ValueError, match=r"nothing is left to train.*--new_mlm_head"):
+        from_pretrained(headless, contrastive_weight=0.0)
+
+    # what it writes is what it read: names, class and pooler
+    folder = saved(model, wordpiece, tmp_path / "checkpoint")
+    assert_equal(load_file(headless / "model.safetensors"), load_file(folder / "model.safetensors"))
+    split_release(folder, model.start_pooler)
+    with load_reports() as found:
+        AutoModel.from_pretrained(folder)
+        SentenceTransformer(str(folder), device="cpu")
+    assert found == []
+    caplog.clear()
+    from_pretrained(folder)
+    assert "no masked-LM head" not in caplog.text  # its settings say 0
+
+
+def test_trainer_resumes_an_encoder_without_a_head(headless, wordpiece, tmp_path):
+    """Its own names begin with `encoder.`, as ours do."""
+    model = from_pretrained(headless)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    folder = saved(model, wordpiece, tmp_path / "checkpoint")
+    other = from_pretrained(headless)
+    other.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    assert_equal(model.state_dict(), other.state_dict())
+
+
+def test_a_new_head_is_made_where_it_is_asked_for(headless, wordpiece, tmp_path):
+    model = from_pretrained(headless, new_mlm_head=True)
+    assert model.config.docsplit["mlm_weight"] == 0.1
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert all(parameter.requires_grad for parameter in model.encoder.cls.parameters())
+    folder = saved(model, wordpiece, tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="has a masked-LM head: leave out --new_mlm_head"):
+        from_pretrained(folder, new_mlm_head=True)
+    with pytest.raises(ValueError, match="mlm_weight 0 never trains"):
+        from_pretrained(headless, new_mlm_head=True, mlm_weight=0.0)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path, headless, wordpiece):
+    with pytest.raises(ValueError, match=r"'no/such/model' cannot be loaded as an encoder"):
+        from_pretrained("no/such/model")
+    values = {"vocab_size": 50, "d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    T5Model(T5Config(**values)).save_pretrained(tmp_path / "t5")
+    with pytest.raises(ValueError, match="a t5, an encoder with a decoder"):
+        from_pretrained(tmp_path / "t5")
+    config = json.loads((headless / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (headless / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        ValueError, match=r"lacks \d+ weights of its own architecture, such as \['bert.encoder.layer.2"
+    ):
+        from_pretrained(headless)
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_training_is_in_float32_and_the_release_in_the_dtype_of_the_start(has_head, tmp_path, wordpiece):
+    kind = AutoModelForMaskedLM if has_head else AutoModel
+    kind.from_config(tiny_config(wordpiece)).to(torch.bfloat16).save_pretrained(tmp_path / "start")
+    wordpiece.save_pretrained(tmp_path / "start")
+    model = from_pretrained(tmp_path / "start")
+    assert model.dtype == torch.float32
+    with torch.no_grad():
+        model.get_input_embeddings().weight[5, 5] = 1 + 2**-20  # no bfloat16
+    folder = saved(model, wordpiece, tmp_path / "release")
+    split_release(folder, model.start_pooler)
+    assert AutoModel.from_pretrained(folder).dtype == torch.bfloat16
+    assert SentenceTransformer(str(folder), device="cpu").dtype == torch.bfloat16
+    again = from_pretrained(folder)  # nothing is rounded on the way
+    assert_equal(model.state_dict(), again.state_dict())
+    folder = saved(again, AutoTokenizer.from_pretrained(folder), tmp_path / "further")
+    assert AutoModel.from_pretrained(folder).dtype == torch.bfloat16

@@ -1,0 +1,114 @@
+"""Users see errors in one line, programmers see where a bug is, and waiting threads sleep."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docsplit.runtime.arguments import find_recipe
+from docsplit.runtime.command import as_command
+from tests.processes import ROOT, Script, start
+
+SCRIPTS = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
+
+
+def told():
+    raise ValueError("--rate is 7,\n  expected 1.")
+
+
+def of_a_library():
+    np.stack([])
+
+
+def of_a_builtin():
+    dict([[1]])
+
+
+def no_file():
+    Path("/no/such/file").read_text()
+
+
+@pytest.mark.parametrize(
+    ("main", "message"), [(told, "error: --rate is 7,\n  expected 1.\n"), (no_file, "/no/such/file")]
+)
+def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
+    with pytest.raises(SystemExit) as end:
+        as_command(main)()
+    assert end.value.code == 1
+    assert message in capsys.readouterr().err
+    monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
+    with pytest.raises((ValueError, OSError)):
+        as_command(main)()
+
+
+@pytest.mark.parametrize("main", [of_a_library, of_a_builtin])
+def test_a_bug_keeps_its_traceback(main, capsys):
+    with pytest.raises(ValueError, match=r"at least one|length 1"):
+        as_command(main)()
+    assert capsys.readouterr().err == ""
+
+
+def test_each_script_is_such_a_command():
+    """Of the installation too; and what sets the variables is imported before torch."""
+    assert len(SCRIPTS) == 6
+    entries = (ROOT / "pyproject.toml").read_text()
+    for name in SCRIPTS:
+        text = (ROOT / f"{name}.py").read_text()
+        assert f'"{name}:command"' in entries
+        assert text.rstrip().endswith('if __name__ == "__main__":\n    command()')
+        assert text.index("from docsplit.runtime.command import") == min(
+            text.index(f"\n{word} ") + 1 for word in ("import", "from") if f"\n{word} " in text
+        )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_script_ends_with_the_line(tmp_path, processes):
+    options = ["--corpus", tmp_path / "none.jsonl", "--output_dir", tmp_path / "out", "--use_cpu"]
+    for number, script in enumerate(start("run_docsplit_pretraining.py", *options, processes=processes)):
+        assert script.wait(60).returncode == 1
+        assert "Traceback" not in script.stderr
+        last = script.stderr.splitlines()[-1]
+        assert last.startswith("error: " if number == 0 else "error of process 1: ")
+        assert "neither 'python_docs', nor a file" in last
+
+
+def test_a_name_that_is_no_encoder_ends_in_a_line_too(tmp_path, corpus_file):
+    options = ["--corpus", corpus_file, "--output_dir", tmp_path, "--model_name_or_path", "no-such/model", "--use_cpu"]
+    script = Script("run_docsplit_pretraining.py", *options).wait(60)
+    assert script.returncode == 1
+    assert "Traceback" not in script.stderr
+    assert "error: " in script.stderr
+
+
+def test_recipes_of_other_scripts_are_not_named(tmp_path):
+    script = Script("run_docsplit_pretraining.py", "quickstrat").wait(60)
+    assert "quickstart" in script.stderr
+    assert "probe_" not in script.stderr
+    assert "retrieval_aan" not in script.stderr
+    with pytest.raises(ValueError, match="for this script are probe_bbc"):
+        find_recipe("bbc", set(options_of("probe_bbc")))
+
+
+def options_of(name):
+    return [line.split(":")[0] for line in find_recipe(name).read_text().splitlines() if ":" in line]
+
+
+def test_waiting_threads_sleep():
+    """As OpenMP says itself, once torch is there."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    code = "import docsplit.runtime.command, torch"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment | {"OMP_DISPLAY_ENV": "true"},
+        text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in result.stderr
+
+
+def test_threads_wait_as_the_user_wants():
+    code = "import docsplit.runtime.command, os, sys; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    environment = os.environ | {"OMP_WAIT_POLICY": "ACTIVE"}
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
+    assert printed == "ACTIVE False\n"
