@@ -1,9 +1,10 @@
 """DocSplit: a masked language model trained so that two halves of a document get similar embeddings.
 
-`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`: views to vectors to loss. A batch holds B
-documents and two views of each; an objective (InfoNCE over cosine similarities with in-batch negatives in DocSplit,
-sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and a masked-LM loss on separately masked copies is
-added. The views go through the encoder in micro-batches: see `docsplit.modeling.encoding`.
+`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`, or an encoder without that head: views to vectors
+to loss. A batch holds B documents and two views of each; an objective (InfoNCE over cosine similarities with in-batch
+negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and with a head a masked-LM
+loss on separately masked copies is added. The views go through the encoder in micro-batches: see
+`docsplit.modeling.encoding`.
 
 The file needs torch and transformers, and imports `docsplit.modeling` alone. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
