@@ -121,7 +121,7 @@ def settings_of_start(
     return settings if not saved else _changed_since(name, saved, settings)
 
 
-def _changed_since(name: Any, saved: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_since(name: Any, saved: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a checkpoint whose SentenceTransformer files say something else; {} if they say the same."""
     before, now = _of_embedding(saved), _of_embedding({"similarity": similarity_of(saved)} | settings)
     changed = [key for key in now if before[key] not in (None, now[key])]
@@ -130,7 +130,7 @@ def _changed_since(name: Any, saved: Mapping[str, Any], settings: Mapping[str, A
     logger.warning(
         f"{name}: its SentenceTransformer files have another {' and '.join(changed)} than its config.json; they count."
     )
-    return dict(saved) | settings
+    return saved | settings
 
 
 def _of_embedding(settings: Mapping[str, Any]) -> dict[str, Any]:
