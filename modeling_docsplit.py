@@ -1,9 +1,10 @@
 """DocSplit: a masked language model trained so that two halves of a document get similar embeddings.
 
-`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`: views to vectors to loss. A batch holds B
-documents and two views of each; an objective (InfoNCE over cosine similarities with in-batch negatives in DocSplit,
-sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and a masked-LM loss on separately masked copies is
-added. The views go through the encoder in micro-batches: see `docsplit.modeling.encoding`.
+`DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`, or an encoder without that head: views to vectors
+to loss. A batch holds B documents and two views of each; an objective (InfoNCE over cosine similarities with in-batch
+negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and with a head a masked-LM
+loss on separately masked copies is added. The views go through the encoder in micro-batches: see
+`docsplit.modeling.encoding`.
 
 The file needs torch and transformers, and imports `docsplit.modeling` alone. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
@@ -127,17 +128,17 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         """Write the encoder in its native format, what SentenceTransformer needs, and the training state.
 
         Raises:
-            FloatingPointError: if a weight is not finite, before anything is written.
+            FloatingPointError: if a weight is not finite, before anything is written or removed.
         """
         if kwargs.get("push_to_hub"):
             raise ValueError("save_pretrained(push_to_hub=True) would upload half a checkpoint: call push_to_hub().")
         directory, released = Path(save_directory), None
-        saving.remove_head(directory)  # of an earlier release: it belongs to other weights
         if self.lora_config is not None:
             released = lora.merge_lora(self.encoder)
         elif state_dict is not None:
             released = saving.released_state(state_dict)
         saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
+        saving.remove_head(directory)  # of an earlier release: it belongs to other weights
         # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
         kwargs["save_original_format"] = False
         self.encoder.save_pretrained(directory, state_dict=released, **kwargs)

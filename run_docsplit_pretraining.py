@@ -6,8 +6,8 @@
     # the paper's DocSplit-BERT on English Wikipedia; any option can be overridden
     accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --learning_rate 3e-5
 
-    # your own documents, continuing from your own encoder
-    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml \\
+    # your own documents, continuing from your own encoder, which stays of its kind
+    accelerate launch run_docsplit_pretraining.py recipes/adapt.yaml \\
         --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
 
     # a corpus that does not fit on the disk: read, segmented and tokenised while the model trains

@@ -181,6 +181,8 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
         files = {f"{prefix}{key}": WEIGHTS_FILE for key in encoder_keys} | dict.fromkeys(head, HEAD_FILE)
         index = {"metadata": {"total_size": sum(value.nbytes for value in weights.values())}, "weight_map": files}
         write_text(directory / HEAD_INDEX, json.dumps(index, indent=2) + "\n")
+    else:
+        logger.info(f"{directory} has no masked-LM head: mlm_weight is 0, and the start's does not fit these weights.")
     _write_tensors(directory / WEIGHTS_FILE, released)
     write_sentence_transformers_files(directory, config, with_pooler=True)
     _change_config(directory, architectures=[type(base).__name__])

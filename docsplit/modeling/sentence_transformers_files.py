@@ -16,8 +16,8 @@ from typing import Any, get_args
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
-from docsplit.modeling.long_documents import needs_remote_code, write_transformer_module
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions
+from docsplit.modeling.long_documents import LONGFORMER_MODULE, needs_remote_code, write_transformer_module
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,9 @@ def lower_cases(name: str | Path) -> bool:
 def settings_of_start(
     name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any
 ) -> dict[str, Any]:
-    """What a start says that is a SentenceTransformer and no checkpoint of this project; {} for any other.
+    """What a start says that is a SentenceTransformer; {} for any other, and for a checkpoint of this project.
+
+    Where sentence-transformers has saved such a checkpoint anew, with another length, say, its files count.
 
     Args:
         name: a folder, or a name on the Hub.
@@ -81,8 +83,8 @@ def settings_of_start(
     Raises:
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
     """
-    modules = None if getattr(config, "docsplit", None) else _read(name, MODULES, hub)
-    if modules is None:
+    modules, saved = _read(name, MODULES, hub), getattr(config, "docsplit", None)
+    if modules is None or (saved and modules[0]["type"] == LONGFORMER_MODULE):
         return {}
     pooling_path, normalize = _check_modules(name, modules, hub)
     pooling = _read(name, f"{pooling_path}/config.json", hub)
@@ -116,7 +118,31 @@ def settings_of_start(
             f"{name} leaves its prompt {prompt!r} out of the pooling (include_prompt: false), which cannot be trained "
             f"here: set include_prompt to true in a copy of its {pooling_path}/config.json, or choose another start."
         )
-    return settings
+    return settings if not saved else _changed_since(name, saved, settings)
+
+
+def _changed_since(name: Any, saved: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a checkpoint whose SentenceTransformer files say something else; {} if they say the same."""
+    before, now = _of_embedding(saved), _of_embedding({"similarity": similarity_of(saved)} | settings)
+    changed = [key for key in now if before[key] not in (None, now[key])]
+    if not changed:
+        return {}
+    logger.warning(
+        f"{name}: its SentenceTransformer files have another {' and '.join(changed)} than its config.json; they count."
+    )
+    return saved | settings
+
+
+def _of_embedding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    model = settings.get(KEPT, {}).get("model", {})
+    return {
+        "pooling": settings.get("pooling"),
+        "max_seq_length": settings.get("max_seq_length"),
+        "normalisation": normalizes(settings),
+        "prompts": {key: prompt for key, prompt in (model.get("prompts") or {}).items() if prompt},
+        "default_prompt_name": model.get("default_prompt_name") or "",
+        "similarity": similarity_of(settings),
+    }
 
 
 def _check_modules(name: Any, modules: list[dict[str, Any]], hub: Mapping[str, Any]) -> tuple[str, bool]:

@@ -20,7 +20,10 @@ class ModelArguments:
     """The encoder and its embedding."""
 
     model_name_or_path: str | None = field(
-        default=None, metadata={"help": "Masked language model to start from, on the Hub or here. Not given: random."}
+        default=None,
+        metadata={
+            "help": "Masked language model or SentenceTransformer to start from, a Hub name or a folder. None: random."
+        },
     )
     model_type: str = field(default="bert", metadata={"help": "Architecture of a random start: bert, modernbert ..."})
     config_overrides: str | None = field(

@@ -116,8 +116,11 @@ def newest_complete(output_dir: Path) -> Path | None:
 
 
 def rotate(output_dir: Path, keep: int, best: str | None) -> None:
-    """Delete sealed checkpoints but the `keep` written last and the best; unsealed ones do not count and stay."""
-    sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if (path / MANIFEST).exists()]
+    """Delete sealed checkpoints but the `keep` written last and the best.
+
+    Those without a manifest, or with one that cannot be read, do not count and stay.
+    """
+    sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if _written(path) < float("inf")]
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
         if path.resolve() not in kept:

@@ -212,6 +212,25 @@ def test_a_pooling_that_is_overridden_may_be_any(make_start, caplog):
     assert "lasttoken" in caplog.text
 
 
+def test_a_checkpoint_that_sentence_transformers_saved_anew_is_what_its_files_say(
+    make_start, wordpiece, tmp_path, caplog
+):
+    model = from_pretrained(make_start(prompts=PROMPTS))
+    model.save_pretrained(tmp_path / "ours")
+    wordpiece.save_pretrained(tmp_path / "ours")
+    assert from_pretrained(tmp_path / "ours").config.docsplit == model.config.docsplit
+    assert "they count" not in caplog.text
+    changed = SentenceTransformer(str(tmp_path / "ours"), device="cpu", prompts={"document": "doc: "})
+    changed.max_seq_length = 20
+    changed.save(str(tmp_path / "theirs"), create_model_card=False)
+    again = from_pretrained(tmp_path / "theirs")
+    assert again.config.docsplit["max_seq_length"] == 20
+    assert prompt_of(again.config.docsplit) == "doc: "
+    assert "another max_seq_length and prompts than its config.json" in caplog.text
+    embeddings = encode(again.encoder.base_model, wordpiece, TEXTS)
+    assert np.allclose(embeddings, changed.encode_document(TEXTS), atol=1e-5)
+
+
 def test_dense_written_by_sentence_transformers_is_refused(make_start):
     """The names that it writes today, not those of the files above."""
     start = make_start()

@@ -140,15 +140,18 @@ def test_a_kill_while_a_release_is_split_leaves_a_folder_that_loads(step, tmp_pa
     assert_equal(model.state_dict(), from_pretrained(folder).state_dict())
 
 
-def test_a_head_that_was_not_trained_is_not_released_and_an_old_one_does_not_stay(tmp_path, wordpiece):
+def test_a_head_that_was_not_trained_is_not_released_and_an_old_one_does_not_stay(tmp_path, wordpiece, caplog):
+    caplog.set_level(logging.INFO)
     trained = DocSplitForContrastivePretraining(tiny_config(wordpiece))
     folder = saved(trained, wordpiece, tmp_path / "release")
     split_release(folder, {})
     assert (folder / HEAD_FILE).exists()
+    assert "has no masked-LM head" not in caplog.text
     contrastive_alone = DocSplitForContrastivePretraining(tiny_config(wordpiece), mlm_weight=0.0)
     saved(contrastive_alone, wordpiece, folder)
     assert not (folder / HEAD_FILE).exists()
     split_release(folder, {})
+    assert "has no masked-LM head" in caplog.text
     assert not (folder / HEAD_FILE).exists()
     assert not (folder / HEAD_INDEX).exists()
     assert not any(key.startswith("cls.") for key in load_file(folder / "model.safetensors"))

@@ -84,6 +84,13 @@ def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
 
 
+def test_a_manifest_that_cannot_be_read_takes_no_place_in_the_rotation(output_dir):
+    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).write_text("[]")
+    checkpoints.rotate(output_dir, keep=1, best=None)
+    assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-5", "checkpoint-100"]
+    assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
+
+
 def test_a_new_run_does_not_mix_with_an_earlier_one(output_dir):
     with pytest.raises(ValueError, match="--resume_from_checkpoint"):
         checkpoints.to_resume_from(output_dir, None, overwrite=False)

@@ -9,6 +9,8 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
+from docsplit.modeling.saving import split_release
+from docsplit.modeling.starts import HEAD_FILE
 from docsplit.training.finite import FiniteCallback
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
@@ -139,11 +141,17 @@ def test_weights_that_are_not_finite_are_not_written(tiny_model, wordpiece, tmp_
     if lora:
         tiny_model.add_lora(2)
     tiny_model.save_pretrained(tmp_path / "good")
+    split_release(tmp_path / "good", tiny_model.start_pooler)
+    before = {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()}
+    assert tmp_path / "good" / HEAD_FILE in before
     with torch.no_grad():
         list(tiny_model.encoder.parameters())[-1].view(-1)[0] = torch.nan
     with pytest.raises(FloatingPointError, match=r"1 of .* weights are not finite"):
         tiny_model.save_pretrained(tmp_path / "bad")
     assert not (tmp_path / "bad").exists() or list((tmp_path / "bad").iterdir()) == []
+    with pytest.raises(FloatingPointError):
+        tiny_model.save_pretrained(tmp_path / "good")  # a release that is there loses nothing, its head included
+    assert {file: file.read_bytes() for file in (tmp_path / "good").rglob("*") if file.is_file()} == before
 
 
 def test_so_is_a_training_state(wordpiece, tmp_path):
