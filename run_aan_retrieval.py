@@ -83,11 +83,10 @@ def main() -> None:
         print(f"\n{statistics_table(statistics_of(pairs, data_source(data_args, args.data_name)))}\n")
 
     results = []
-    test_texts = [pairs.texts[row] for row in np.union1d(pairs.test.first, pairs.test.second)]
     for name in encoders:
         members, of_members = members_of(name), []
         for member in members:
-            embeddings, info = encoder_args.embed_all(member, pairs.texts, state.is_main_process, test_texts)
+            embeddings, info = encoder_args.embed_all(member, pairs.texts, state.is_main_process, pairs.test_documents)
             if state.is_main_process:
                 of_members.append(list(link(member, embeddings, info, pairs, args)))
         results += merge_members(name, members, of_members)

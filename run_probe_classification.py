@@ -9,8 +9,9 @@
         --heads mlp linear knn --shots 5 10 20 --output_dir outputs/probe
 
     # two methods, three pretraining seeds each: only these can tell whether one is ahead
-    python run_probe_classification.py --model_name_or_path DocSplit=outputs/docsplit-1,outputs/docsplit-2,\\
-    outputs/docsplit-3 SimCSE=outputs/simcse-1,outputs/simcse-2,outputs/simcse-3 tfidf
+    python run_probe_classification.py --model_name_or_path \\
+        DocSplit=outputs/docsplit-1,outputs/docsplit-2,outputs/docsplit-3 \\
+        SimCSE=outputs/simcse-1,outputs/simcse-2,outputs/simcse-3 tfidf
 
     # a data set of the papers
     accelerate launch run_probe_classification.py recipes/probe_20news.yaml --model_name_or_path outputs/docsplit tfidf

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from inspect import get_annotations
@@ -70,6 +71,13 @@ def test_examples_end_the_help_as_they_are_written(script, answered):
     assert first in text.split("options:")[0]
     assert text.endswith(examples)
     assert f"    python {script}.py" in examples or f"launch {script}.py" in examples
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_example_is_broken_within_a_word(script):
+    """A shell joins lines at a backslash, with the indentation of the next one between them."""
+    lines = __import__(script).__doc__.split("\n")
+    assert [line for line in lines if re.search(r"[^ ]\\$", line)] == []
 
 
 def own_options(script):

@@ -20,6 +20,7 @@ than the training papers.
 """
 
 import ast
+import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterator
@@ -59,6 +60,13 @@ class CitationPairs:
     test: PairPart
     counts: dict[str, int]  # what was dropped and why, and what the splits share
     made_here: bool  # by `make_splits`
+    documents: list[str] | None = None  # texts of which `texts` leave a part out; None: they are whole
+
+    @property
+    def test_documents(self) -> list[str]:
+        """The papers of the test pairs, whole, as an encoder that was pretrained on them has read them."""
+        whole = self.documents or self.texts
+        return [whole[paper] for paper in np.union1d(self.test.first, self.test.second)]
 
     @property
     def parts(self) -> dict[str, PairPart]:
@@ -342,7 +350,9 @@ def python_docs_pairs() -> CitationPairs:
     rows = load_corpus(PYTHON_DOCS).to_list()
     texts, see_also, others = split_references(rows)
     split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
-    return _split_links(texts, [row["id"] for row in rows], see_also, others, {}, seed=0, split_of=split_of)
+    pairs = _split_links(texts, [row["id"] for row in rows], see_also, others, {}, seed=0, split_of=split_of)
+    text_of = {row["id"]: row["text"] for row in rows}
+    return dataclasses.replace(pairs, documents=[text_of[paper] for paper in pairs.ids])
 
 
 def _split_links(

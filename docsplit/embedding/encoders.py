@@ -189,7 +189,8 @@ def members_of(name: str) -> list[str]:
     members = name.split(",")
     if stated and not all(Path(member).exists() for member in members):
         members = name[stated.end() :].split(",")
-    if "" in members or len(set(members)) < len(members) or "tfidf" in members:
+    distinct = {Path(member).resolve() if Path(member).exists() else member for member in members}
+    if "" in members or len(distinct) < len(members) or "tfidf" in members:
         raise ValueError(
             f"{name!r} should be encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: each once, "
             "none empty, and without tfidf, which has no seeds."

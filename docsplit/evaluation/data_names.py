@@ -40,7 +40,7 @@ def _parts(options: LabelledArguments | CitationArguments) -> list[str]:
 
 
 def _labelled(options: LabelledArguments) -> list[str]:
-    source = options.dataset_name or BUILT_IN
+    source = without_folders(options.dataset_name or BUILT_IN)  # a folder of a data set may take the place of a name
     if options.train_file:
         source = _files(options.train_file, options.validation_file, options.test_file)
     limits = [

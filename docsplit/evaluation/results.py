@@ -82,13 +82,13 @@ class Result:
 
     @property
     def warning(self) -> str | None:
-        """What to say where the head gives nearly all test items one class."""
-        share = None if self.one_class is None else float(np.mean(self.one_class))
-        if share is None or share <= ONE_CLASS_SHARE:
+        """What to say where runs give nearly all test items one class; the mean over runs may hide a single one."""
+        alike = 0 if self.one_class is None else int((self.one_class > ONE_CLASS_SHARE).sum())
+        if not alike:
             return None
-        runs = f"mean of {self.runs} runs" if self.runs > 1 else "one run"
+        runs = f"{alike} of {self.runs} runs" if self.runs > 1 else "its one run"
         what = "set of labels" if self.task == MULTI_LABEL_CLASSIFICATION else "class"
-        return f"predicts one {what} for {share:.1%} of the test {self.task.items} ({runs})"
+        return f"predicts one {what} for more than {100 * ONE_CLASS_SHARE:g} % of the test {self.task.items} in {runs}"
 
     @property
     def main_items(self) -> ItemScores:

@@ -299,6 +299,7 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
             ]
             rows.append({"id": name, "sections": sections, "links": sorted({*others, outside} - {name})})
             rows[-1] |= {"part": PART_NAMES[0 if family < 40 else 1 + family % 2]}
+            rows[-1] |= {"text": "\n\n".join(section["text"] for section in sections)}
     monkeypatch.setattr(citations, "load_corpus", lambda corpus: Dataset.from_list(rows))
     pairs = citations.python_docs_pairs()
     assert pairs.fingerprint() == citations.load_named(seed=7).fingerprint()  # no seed draws other documents or pairs
@@ -314,6 +315,10 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
         assert "What it says" not in text
         assert "Prose, see" in text
         assert text.endswith("Notes\nThe end.")
+    # What a pretraining has read are the documents with their lists: of these the record of an encoder knows.
+    tested = {row["text"] for row in rows if row["part"] == "test"}
+    assert set(pairs.test_documents) == tested
+    assert not tested & set(pairs.texts)
     for part in (pairs.train, pairs.validation, pairs.test):
         for first, second, label in zip(part.first, part.second, part.labels):
             one, other = pairs.ids[first], pairs.ids[second]

@@ -126,6 +126,15 @@ def test_a_group_that_is_none_is_refused(name):
         members_of(name)
 
 
+def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    for name in ("A=a,a/", "a,./a", f"a,{tmp_path}/a", "A=a,link"):
+        with pytest.raises(ValueError, match="each once"):
+            members_of(name)
+
+
 @pytest.fixture
 def plain(wordpiece, tmp_path):
     """What `AutoModel.save_pretrained` writes, which says nothing about pooling."""

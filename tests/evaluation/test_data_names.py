@@ -40,6 +40,7 @@ def _files(tmp_path, monkeypatch):
             None,
             "coastalcph/lex_glue:ecthr_b, a stratified sample of at most 100 test documents, text column title + body",
         ),
+        ({"dataset_name": "/secret/place/news"}, None, "news, text column text"),
     ],
 )
 def test_labelled_documents(options, name, expected):
