@@ -41,6 +41,7 @@ from docsplit.runtime.files import add_texts
 logger = logging.getLogger(__name__)
 
 SHOTS = 5
+DRAWABLE = 20  # labels a class that training keeps for few-shot draws, where the class has so many
 NUM_DRAWS = 10
 MAX_CLASSES = 40  # the largest ones: a corpus like python_docs has hundreds of labels with a handful of documents
 MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # of a probe; of python_docs the whole sealed part is tested on
@@ -359,7 +360,7 @@ def split_labelled(
         dropped = 0
     else:
         train, validation, test, dropped = _divide(texts, labels, kept, seed)
-    train = sample_for_draws(train, labels[train], MAX_TRAIN, SHOTS, seed)
+    train = sample_for_draws(train, labels[train], MAX_TRAIN, DRAWABLE, seed)
     return LabelledSplit(
         train_texts=texts[train].tolist(),
         train_labels=np.searchsorted(largest, labels[train]),

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PART = "part"  # the column
 TRAIN, VALIDATION, TEST = PART_NAMES
 SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
+RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of 0.5, of which records hold an estimate
 NUM_STRATA = 40  # the largest sub-packages, those that probes tell apart; the others are divided as if they were one
 SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
@@ -38,7 +39,7 @@ def divide(rows: list[dict[str, Any]]) -> list[str]:
         rows: of `docsplit.data.python_docs.read_python_docs`.
     """
     _, see_also, _ = split_references(rows)
-    duplicates = near_duplicate_pairs([row["text"] for row in rows])
+    duplicates = near_duplicate_pairs([row["text"] for row in rows], RESEMBLANCE)
     groups = _groups(see_also, duplicates, len(rows))
     names, labels, counts = np.unique([row["label"] for row in rows], return_inverse=True, return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]

@@ -92,6 +92,7 @@ def test_what_is_measured_on_is_kept_out_of_pretraining(split, labelled, wordpie
 
 def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch):
     monkeypatch.setattr(labelled_module, "MAX_TRAIN", 30)
+    monkeypatch.setattr(labelled_module, "DRAWABLE", 5)
     rows = make_corpus(300)
     rows = [row | {"label": "rare" if index < 12 else row["label"]} for index, row in enumerate(rows)]
     rows += [{"text": None, "label": "kitchen"}, {"text": "A ship.", "label": None}]
@@ -99,6 +100,9 @@ def test_small_classes_and_rows_without_a_label_do_no_harm(monkeypatch):
     assert split.class_names == ["harbour", "kitchen", "orchard", "rare"]
     assert len(split.draws()) == labelled_module.NUM_DRAWS
     assert len(split.train_texts) < 45
+    monkeypatch.setattr(labelled_module, "DRAWABLE", 20)
+    more = split_labelled(Dataset.from_list(rows))  # of each class 20, or all that it has
+    assert np.bincount(more.train_labels)[:3].tolist() == [20, 20, 20]
 
 
 @pytest.mark.parametrize(
