@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 PART = "part"  # the column
 TRAIN, VALIDATION, TEST = PART_NAMES
 SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
-RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of 0.5, of which records hold an estimate
+RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of 0.5, of which records estimate
 NUM_STRATA = 40  # the largest sub-packages, those that probes tell apart; the others are divided as if they were one
 SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
