@@ -319,5 +319,14 @@ def probe_table(results: dict[str, Any]) -> str:
     return (
         f"{markdown_table(header, body)}\n\n{test} sealed test documents, which neither training nor selection reads; "
         f"{spread_of} Selection, of C and of checkpoints if asked for, is on "
-        f"{results['probe_validation_documents']:,} validation documents."
+        f"{results['probe_validation_documents']:,} validation documents.{_seen_text(results)}"
     )
+
+
+def _seen_text(results: dict[str, Any]) -> str:
+    """What the probe's table says of test documents that the encoder was trained on; "" for runs of before."""
+    if "probe_seen_in_pretraining_share" not in results:
+        return ""
+    shares = (results[f"probe_{name}"] for name in ("seen_in_pretraining_share", "near_duplicate_share"))
+    seen, near = ("unknown" if share is None else f"{100 * share:.1f} %" for share in shares)
+    return f" Test documents seen in pretraining: {seen}; with near-duplicates: {near}."

@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from docsplit.data.labelled import LabelledSplit
+from docsplit.embedding.contamination import contamination
 from docsplit.embedding.encode import encode
 from docsplit.evaluation.probing import probe_accuracy, tfidf_accuracy
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -105,10 +106,12 @@ class ProbeCallback(TrainerCallback):
         """All measurements so far, oldest first, with their `step`."""
         return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> dict[str, Any]:
         """On the test documents: before the first step, now, and TF-IDF, for all_results.json.
 
         TF-IDF on the validation documents too, as `tfidf_validation_accuracy` and so on: the curves stand beside it.
+        And which share of the test documents this training, or the start's, has seen: to be called after the record
+        of training documents was written; processes other than the first do not ask.
         """
         before, after = self.history()[0], self.measure(with_test=True)
         measured = {name: name.removeprefix("probe_test_") for name in after if name.startswith("probe_test_")}
@@ -116,4 +119,7 @@ class ProbeCallback(TrainerCallback):
         results |= {f"probe_after_{short}": after[name] for name, short in measured.items()}
         tfidf = tfidf_accuracy(self.split)
         results |= {f"tfidf_{name}": value for name, value in tfidf["test"].items()}
+        if self.trainer.is_world_process_zero():
+            shares = contamination(str(self.trainer.args.output_dir), self.split.test_texts)
+            results |= {f"probe_{name}": value for name, value in shares.items()}
         return results | {f"tfidf_validation_{name}": value for name, value in tfidf["validation"].items()}

@@ -9,7 +9,10 @@ import pytest
 from datasets import Dataset
 from transformers import TrainerControl, TrainerState
 
-from docsplit.data.labelled import split_labelled
+from docsplit.data.labelled import probe_counts, split_labelled
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.evaluation.tables import probe_table
 from docsplit.training import documents
 from docsplit.training import probe as probe_module
 from docsplit.training.probe import ProbeCallback
@@ -120,6 +123,20 @@ def test_the_test_part_changes_nothing_but_the_report(train, split):
     for name in ("probe_before_accuracy", "probe_after_accuracy", "tfidf_accuracy"):
         assert results[name] != other_results[name], name
     assert results["tfidf_validation_accuracy"] == other_results["tfidf_validation_accuracy"]
+    assert results["probe_seen_in_pretraining_share"] == 0
+
+
+def test_test_documents_that_the_encoder_was_trained_on_are_said(probe, split, tmp_path):
+    probe.trainer.args.output_dir = str(tmp_path)
+    probe.trainer.log(probe.measure(with_test=True))
+    record, seen = TrainingDocuments(), sorted(set(split.test_texts))[::2]
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    record.save(tmp_path)
+    results = probe.summary()
+    assert results["probe_seen_in_pretraining_share"] == len(seen) / len(set(split.test_texts)) > 0.4
+    assert f"seen in pretraining: {100 * results['probe_seen_in_pretraining_share']:.1f} %" in probe_table(
+        results | probe_counts(split)
+    )
 
 
 def test_the_best_checkpoint_is_that_of_validation_and_the_report_is_of_test(train, split, monkeypatch):
