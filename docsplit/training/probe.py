@@ -115,7 +115,7 @@ class ProbeCallback(TrainerCallback):
         """
         before, after = self.history()[0], self.measure(with_test=True)
         measured = {name: name.removeprefix("probe_test_") for name in after if name.startswith("probe_test_")}
-        results = {f"probe_before_{short}": before[name] for name, short in measured.items()}
+        results: dict[str, Any] = {f"probe_before_{short}": before[name] for name, short in measured.items()}
         results |= {f"probe_after_{short}": after[name] for name, short in measured.items()}
         tfidf = tfidf_accuracy(self.split)
         results |= {f"tfidf_{name}": value for name, value in tfidf["test"].items()}
