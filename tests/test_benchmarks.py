@@ -227,15 +227,20 @@ def test_tables_of_the_objectives_have_mean_and_spread_over_seeds(tmp_path):
         for name in [*objectives.ROWS, *objectives.LENGTHS]:
             value = seed / 10 + (name == "DocSplit") / 100
             links = [
-                {"encoder": "e", "head": head, "shots": None, "accuracy_mean": value, "roc_auc_mean": value}
+                {"encoder": "e", "head": head, "features": features, "shots": None}
+                | {"accuracy_mean": value if features == "raw" else 0.0, "roc_auc_mean": value}
                 for head in ("mlp", "cosine", "bm25")
+                for features in ("raw", *(["standardized"] if head == "mlp" else []))
             ]  # fmt: skip
             folder = study.folder(name, seed)
             if name in objectives.LENGTHS:
                 write(folder, links)
                 continue
             write(folder / "retrieval", links)
-            probes = [{"encoder": "e", "head": "mlp", "shots": n, "accuracy_mean": value} for n in (5, 10, 20, None)]
+            probes = [
+                {"encoder": "e", "head": "mlp", "features": "raw", "shots": shots, "accuracy_mean": value}
+                for shots in (5, 10, 20, None)
+            ]
             write(folder / "probe", probes)
             (folder / "all_results.json").write_text(json.dumps({"train_tokens": 1000 * seed}))
     write(study.folder("tfidf", 0), [{"encoder": "tfidf", "head": "linear", "shots": 5, "accuracy_mean": 0.9}])
