@@ -19,7 +19,7 @@ import torch
 from accelerate.state import AcceleratorState
 from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
-from transformers import BertConfig, RobertaTokenizer
+from transformers import BertConfig, BertModel, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -154,6 +154,15 @@ def tiny_config(tokenizer, **overrides) -> BertConfig:
 def tiny_model(wordpiece):
     torch.manual_seed(0)
     return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+
+
+@pytest.fixture
+def headless(wordpiece, tmp_path):
+    """A folder as `AutoModel.save_pretrained` writes it: no masked-LM head, and nothing is said about pooling."""
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "headless")
+    wordpiece.save_pretrained(tmp_path / "headless")
+    return tmp_path / "headless"
 
 
 @pytest.fixture(scope="session")

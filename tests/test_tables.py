@@ -1,8 +1,8 @@
 """Every measured table of README, docs and cards is what a committed file of results says.
 
-Above a table stands `<!-- from FILE, FILE -->`, or `<!-- not measured here: REASON -->`; a card's results are those
-that lie in its folder. Each number of the table must be one of the files', rounded to the digits that are shown, of
-the row's encoder where the file has it; with a spread, the two must stand together.
+Above a table stands `<!-- from FILE, FILE -->`, or `<!-- not measured here: REASON -->`; a card's results lie in
+its folder, and those that cards share in `SHARED`. Each number of the table must be one of the files', rounded to the
+digits that are shown, of the row's encoder where the file has it; with a spread, the two must stand together.
 """
 
 import json
@@ -19,6 +19,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "model_cards").glob("*/README.md")),
 ]
+SHARED = ROOT / "benchmarks" / "results" / "small_encoders"
 TABLE = re.compile(r"((?:^\|.*\n)+)", re.MULTILINE)
 MARKER = re.compile(r"<!-- (from|not measured here:) ([^>]*?) -->\s*$")
 NUMERIC_CELL = re.compile(r"[-\d.,±%\[\] ]*\d[-\d.,±%\[\] ]*([GM]B|s|min|h|million)?")
@@ -98,7 +99,7 @@ ALL = [(path.relative_to(ROOT).as_posix(), number) for path in PAGES for number,
 def test_a_measured_table_is_what_its_results_say(page, number):
     path = ROOT / page
     before, table = list(tables(path))[number]
-    files = sorted(path.parent.rglob("*.json"))
+    files = [*path.parent.rglob("*.json"), *SHARED.glob("*.json")]
     if "model_cards" not in path.parts:
         marker = MARKER.search(before)
         assert marker, f"no marker above this table:\n{table}"

@@ -4,10 +4,10 @@
     validation   what checkpoints, early stopping and a head's settings are selected by
     test         sealed: what is reported, and nothing else reads it
 
-Documents that resemble each other stay together: near-duplicates always, and those that list each other under "See
-Also" as far as communities of them (Louvain) allow. Each sub-package is divided in the same proportion. The division
-follows from the documents alone; no seed of a run changes it. The price is a quarter of the corpus that no
-pretraining reads.
+Documents that resemble each other stay together: those that share `RESEMBLANCE` of their text always, and those that
+list each other under "See Also" as far as communities of them (Louvain) allow. Each sub-package is divided in the
+same proportion. The division follows from the documents alone; no seed of a run changes it. The price is a quarter of
+the corpus that no pretraining reads.
 """
 
 import logging
@@ -39,27 +39,28 @@ def divide(rows: list[dict[str, Any]]) -> list[str]:
         rows: of `docsplit.data.python_docs.read_python_docs`.
     """
     _, see_also, _ = split_references(rows)
-    duplicates = near_duplicate_pairs([row["text"] for row in rows], RESEMBLANCE)
-    groups = _groups(see_also, duplicates, len(rows))
+    alike = near_duplicate_pairs([row["text"] for row in rows], RESEMBLANCE)
+    groups = _groups(see_also, alike, len(rows))
     names, labels, counts = np.unique([row["label"] for row in rows], return_inverse=True, return_counts=True)
     largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
     parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
     sizes = ", ".join(f"{(parts == number).sum():,} {name}" for number, name in enumerate(PART_NAMES))
     links = undirected(see_also)
-    crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, duplicates)]
+    crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, alike)]
     logger.info(
         f"python_docs is divided: {sizes} documents; {crossing[0]:,} of {len(links):,} See Also links and "
-        f"{crossing[1]:,} of {len(duplicates):,} pairs of near-duplicates cross between parts."
+        f"{crossing[1]:,} of {len(alike):,} pairs that share {RESEMBLANCE:.0%} of their runs of "
+        "five words cross between parts."
     )
     if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():
         logger.warning(f"The sealed test part of python_docs has no document of {', '.join(missing)}.")
     return [PART_NAMES[part] for part in parts]
 
 
-def _groups(see_also: np.ndarray, duplicates: np.ndarray, num_documents: int) -> np.ndarray:
-    """(num_documents,): which group each is in, communities of links between documents without near-duplicates."""
-    edges = coo_matrix((np.ones(len(duplicates)), tuple(duplicates.T)), shape=(num_documents, num_documents))
-    num_originals, originals = connected_components(edges, directed=False)  # near-duplicates count as one document
+def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:
+    """(num_documents,): the group of each, communities of links, in which documents that are alike count as one."""
+    edges = coo_matrix((np.ones(len(alike)), tuple(alike.T)), shape=(num_documents, num_documents))
+    num_originals, originals = connected_components(edges, directed=False)
     links = undirected(originals[see_also])
     communities = find_communities(links, num_originals, seed=0)
     linked = np.isin(np.arange(num_originals), links)

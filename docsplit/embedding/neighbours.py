@@ -4,7 +4,7 @@ Averaging with neighbours needs no training, only the vectors of a corpus: `smoo
 probes (--smooth_neighbours), and what `docsplit.modeling.neighbour_distillation` teaches an encoder. In image
 retrieval it is known as database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
 
-The search is exact up to `EXACT_DOCUMENTS`, where it takes minutes, and approximate with faiss above.
+The search is exact up to `EXACT_DOCUMENTS`, and approximate with faiss above.
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EXACT_DOCUMENTS = 100_000
 CHUNK_VALUES = 2**25  # similarities at a time: 128 MB
-PROBED_CELLS = 32  # of the approximate search, of 4 sqrt(N): about 98 % of the neighbours are found
+PROBED_CELLS = 32  # of the approximate search, of 4 sqrt(N)
 
 
 def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:

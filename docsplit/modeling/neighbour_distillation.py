@@ -5,8 +5,8 @@ documents, each averaged with its nearest neighbours in the corpus. No second en
 pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
 from a queue that follows the training, and relational distillation (Park et al. 2019).
 
-Both views of a document are students. The trade-off: the second costs as much as another document would, of which the
-encoder would learn a little more; but it keeps masked LM, and the cosine of the views in the log.
+Both views of a document are students, which keeps masked LM and the cosine of the views in the log. The second costs
+as much as another document would; whether that would teach more was not measured.
 """
 
 from dataclasses import dataclass, field

@@ -33,7 +33,8 @@ class FiniteCallback(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Ask for the answer of this step, and look at the one before; at this one too where its weights are used."""
-        sums = [parameter.detach().sum().float() for parameter in self.parameters]  # one NaN or infinity stays in it
+        # One NaN or infinity stays in a sum.
+        sums = [parameter.detach().sum(dtype=torch.float32) for parameter in self.parameters]
         finite = torch.stack([*self.losses, *sums]).isfinite().all().int()
         self.losses.clear()
         if args.world_size > 1:

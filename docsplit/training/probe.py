@@ -111,15 +111,16 @@ class ProbeCallback(TrainerCallback):
 
         TF-IDF on the validation documents too, as `tfidf_validation_accuracy` and so on: the curves stand beside it.
         And which share of the test documents this training, or the start's, has seen: to be called after the record
-        of training documents was written; processes other than the first do not ask.
+        of training documents was written. Nothing on processes other than the first, which take part in measuring.
         """
         before, after = self.history()[0], self.measure(with_test=True)
+        if not self.trainer.is_world_process_zero():
+            return {}
         measured = {name: name.removeprefix("probe_test_") for name in after if name.startswith("probe_test_")}
         results: dict[str, Any] = {f"probe_before_{short}": before[name] for name, short in measured.items()}
         results |= {f"probe_after_{short}": after[name] for name, short in measured.items()}
         tfidf = tfidf_accuracy(self.split)
         results |= {f"tfidf_{name}": value for name, value in tfidf["test"].items()}
-        if self.trainer.is_world_process_zero():
-            shares = contamination(str(self.trainer.args.output_dir), self.split.test_texts)
-            results |= {f"probe_{name}": value for name, value in shares.items()}
-        return results | {f"tfidf_validation_{name}": value for name, value in tfidf["validation"].items()}
+        results |= {f"tfidf_validation_{name}": value for name, value in tfidf["validation"].items()}
+        shares = contamination(str(self.trainer.args.output_dir), self.split.test_texts)
+        return results | {f"probe_{name}": value for name, value in shares.items()}

@@ -58,7 +58,7 @@ def test_what_crosses_is_counted(rows, caplog):
     bridges = [document(number, "kit.1", [0, 4 * number % 200]) for number in range(400, 440)]
     divide([*rows, *bridges])
     said = caplog.records[-1].getMessage()
-    assert "of 50 pairs of near-duplicates cross" in said
+    assert "of 50 pairs that share 30% of their runs" in said
     assert "; 0 of 50" not in said.split("See Also links")[0]
     assert " 0 of 50 pairs" in said
 

@@ -135,15 +135,6 @@ def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypa
             members_of(name)
 
 
-@pytest.fixture
-def plain(wordpiece, tmp_path):
-    """What `AutoModel.save_pretrained` writes, which says nothing about pooling."""
-    torch.manual_seed(0)
-    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
-    wordpiece.save_pretrained(tmp_path / "plain")
-    return tmp_path / "plain"
-
-
 def vectors(model, texts, **options):
     return embed_documents(model, texts, **({"dtype": torch.float32} | options))[0]
 
@@ -184,11 +175,11 @@ def test_a_model_without_a_transformer_is_left_to_itself(wordpiece, texts):
 
 
 @pytest.mark.parametrize("pooling", [None, "mean", "max"])
-def test_a_plain_encoder_is_pooled_as_asked(plain, texts, pooling):
-    model = load_encoder(str(plain), pooling=pooling, device="cpu")
+def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
+    model = load_encoder(str(headless), pooling=pooling, device="cpu")
     facts = describe_encoder(model)
     assert (facts["pooling"], facts["max_seq_length"]) == (pooling or "cls", 128)
-    encoder = BertModel.from_pretrained(plain, add_pooling_layer=False)
+    encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
     assert facts["num_parameters"] == encoder.num_parameters()
     hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
     by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts["pooling"]]
@@ -211,14 +202,14 @@ def test_what_is_no_encoder_is_named(tmp_path):
         load_encoder("no-such/model")
 
 
-def test_loading_lists_no_layers(plain, monkeypatch):
+def test_loading_lists_no_layers(headless, monkeypatch):
     """transformers checks plans of tensor parallelism, that nobody has, where its logger is set to warnings."""
     monkeypatch.setattr(transformers.modeling_utils, "verify_tp_plan", lambda *_: pytest.fail("checked"))
-    load_encoder(str(plain), device="cpu")
+    load_encoder(str(headless), device="cpu")
 
 
-def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, plain):
-    for folder in (checkpoint, plain):
+def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, headless):
+    for folder in (checkpoint, headless):
         (folder / "tokenizer.json").unlink()
         with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
             load_encoder(str(folder), device="cpu")
@@ -233,11 +224,11 @@ def verbosity(request):
 
 
 @pytest.mark.usefixtures("verbosity")
-def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, plain):
-    weights = load_file(plain / "model.safetensors")
-    save_file({f"other.{name}": value for name, value in weights.items()}, plain / "model.safetensors")
+def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, headless):
+    weights = load_file(headless / "model.safetensors")
+    save_file({f"other.{name}": value for name, value in weights.items()}, headless / "model.safetensors")
     with pytest.raises(ValueError, match="weights of its own architecture"):
-        load_encoder(str(plain), device="cpu")
+        load_encoder(str(headless), device="cpu")
     (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')  # asks for BERT's pooler
     one, other = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
     assert not any("pooler" in name for name in one.state_dict())

@@ -56,15 +56,6 @@ def configs(tokenizer):
     }
 
 
-@pytest.fixture
-def headless(tmp_path, wordpiece):
-    """A folder as a SentenceTransformer's transformer is written: no masked-LM head."""
-    torch.manual_seed(0)
-    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "headless")
-    wordpiece.save_pretrained(tmp_path / "headless")
-    return tmp_path / "headless"
-
-
 def saved(model, tokenizer, folder):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
