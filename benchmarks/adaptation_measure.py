@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.adaptation_sets import DataSet, Measured, load
 from docsplit.data.preparation import document_id
+from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.embedding.neighbours import smooth_texts, unit
+from docsplit.embedding.neighbours import nearest, smooth_texts, unit
+from docsplit.evaluation.analysis import embedding_geometry
 from docsplit.runtime.files import write_text
 
 DRAWS = 200  # of test items
 WHITENED = 128  # dimensions that are kept of the smaller whitening
+SPLIT_DOCUMENTS = 500  # of the corpus, whose halves are embedded
 
 
 def whiten(vectors: np.ndarray, fitted_on: np.ndarray, dimensions: int | None) -> np.ndarray:
@@ -57,6 +61,33 @@ def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measure
     yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
     if data.bm25 is not None:
         yield "BM25", data.bm25()
+
+
+def random_halves(texts: list[str]) -> list[str]:
+    """The two halves of each text with two sentences or more, one after the other: the same at each call."""
+    generator, split = np.random.default_rng(0), load_sentence_splitter()
+    halves = []
+    for text in texts[:SPLIT_DOCUMENTS]:
+        if len(sentences := split(clean_text(text))) > 1:
+            is_first = generator.permutation(len(sentences)) < len(sentences) // 2
+            halves += [" ".join(np.array(sentences, dtype=object)[side]) for side in (is_first, ~is_first)]
+    return halves
+
+
+def signs_of_halves(vectors: np.ndarray) -> dict[str, float]:
+    """Alignment and uniformity (Wang and Isola 2020) and how often a half (2N, H) finds its own: needs no label."""
+    halves = vectors.reshape(-1, 2, vectors.shape[-1])
+    found = (halves[:, 0] @ halves[:, 1].T).argmax(axis=1) == np.arange(len(halves))
+    geometry = embedding_geometry(torch.from_numpy(halves))
+    return {"alignment": float(geometry["alignment"]), "halves_uniformity": float(geometry["uniformity"])} | {
+        "halves_recall_at_1": float(found.mean())
+    }
+
+
+def kept_neighbours(before: np.ndarray, after: np.ndarray, count: int = 10) -> float:
+    """Share of the nearest neighbours before, of all texts (N, H), that are neighbours still."""
+    rows = zip(nearest(before, count)[0], nearest(after, count)[0])
+    return float(np.mean([len(np.intersect1d(*pair)) / count for pair in rows]))
 
 
 def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[dict[str, Any]]:
@@ -99,21 +130,25 @@ def main() -> None:
         write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
         return
 
-    def vectors_of(name: str) -> np.ndarray:
+    def vectors_of(name: str, texts: list[str]) -> np.ndarray:
         arguments = EncoderArguments([name], options.pooling, options.max_seq_length)
-        return unit(arguments.embed_all(name, data.texts, show_progress=False)[0])
+        return unit(arguments.embed_all(name, texts, show_progress=False)[0])
 
     fields = {"task": data.task, "part": options.part}
     if options.encoder is None:
-        found = list(untrained(data, vectors_of(options.start)))
+        found = list(untrained(data, vectors_of(options.start, data.texts)))
+        found[0][1].others |= signs_of_halves(vectors_of(options.start, random_halves(data.corpus)))
         rows = [
             row
             for name, one in found
             for row in rows_of(one, found[0][1], **fields, method=options.prefix + name, seed=None)
         ]
     else:
-        start = data.measure(vectors_of(options.start))
-        rows = list(rows_of(data.measure(vectors_of(options.encoder)), start, **fields))
+        before, after = (vectors_of(name, data.texts) for name in (options.start, options.encoder))
+        measured = data.measure(after)
+        measured.others |= signs_of_halves(vectors_of(options.encoder, random_halves(data.corpus)))
+        measured.others["kept_neighbours"] = kept_neighbours(before, after)
+        rows = list(rows_of(measured, data.measure(before), **fields))
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.rows, json.dumps(rows) + "\n")
 

@@ -13,6 +13,7 @@ cell, or `{folder}`, the cell's own. A value that is one such name and nothing e
       search:
         grid: {learning_rate: [1.0e-5, 3.0e-5]}     # all combinations
         cases: [{method: a, own: {view: crop}}]     # and each with each of these; optional
+        code: [benchmarks/mine.py]                  # more of it, for this group; optional
         data: ["{data_dir}/train.parquet"]          # files and folders whose contents make a cell another one
         fields: {data: news, task: labels, method: "{method}", seed: 0}       # of each row; seed null: untrained
         steps:
@@ -233,8 +234,9 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
             spent += sum(time.monotonic() - one.started for one in running)
             has_time = budget_hours is None or spent < 3600 * budget_hours
             while to_do and len(running) < jobs and has_time:
-                if hash_of_code(*study.code) != study.code_hash:
-                    raise RuntimeError(f"The code ({', '.join(study.code)}) changed while the study ran: start again.")
+                code = [*study.code, *study.groups[to_do[0].group].get("code", [])]
+                if hash_of_code(*code) != study.code_of[to_do[0].group]:
+                    raise RuntimeError(f"The code ({', '.join(code)}) changed while the study ran: start again.")
                 running.append(Running(study, to_do.pop(0), free.pop(), niceness))
                 print(f"started   {running[-1].cell.name}", flush=True)
             if not running:

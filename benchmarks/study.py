@@ -16,7 +16,7 @@ from docsplit.runtime.files import ROOT, hash_of_code, versions, write_text
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds
-OF_A_GROUP = {"grid", "cases", "data", "fields", "steps", "measures", "selection", "from"}
+OF_A_GROUP = {"grid", "cases", "code", "data", "fields", "steps", "measures", "selection", "from"}
 OF_A_STEP = {"script", "module", "recipe", "options", "again"}
 
 
@@ -78,8 +78,8 @@ class Study:
             if isinstance(value, str) and Path(value).exists()
         }
         self.work_dir, self.hashes = work_dir.resolve(), dict[str, str]()
-        self.code = content.get("code") or self._default_code()
-        self.code_hash = hash_of_code(*self.code)
+        self.code: list[str] = content.get("code") or self._default_code()
+        self.code_of = {name: hash_of_code(*self.code, *group.get("code", [])) for name, group in self.groups.items()}
 
     def _default_code(self) -> list[str]:
         steps = [step for group in self.groups.values() for step in group["steps"]]
@@ -127,7 +127,7 @@ class Study:
         # "{model}" as data is a folder, or the name of something elsewhere, which stands among the options.
         files = [one for one in group.get("data", []) if one[1:-1] not in known or one[1:-1] in self.paths]
         data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
-        text = json.dumps([self.code_hash, data, parts], sort_keys=True, default=str)
+        text = json.dumps([self.code_of[group_name], data, parts], sort_keys=True, default=str)
         key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         said = [f"{name}={value}" for name, value in variables.items() if not isinstance(value, dict | list)]
         return Cell(group_name, " ".join([group_name, *said]), key, variables, **parts)
@@ -173,7 +173,6 @@ class Study:
         records = {key: record for key, cell in cells.items() if (record := self.record(cell))}
         results = {
             "versions": versions(),
-            "code": self.code_hash,
             "cells": {key: {name: one for name, one in record.items() if name != "rows"}
                       for key, record in records.items()},
             "not_run": [cell.name for key, cell in cells.items() if key not in records],
