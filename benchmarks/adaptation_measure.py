@@ -131,7 +131,7 @@ def main() -> None:
         return
 
     def vectors_of(name: str, texts: list[str]) -> np.ndarray:
-        arguments = EncoderArguments([name], options.pooling, options.max_seq_length)
+        arguments = EncoderArguments([name], pooling=options.pooling, max_seq_length=options.max_seq_length)
         return unit(arguments.embed_all(name, texts, show_progress=False)[0])
 
     fields = {"task": data.task, "part": options.part}
