@@ -153,7 +153,8 @@ def main() -> None:
     if find_spec("ir_measures") is None:
         parser.error("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
     given = {name: getattr(options, name) for name in ("data_dir", "model", "masked_lm", *SIZES)}
-    study = Study(STUDY, options.work_dir, {name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
     if options.masked_lm is None:
         study.groups = {name: group for name, group in study.groups.items() if not name.startswith("masked_lm")}
     code = main_of(study, options)

@@ -30,8 +30,10 @@ cell, or `{folder}`, the cell's own. A value that is one such name and nothing e
 
 The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.
 A finished cell leaves `cell.json` in its folder, whole or not at all; the results are put together from these, so a
-kill loses at most the steps that ran, and results of other code come back with that code. Failed cells keep the end
-of their log and are run again with --retry alone. The code must not change while a study runs: use a worktree.
+kill loses at most the steps that ran. A cell that stands in the results is finished too: a study goes on from them
+where the folders are lost, on another machine for example. Cells of other code, data or options are kept in the
+results, apart, and come back with that code, or with --any_code. Failed cells keep the end of their log and are run
+again with --retry alone. The code must not change while a study runs: use a worktree.
 """
 
 import argparse
@@ -139,12 +141,15 @@ class Running:
                 rows = list(self._rows())
             except (OSError, ValueError, KeyError) as problem:
                 error = f"nothing to measure: {type(problem).__name__}: {problem}"
-        record = {"name": self.cell.name, "status": "done", "seconds": sum(self.seconds), "steps": self.seconds}
-        record |= {
-            "cpu_seconds": sum(self.cpu_seconds),
-            "steps_cpu": self.cpu_seconds,
-            "group": self.cell.group,
-            "variables": self.cell.variables,
+        record = {
+            "name": self.cell.name,
+            "status": "done",
+            "key": self.cell.key,
+            "content": self.cell.content,
+            "commit": commit(),
+            "seconds": round(sum(self.seconds), 1),
+            "cpu_seconds": round(sum(self.cpu_seconds), 1),
+            "steps": [round(seconds, 1) for seconds in self.seconds],
             "rows": rows,
         }
         if error is not None:
@@ -171,6 +176,17 @@ class Running:
                 rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
             for row in rows:
                 yield own | row | {"seconds": round(sum(self.seconds), 2)}
+
+
+def commit() -> str | None:
+    """That the code is of, with a + where files differ from it; None outside a repository."""
+    answers = [
+        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    ]
+    if any(answer.returncode for answer in answers):
+        return None
+    return answers[0].stdout.strip() + ("+" if answers[1].stdout.strip() else "")
 
 
 def _cpu_seconds_of_children() -> float:
@@ -223,8 +239,11 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
     if retry:
         for cell in study.cells()[0].values():
             if (record := study.record(cell)) and record["status"] == "failed":
-                (study.folder(cell) / RECORD).unlink()
-    failed, has_time = study.write(output), True
+                study.forget(cell)
+    (failed, apart), has_time = study.write(output), True
+    if apart:
+        print(f"{apart} finished cells of other code, data or options stay in {output}, apart from the study's "
+              "(--any_code counts those of other code as finished).", flush=True)  # fmt: skip
     try:
         while True:
             cells, _ = study.cells()
@@ -244,7 +263,7 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
             while not (finished := [one for one in running if one.poll()]):
                 time.sleep(POLL_SECONDS)
             running = [one for one in running if one not in finished]
-            failed = study.write(output)
+            failed, _ = study.write(output)
             for one in finished:
                 free.append(one.cores)
                 record = study.record(one.cell) or {}
@@ -269,6 +288,9 @@ def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, ou
     parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
     parser.add_argument("--budget_hours", type=float, help="of all cells, finished ones included: no new one after it")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
+    parser.add_argument(
+        "--any_code", action="store_true", help="cells in the results that other code ran are finished"
+    )
     parser.add_argument("--list", action="store_true", help="say what is done, running and to do; run nothing")
 
 
@@ -291,7 +313,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables; paths if they exist")
     options = parser.parse_args()
     given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
-    sys.exit(main_of(Study(options.study, options.work_dir, given), options))
+    sys.exit(main_of(Study(options.study, options.work_dir, given, options.output, options.any_code), options))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -48,7 +49,8 @@ class Cell:
 
     group: str
     name: str
-    key: str
+    key: str  # of code, data and options
+    content: str  # of data and options alone
     variables: dict[str, Any]
     fields: dict[str, Any]
     steps: list[dict[str, Any]]
@@ -58,11 +60,25 @@ class Cell:
 class Study:
     """The cells of a YAML, and where they stand.
 
+    Args:
+        results: written before, from which finished cells are known where their folders are lost.
+        any_code: whether cells that other code ran count as finished too.
+
     Raises:
         ValueError: if the YAML says something that is not understood.
     """
 
-    def __init__(self, path: Path, work_dir: Path, given: Mapping[str, Any]):
+    def __init__(
+        self,
+        path: Path,
+        work_dir: Path,
+        given: Mapping[str, Any],
+        results: Path | None = None,
+        any_code: bool = False,
+    ):
+        self.finished = _finished(results) if results is not None and results.exists() else {}
+        contents = {record["content"]: record for record in self.finished.values() if record["status"] == "done"}
+        self.of_any_code = contents if any_code else {}
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         groups = content["groups"].values()
         unknown = (
@@ -127,10 +143,9 @@ class Study:
         # "{model}" as data is a folder, or the name of something elsewhere, which stands among the options.
         files = [one for one in group.get("data", []) if one[1:-1] not in known or one[1:-1] in self.paths]
         data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
-        text = json.dumps([self.code_of[group_name], data, parts], sort_keys=True, default=str)
-        key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        key, content = (_hash_of([*code, data, parts]) for code in ([self.code_of[group_name]], []))
         said = [f"{name}={value}" for name, value in variables.items() if not isinstance(value, dict | list)]
-        return Cell(group_name, " ".join([group_name, *said]), key, variables, **parts)
+        return Cell(group_name, " ".join([group_name, *said]), key, content, variables, **parts)
 
     def _hash_of_data(self, pattern: str) -> str:
         """Of a file's contents, of all files in a folder, or of all that fit a pattern with *."""
@@ -163,22 +178,66 @@ class Study:
         return self.work_dir / cell.key
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
-        """What a finished cell left, None if it is not finished."""
+        """What a finished cell left in its folder or in the results, None if it is not finished."""
         path = self.folder(cell) / RECORD
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if path.exists():
+            return json.loads(path.read_text(encoding="utf-8"))
+        return self.finished.get(cell.key) or self.of_any_code.get(cell.content)
 
-    def write(self, output: Path) -> list[dict[str, Any]]:
-        """Put the records of all cells into one file; returns those that failed."""
+    def forget(self, cell: Cell) -> None:
+        """Let a finished cell run again."""
+        (self.folder(cell) / RECORD).unlink(missing_ok=True)
+        self.finished.pop(cell.key, None)
+
+    def write(self, output: Path) -> tuple[list[dict[str, Any]], int]:
+        """Put the records of all cells into one file.
+
+        Finished cells that are none of the study's now, of other code, data or options, are kept in it, apart.
+
+        Returns: the records that failed, and how many cells are kept apart.
+        """
         cells, waiting = self.cells()
-        records = {key: record for key, cell in cells.items() if (record := self.record(cell))}
+        records = {record["key"]: record for cell in cells.values() if (record := self.record(cell))}
+        finished = {record["content"] for record in records.values()}
+        apart = {key: record for key, record in self.finished.items() if key not in records}
         results = {
             "versions": versions(),
-            "cells": {key: {name: one for name, one in record.items() if name != "rows"}
-                      for key, record in records.items()},
-            "not_run": [cell.name for key, cell in cells.items() if key not in records],
+            "not_run": [cell.name for cell in cells.values() if cell.content not in finished],
             "waiting": waiting,
-            "rows": [row for record in records.values() for row in record["rows"]],
-        }  # fmt: skip
+        }
+        lines = [f'"{name}": {json.dumps(value)}' for name, value in results.items()]
+        lines += [
+            f'"{name}": {_one_a_line(_without_rows(some))}' for name, some in (("cells", records), ("apart", apart))
+        ]
+        lines += [f'"{name}": {_one_a_line([row for record in some.values() for row in record["rows"]])}'
+                  for name, some in (("rows", records), ("apart_rows", apart))]  # fmt: skip
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, json.dumps(results, indent=1) + "\n")
-        return [record for record in records.values() if record["status"] == "failed"]
+        write_text(output, "{\n" + ",\n".join(lines) + "\n}\n")
+        return [record for record in records.values() if record["status"] == "failed"], len(apart)
+
+
+def _hash_of(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _finished(results: Path) -> dict[str, dict[str, Any]]:
+    """Records by key, with their rows, of a file that `Study.write` wrote."""
+    content = json.loads(results.read_text(encoding="utf-8"))
+    rows = defaultdict[str, list[dict[str, Any]]](list)
+    for row in [*content["rows"], *content["apart_rows"]]:
+        rows[row["cell"]].append(row)
+    return {key: record | {"rows": rows[key]} for key, record in (content["cells"] | content["apart"]).items()}
+
+
+def _without_rows(records: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {key: {name: one for name, one in record.items() if name != "rows"} for key, record in records.items()}
+
+
+def _one_a_line(values: dict[str, Any] | list[Any]) -> str:
+    """JSON that a person can read and compare: an entry a line."""
+    if isinstance(values, dict):
+        inner, brackets = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()], "{}"
+    else:
+        inner, brackets = [json.dumps(value) for value in values], "[]"
+    return brackets[0] + "".join(f"\n {line}," for line in inner)[:-1] + ("\n" if inner else "") + brackets[1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -233,3 +234,30 @@ def test_a_word_that_is_not_understood_is_named(study, tmp_path, change):
 def test_a_name_alone_keeps_its_type_and_unknown_ones_stay():
     variables = {"own": {"a": "{b}"}, "b": 3}
     assert resolve(["{own}", "x{b}", "{folder}/{b}", 1.5], variables) == [{"a": 3}, "x3", "{folder}/3", 1.5]
+
+
+def test_results_are_enough_to_go_on(study, tmp_path):
+    start = study({"all": {"cases": CASES}}, variables={"seed": 0})
+    finish(start("--budget_hours", "1e-9"))
+    (first,) = results_of(tmp_path)["cells"].values()
+    shutil.rmtree(tmp_path / "work")
+    finish(start())
+    assert len(starts(tmp_path)) == 1  # the second cell alone
+    assert [row["value"] for row in results_of(tmp_path)["rows"]] == [1, 2]
+    assert results_of(tmp_path)["cells"][first["key"]] == first
+
+
+def test_cells_of_other_code_stay_apart_until_they_are_accepted(study, tmp_path):
+    finish(study({"all": {"cases": CASES[:1]}}, variables={"seed": 0})())
+    old = results_of(tmp_path)
+    shutil.rmtree(tmp_path / "work")
+    start = study({"all": {"cases": CASES}}, variables={"seed": 0}, code=["benchmarks/study.py"])
+    accepted = finish(start("--any_code", "--budget_hours", "1e-9"))
+    assert "1 done, 1 to do" in accepted
+    results = results_of(tmp_path)
+    assert (results["cells"], results["rows"], results["apart"]) == (old["cells"], old["rows"], {})
+    assert "1 finished cells of other code, data or options stay" in finish(start())
+    results = results_of(tmp_path)
+    assert [row["value"] for row in results["rows"]] == [1, 2]
+    assert not set(results["cells"]) & set(old["cells"])
+    assert (results["apart"], results["apart_rows"]) == (old["cells"], old["rows"])
