@@ -55,7 +55,7 @@ def main() -> None:
     from docsplit.data.collators import truncated_shares
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
-    from docsplit.training import callbacks, documents, teacher
+    from docsplit.training import callbacks, documents, guard, teacher
     from docsplit.training.finite import FiniteCallback
     from docsplit.training.probe import ProbeCallback
     from docsplit.training.seen import SeenDocumentsCallback
@@ -100,6 +100,7 @@ def main() -> None:
     in_this_order = (position, seen, epoch, sealing, interrupt, finite, pushes, probe, early_stopping)
     for callback in filter(None, in_this_order):
         trainer.add_callback(callback)
+    start_folder = guard.folder_of(model_args.model_name_or_path)
     if probe is not None and checkpoint is None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
@@ -111,9 +112,15 @@ def main() -> None:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
         sys.exit(130)
 
-    save(trainer, model)
-    results |= {"train_loss": output.training_loss, **metrics.totals(trainer.state.log_history)}
-    results |= {"global_step": trainer.state.global_step, **seen.finish()}
+    kept_start = guard.keeps_start(probe, start_folder, args)
+    if not kept_start:
+        save(trainer, model)
+    results |= {
+        "kept_start": kept_start,
+        "train_loss": output.training_loss,
+        **metrics.totals(trainer.state.log_history),
+    }
+    results |= {"global_step": trainer.state.global_step, **seen.finish(kept_start)}
     if stream is not None:
         results["documents_dropped"] = sum(gather_object([stream.num_dropped.value]))
     if probe is not None:
@@ -123,7 +130,8 @@ def main() -> None:
         reporting.write_run(output_dir, results, trainer.state.log_history, run)
         if pushes is not None:
             pushes.wait()
-            hub.push_at_the_end(output_dir, pushes.repo_id, outdated=["evaluations/*"])
+            outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
+            hub.push_at_the_end(output_dir, pushes.repo_id, outdated=outdated)
 
 
 def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Path | None:

@@ -25,12 +25,18 @@ NOT_RECORDED = re.compile(
 def write_run(
     output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
 ) -> None:
-    """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table."""
+    """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table.
+
+    Where the checkpoint is the start, it keeps the start's card.
+    """
     for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
         write_text(output_dir / name, json.dumps(values, indent=2) + "\n")
     plot_training(log_history, results, output_dir / "training.png")
-    write_card(output_dir)
     print(f"\n{probe_table(results)}\n")
+    if results["kept_start"]:
+        print(f"Keep what you had: the encoder in {output_dir} is the start, unchanged. Plot and results are beside.")
+        return
+    write_card(output_dir)
     print(
         f"Checkpoint, card, plot and results are in {output_dir}: SentenceTransformer({str(output_dir)!r}) loads it."
     )

@@ -176,6 +176,13 @@ class PretrainingArguments(TrainingArguments):
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Stop after N evaluations without a better --metric_for_best_model."}
     )
+    keep_better_start: bool = field(
+        default=True,
+        metadata={
+            "help": "With --probe_corpus and a start: if training did not beat the start on validation documents, the "
+            "output folder gets the start's files, unchanged. false: the trained weights in any case."
+        },
+    )
     overwrite_output_dir: bool = field(
         default=False,
         metadata={"help": "Start anew where an earlier run left checkpoints, and remove those."},

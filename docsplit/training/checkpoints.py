@@ -172,12 +172,14 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
 
 
 def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
-    """Stop if one of these is a checkpoint that a new run in `output_dir` would remove.
+    """Stop if one of these is a checkpoint that a new run in `output_dir` would remove, or would write over.
 
     Raises:
         ValueError: naming the remedy.
     """
     for name in names:
+        if name is not None and Path(name).resolve() == output_dir.resolve():
+            raise ValueError(f"A new run in --output_dir {output_dir} writes over its start: choose another folder.")
         for path in checkpoints(output_dir):
             if name is not None and Path(name).resolve().is_relative_to(path.resolve()):
                 raise ValueError(

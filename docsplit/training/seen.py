@@ -71,15 +71,15 @@ class SeenDocumentsCallback(TrainerCallback):
         if state.is_world_process_zero:
             self.record.save(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
 
-    def finish(self) -> dict[str, int]:
-        """Write the record beside the weights that the run ends with.
+    def finish(self, kept_start: bool) -> dict[str, int]:
+        """Write the record beside the weights that the run ends with, unless these are the start's, with its record.
 
         Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw; of
             sessions whose checkpoint had no record nothing is known.
         """
         self._gather()
         args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
-        if self.trainer.is_world_process_zero():
+        if self.trainer.is_world_process_zero() and not kept_start:
             if args.load_best_model_at_end and best is not None:
                 checkpoints.copy_parts(Path(best), Path(str(args.output_dir)), [TRAINING_DOCUMENTS_FILE])
             else:

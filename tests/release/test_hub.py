@@ -72,9 +72,10 @@ def python(hub, hub_and_server):
 @pytest.fixture
 def pretrain(python, tmp_path, corpus_file):
     def pretrain(*options):
+        random = () if "--model_name_or_path" in options else ("--config_overrides", MODEL, "--vocab_size", 300)
         result = python(
             "-c", PRETRAIN, "--corpus", corpus_file, "--output_dir", tmp_path / "out",
-            "--config_overrides", MODEL, "--vocab_size", 300, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
+            *random, "--max_seq_length", 64, "--pooling", "mean", "--use_cpu",
             "--per_device_train_batch_size", 8, "--max_steps", 4, "--save_steps", 2, "--logging_steps", 2,
             "--disable_tqdm", "--push_to_hub", "--hub_model_id", "tester/docsplit-tiny", *options,
         )  # fmt: skip
@@ -317,3 +318,18 @@ print(json.dumps({
 """
     found = last_line(python("-c", code, cwd=tmp_path))
     assert found == {"type": "LongformerForMaskedLM", "length": 256}
+
+
+def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corpus_file):
+    pretrain("--hub_model_id", "tester/start")
+    start = dict(hub.files["tester/start"])
+    shutil.rmtree(tmp_path / "out")
+    options = ["--model_name_or_path", "tester/start", "--hub_model_id", "tester/kept", "--learning_rate", 0]
+    pretrain(*options, "--probe_corpus", corpus_file, "--lora_r", 2)
+    kept = hub.files["tester/kept"]
+    assert json.loads(kept["all_results.json"])["kept_start"] is True
+    own = {"all_results.json", "run.json", "training.png"}
+    cached = set(kept) - own  # of a start on the Hub: the files that loading it has read
+    assert {"model.safetensors", "config.json", "tokenizer.json", "modules.json", HEAD_FILE} <= cached
+    assert not any(name.startswith("adapter/") for name in kept)  # of checkpoints that were pushed on the way
+    assert all(kept[name] == start[name] for name in cached)

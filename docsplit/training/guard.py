@@ -1,0 +1,76 @@
+"""The start is a candidate too: where training made an encoder no better, the run ends with what it started from."""
+
+import logging
+import shutil
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.saving import TRAINING_STATE_FILE
+from docsplit.release.hub import RELEASE
+from docsplit.training.arguments import PretrainingArguments
+from docsplit.training.checkpoints import MANIFEST, RESULTS
+from docsplit.training.probe import ProbeCallback
+from docsplit.training.teacher import TARGETS_FILE
+
+logger = logging.getLogger(__name__)
+
+METRIC = "probe_5shot_accuracy"
+OF_A_MODEL = (  # what a loader may read, and what is said of the model
+    *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
+    *("[0-9]*_*/*", "adapter/*"),
+)
+OF_A_RUN = {*RESULTS, MANIFEST, TARGETS_FILE, "trainer_state.json"} - {TRAINING_DOCUMENTS_FILE}
+
+
+def folder_of(start: str | None) -> Path | None:
+    """Where the files of an encoder are that was loaded by its name: its folder, or that in the cache of the Hub.
+
+    To be called before training: what the Hub has under that name may change meanwhile.
+    """
+    if start is None or Path(start).is_dir():
+        return None if start is None else Path(start)
+    return Path(str(try_to_load_from_cache(start, "config.json"))).parent
+
+
+def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
+    """Whether nothing beat the start on the probe's validation documents; its files are the run's release then.
+
+    All processes must call it, with the weights that would be saved. The metric is the one that chose the best
+    checkpoint, if that is the probe's, else the accuracy with 5 labels a class.
+
+    Args:
+        start: of `folder_of`.
+    """
+    if probe is None or start is None:
+        return False
+    chosen = (args.metric_for_best_model or "").removeprefix("eval_")
+    metric = chosen if chosen.startswith("probe_") else METRIC
+    before, after = probe.history()[0][metric], probe.measure()[metric]
+    if after > before:
+        return False
+    said = f"{metric} on the validation documents was {before:.4f} before training and is {after:.4f}"
+    if not args.keep_better_start:
+        logger.warning(f"{said}; the trained weights are saved all the same, for --keep_better_start is false.")
+        return False
+    if probe.trainer.is_world_process_zero():
+        count = put_back(start, Path(str(args.output_dir)))
+        logger.warning(
+            f"Keep what you had: {said}. {args.output_dir} holds the {count} files of the start, unchanged "
+            "(--keep_better_start false would save the trained weights)."
+        )
+    return True
+
+
+def put_back(start: Path, output_dir: Path) -> int:
+    """Fill a folder with the files of an encoder, in place of a release that is there; returns how many."""
+    found = {path.relative_to(start): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
+    files = [inner for inner, path in found.items() if path.is_file() and inner.as_posix() not in OF_A_RUN]
+    for pattern in (*RELEASE, TRAINING_STATE_FILE):
+        for path in output_dir.glob(pattern):
+            path.unlink()
+    for inner in sorted(files, key=lambda inner: inner.name == "config.json"):  # last: nothing loads without it
+        (output_dir / inner).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(found[inner], output_dir / inner)
+    return len(files)

@@ -1,0 +1,107 @@
+"""A training that makes an encoder no better ends with the start's files, byte for byte."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
+
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.training import guard
+from run_docsplit_pretraining import main
+
+
+@pytest.fixture
+def start(headless, tmp_path):
+    """A SentenceTransformer, with a card and with files of a run that are none of the encoder."""
+    folder = tmp_path / "start"
+    encoder = Transformer(str(headless), max_seq_length=48)
+    SentenceTransformer(modules=[encoder, Pooling(48), Normalize()], device="cpu").save_pretrained(str(folder))
+    (folder / "README.md").write_text("The card of the start.")
+    (folder / "all_results.json").write_text("{}")
+    (folder / "checkpoint-7").mkdir()
+    return folder
+
+
+@pytest.fixture
+def train(run_here, start, tmp_path, corpus_file):
+    """A function that trains from the start, with a probe, and gives the results."""
+
+    def run(*options):
+        run_here(
+            main, "--model_name_or_path", start, "--output_dir", tmp_path / "out", "--corpus", corpus_file,
+            "--probe_corpus", corpus_file, "--max_steps", 2, "--use_cpu", "--per_device_train_batch_size", 4,
+            "--save_steps", 1, *options,
+        )  # fmt: skip
+        return json.loads((tmp_path / "out" / "all_results.json").read_text())
+
+    return run
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_not_better_leaves_the_start(train, start, tmp_path, capsys):
+    results = train("--learning_rate", 0)
+    assert results["kept_start"] is True
+    out = files_of(tmp_path / "out")
+    for name, content in files_of(start).items():
+        assert name == "all_results.json" or out[name] == content, name
+    assert "Keep what you had" in capsys.readouterr().out
+    assert TRAINING_DOCUMENTS_FILE not in out  # the start has no record, and has seen none of these documents
+    assert not (tmp_path / "out" / "checkpoint-7").exists()
+    assert (tmp_path / "out" / "checkpoint-2" / "model.safetensors").exists()
+    vectors = [
+        SentenceTransformer(str(folder), device="cpu").encode(["one two"]) for folder in (start, tmp_path / "out")
+    ]
+    np.testing.assert_array_equal(*vectors)
+
+
+def test_the_trained_weights_are_saved_on_request(train, start, tmp_path, caplog):
+    results = train("--learning_rate", 0, "--keep_better_start", False)
+    assert results["kept_start"] is False
+    assert "saved all the same" in caplog.text
+    assert (tmp_path / "out" / "README.md").read_text() != "The card of the start."
+    assert (tmp_path / "out" / TRAINING_DOCUMENTS_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen_by", "before", "after", "kept"),
+    [
+        (None, 0.5, 0.51, False),
+        (None, 0.5, 0.5, True),
+        (None, 0.5, 0.49, True),
+        ("eval_loss", 0.5, 0.49, True),
+        ("probe_accuracy", 0.5, 0.49, False),  # which is better by this metric
+        ("eval_probe_accuracy", 0.5, 0.49, False),
+    ],
+)
+def test_the_metric_that_chooses_among_checkpoints_decides(start, tmp_path, chosen_by, before, after, kept):
+    others = {"probe_accuracy": before + after}
+    probe = SimpleNamespace(
+        history=lambda: [{"probe_5shot_accuracy": before, "probe_accuracy": 0.2}],
+        measure=lambda: {"probe_5shot_accuracy": after} | others,
+        trainer=SimpleNamespace(is_world_process_zero=lambda: True),
+    )
+    args = SimpleNamespace(metric_for_best_model=chosen_by, output_dir=tmp_path, keep_better_start=True)
+    assert guard.keeps_start(probe, start, args) is kept
+    assert (tmp_path / "model.safetensors").exists() is kept
+    assert not guard.keeps_start(None, start, args)
+    assert not guard.keeps_start(probe, None, args)
+
+
+def test_an_earlier_release_leaves_nothing_behind(start, tmp_path):
+    out = tmp_path / "out"
+    (out / "1_Pooling").mkdir(parents=True)
+    for name in ("mlm_head.safetensors", "training_state.safetensors", "longformer_transformer.py", "notes.txt"):
+        (out / name).write_text("of an earlier run")
+    guard.put_back(start, out)
+    assert set(files_of(out)) == {*files_of(start), "notes.txt"} - {"all_results.json"}
+
+
+def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file):
+    words = ["--model_name_or_path", start, "--output_dir", start, "--corpus", corpus_file, "--overwrite_output_dir"]
+    assert "writes over its start" in failure_of(main, *words)
