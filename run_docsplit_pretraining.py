@@ -90,14 +90,12 @@ def main() -> None:
     pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
     probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
     position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
-    patience = args.early_stopping_patience
-    early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
-    seen, finite = (
-        SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint),
-        FiniteCallback(model),
+    early_stopping = (
+        EarlyStoppingCallback(patience) if (patience := args.early_stopping_patience) is not None else None
     )
+    seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
-    in_this_order = (position, seen, epoch, sealing, interrupt, finite, pushes, probe, early_stopping)
+    in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
     for callback in filter(None, in_this_order):
         trainer.add_callback(callback)
     start_folder = guard.folder_of(model_args.model_name_or_path)
@@ -115,12 +113,8 @@ def main() -> None:
     kept_start = guard.keeps_start(probe, start_folder, args)
     if not kept_start:
         save(trainer, model)
-    results |= {
-        "kept_start": kept_start,
-        "train_loss": output.training_loss,
-        **metrics.totals(trainer.state.log_history),
-    }
-    results |= {"global_step": trainer.state.global_step, **seen.finish(kept_start)}
+    results |= {"kept_start": kept_start, "train_loss": output.training_loss, "global_step": trainer.state.global_step}
+    results |= metrics.totals(trainer.state.log_history) | seen.finish(kept_start)
     if stream is not None:
         results["documents_dropped"] = sum(gather_object([stream.num_dropped.value]))
     if probe is not None:
