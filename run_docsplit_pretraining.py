@@ -90,9 +90,8 @@ def main() -> None:
     pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
     probe = ProbeCallback(trainer, model, tokenizer, probe_split) if probe_split is not None else None
     position = callbacks.StreamCallback(trainer, stream, checkpoint) if stream is not None else None
-    early_stopping = (
-        EarlyStoppingCallback(patience) if (patience := args.early_stopping_patience) is not None else None
-    )
+    patience = args.early_stopping_patience
+    early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
     in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
@@ -110,8 +109,7 @@ def main() -> None:
         logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
         sys.exit(130)
 
-    kept_start = guard.keeps_start(probe, start_folder, args)
-    if not kept_start:
+    if not (kept_start := guard.keeps_start(probe, start_folder, args)):
         save(trainer, model)
     results |= {"kept_start": kept_start, "train_loss": output.training_loss, "global_step": trainer.state.global_step}
     results |= metrics.totals(trainer.state.log_history) | seen.finish(kept_start)
