@@ -31,12 +31,16 @@ from docsplit.runtime.files import write_text
 
 STUDY = Path(__file__).with_suffix(".yaml")
 SIZES = ("documents", "tokens", "steps", "rough_steps")
-SIGNS = ("mean_cosine", "uniformity", "effective_rank")  # what is known of vectors without labels
+SIGNS = (  # what is known of vectors without labels
+    *("mean_cosine", "uniformity", "effective_rank", "alignment", "halves_uniformity", "halves_recall_at_1"),
+    "kept_neighbours",
+)
+OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 Row = dict[str, Any]
 
 
 def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
-    """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start.
+    """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start, on test items.
 
     The interval holds 95 % of the differences on drawn test items of all seeds together: items and seeds vary.
     """
@@ -66,13 +70,11 @@ def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
     return found
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The tables, for people."""
-    found, rows = summaries(results["rows"]), results["rows"]
+def comparison(found: dict[tuple[str, str], Row]) -> list[list[str]]:
+    """A line a method, a column a data set: the value, and the difference to the start with its interval."""
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    titles = {name: next(one["metric"] for key, one in found.items() if key[0] == name) for name in data}
-    lines = ["Percent; difference to the start with its 95 % interval over test items and seeds", ""]
-    lines += [f"| | {' | '.join(f'{name}, {titles[name]}' for name in data)} |", "|---|" + "---|" * len(data)]
+    metrics = {name: next(one["metric"] for key, one in found.items() if key[0] == name) for name in data}
+    table = [["", *(f"{name}, {metrics[name]}" for name in data)]]
     for method in methods:
         cells = []
         for name in data:
@@ -80,38 +82,69 @@ def markdown(results: dict[str, Any]) -> str:
                 cells.append("")
                 continue
             value, difference, low, high = (100 * one[part] for part in ("value", "difference", "low", "high"))
-            cells.append(
-                f"{value:.1f}"
-                if method.endswith("start")
-                else f"{value:.1f} ({difference:+.1f}; {low:+.1f} to {high:+.1f})"
-            )
-        lines.append(f"| {method} | {' | '.join(cells)} |")
+            own = f"{value:.1f}"
+            if not method.endswith("start"):
+                seeds = f", {one['seeds']} seed{'s' if one['seeds'] > 1 else ''}" if one["trained"] else ""
+                own += f" ({difference:+.1f}; {low:+.1f} to {high:+.1f}{seeds})"
+            cells.append(own)
+        table.append([method, *cells])
+    return table
+
+
+def geometry(rows: list[Row], data: str) -> list[list[str]]:
+    """A line a method: what its vectors of a set look like, and other numbers; means over seeds."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["data"] == data and row["part"] == "test" and "difference" not in row:
+            values[row["method"]][row["metric"]].append(row["value"])
+    names = [name for name in OTHERS if any(name in own for own in values.values())]
+    lines = [[method, *(f"{statistics.mean(own[name]):.3f}" if name in own else "" for name in names)]
+             for method, own in values.items()]  # fmt: skip
+    return [["", *names], *lines] if names else []
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    rows = results["rows"]
+    found, trained = summaries(rows), {(row["data"], row["method"]) for row in rows if row["seed"] is not None}
+    for key, one in found.items():
+        one["trained"] = key in trained
+    parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "curve": {}, "limits": {}}
+    for key, one in found.items():
+        parts["limits" if ", " in key[0] else "curve" if key[1].endswith(" steps") else "methods"][key] = one
+    lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
+    lines += [*table(comparison(parts["methods"])), ""]
+    for title, name in (("By the number of steps, each with its own schedule", "curve"), ("Limits", "limits")):
+        if parts[name]:
+            lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
     searched = [row for row in rows if row.get("part") == "validation" and "difference" in row]
     if searched:
-        lines += ["", "The search, on validation data:", "", "| | 5shot_accuracy | difference |", "|---|---|---|"]
-        lines += [
-            f"| {row['method']} | {100 * row['value']:.1f} | {100 * row['difference']:+.1f} |" for row in searched
-        ]
+        own = [[row["method"], f"{100 * row['value']:.1f}",
+                " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
+               for row in searched]  # fmt: skip
+        lines += ["The search, on validation documents of 20news:", ""]
+        lines += [*table([["", "5shot_accuracy", "difference to the start"], *own]), ""]
     if told := signs(rows):
-        lines += ["", "Rank correlation with the accuracy over the cells of the search: "]
-        lines[-1] += "; ".join(f"{name} {value:+.2f} ({count} cells)" for name, (value, count) in told.items()) + "."
-    others = [row for row in rows if row.get("part") == "test" and "difference" not in row]
-    if others:
-        lines += [
-            "",
-            "Other numbers, means over seeds:",
-            "",
-            "| data | method | metric | value |",
-            "|---|---|---|---|",
-        ]
-        values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for row in others:
-            values[row["data"], row["method"], row["metric"]].append(row["value"])
-        lines += [f"| {' | '.join(key)} | {statistics.mean(one):.3f} |" for key, one in values.items()]
+        own = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in told.items()]
+        lines += ["Rank correlation of what is known without labels with that accuracy:", ""]
+        lines += [*table([["", "Spearman", "cells"], *own]), ""]
+    for data in dict.fromkeys(key[0] for key in parts["methods"]):
+        if own := geometry(rows, data):
+            lines += [f"Other numbers of {data}:", "", *table(own), ""]
     missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
     failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
-    lines += ["", f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
+    lines += [f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
     return "\n".join(lines) + "\n"
+
+
+def table(cells: list[list[str]]) -> list[str]:
+    """Markdown of a table whose first line is its head."""
+    return [f"| {' | '.join(line)} |" for line in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
+
+
+def _transposed(cells: list[list[str]]) -> list[list[str]]:
+    """For many data sets and few methods, or one data set."""
+    return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
@@ -121,7 +154,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = {key: one for key, one in summaries(results["rows"]).items() if not key[1].endswith("start")}
+    found = {key: one for key, one in summaries(results["rows"]).items()
+             if ", " not in key[0] and not key[1].endswith(("start", " steps"))}  # fmt: skip
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     if not found:
         return

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from benchmarks import adaptation, adaptation_measure
+from benchmarks.adaptation_limits import COPIES, CORPORA, LIMITS, near_duplicates
 from benchmarks.adaptation_sets import SETS, DataSet, Measured
 from benchmarks.study import Study
 from docsplit.embedding.neighbours import unit
@@ -64,7 +65,9 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     assert len(searched) + waiting["search"] == 20
     assert {cell.fields["data"] for cell in searched} == {"20news"}
     assert waiting["adapt"] == waiting["docsplit"] == len(SETS) * 3
-    assert all(set(group["grid"]["data"]) <= set(SETS) for group in content["groups"].values() if "grid" in group)
+    assert waiting["limits"] == len(LIMITS) * 3
+    grids = [group.get("grid", {}) for group in content["groups"].values()]
+    assert all(set(grid.get("data", [])) <= set(SETS) | set(LIMITS) for grid in grids)
     for cell in cells.values():  # nothing but places is left open
         assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', ""), (
             cell
@@ -93,6 +96,7 @@ def test_tables_pool_seeds_and_items(tmp_path):
                 "value": cosine,
             }
         )
+    rows += [row("a", "adapt, 5 steps", 0, 0.1), row("a, small", "adapt", 0, -0.1)]
     results = {"rows": rows, "cells": {"x": {"name": "y", "status": "failed"}}, "not_run": ["z"], "waiting": {"g": 3}}
     found = adaptation.summaries(rows)["a", "adapt"]
     assert (found["value"], found["difference"], found["seeds"]) == (pytest.approx(0.53), pytest.approx(0.03), 2)
@@ -100,7 +104,29 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert adaptation.signs(rows)["mean_cosine"] == (pytest.approx(-1), 3)
     text = adaptation.markdown(results)
     assert "| start | 50.0 |" in text
-    assert "| adapt | 53.0 (+3.0; " in text
+    assert "| adapt | 53.0 (+3.0; +1.0 to +5.0, 2 seeds) |" in text
+    assert "| a, acc | 60.0 (+10.0;" in text.partition("By the number of steps")[2]
+    assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Limits")[2]
+    assert "| mean_cosine | -1.00 | 3 |" in text
     assert "Cells not run: z, 3 cells of g. Failed: y." in text
     adaptation.plot(results, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_limits_change_what_is_adapted_on():
+    texts = ["First one. Second two. Third three.", "Alone"] + [row["text"] for row in make_corpus(30)]
+    copies = near_duplicates(texts, None, 10)
+    assert sorted(copies[:3]) == ["First one. Second two.", "First one. Third three.", "Second two. Third three."]
+    assert copies[3] == "Alone"
+    assert len(near_duplicates(texts[2:], None, 30)) <= 30 // COPIES * COPIES
+    assert CORPORA["20news, 100 documents"](texts * 9, None, 2000) == (texts * 9)[:100]
+
+
+def test_limits_of_real_data(real_data):
+    asking = LIMITS["20news, asking or not"](real_data, "test", 200)
+    measured = asking.measure(vectors_of(len(asking.texts)))
+    assert measured.metric == "5shot_accuracy"
+    assert 0.3 < measured.value < 0.7  # of random vectors and two classes
+    mixed = LIMITS["20news, five fields mixed"](real_data, "test", 200)
+    assert len(mixed.corpus) > len(set(mixed.corpus) & set(asking.corpus)) > 0
+    assert mixed.texts == asking.texts
