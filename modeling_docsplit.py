@@ -258,11 +258,13 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Encode them, with the encoder or as the objective says
         output, mlm_sums, num_computed_tokens = DocSplitOutput(), [], []
 
+        is_one_text = not mlm and rows is None and self._is_one_text(input_ids, attention_mask)
+
         def encode(base_model: nn.Module, view: int | None = None) -> Tensor:
-            vectors, mlm_sum, num_tokens = self._encode(base_model, batch, view)
+            vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one_text and view is None else view)
             mlm_sums.append(mlm_sum)
             num_computed_tokens.append(num_tokens)
-            return vectors
+            return torch.stack([vectors, vectors], dim=1) if is_one_text and view is None else vectors
 
         if return_loss and contrastive:
             output.embeddings = self.objective.encode(encode, self.encoder.base_model)
@@ -298,6 +300,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
                 "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
+
+    def _is_one_text(self, *views: Tensor) -> bool:
+        """Whether both views (B, 2, T) of each document are alike, which gives the same vector without dropout."""
+        return not self.objective.has_dropout and all(torch.equal(view[:, 0], view[:, 1]) for view in views)
 
     def _encode(self, base_model: Any, batch: RowBatch, view: int | None) -> tuple[Any, Tensor, int]:
         """Encode the rows of all views, or of one: vectors (B, 2, H) or (B, H), the sum of MLM losses (), tokens."""

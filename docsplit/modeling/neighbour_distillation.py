@@ -5,8 +5,9 @@ documents, each averaged with its nearest neighbours in the corpus. No second en
 pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
 from a queue that follows the training, and relational distillation (Park et al. 2019).
 
-Both views of a document are students, which keeps masked LM and the cosine of the views in the log. The second costs
-as much as another document would; whether that would teach more was not measured.
+Dropout is off: what it adds to a vector, the targets do not have, and the student that has to see through it gives
+vectors of fewer dimensions (`benchmarks/adaptation.yaml`). So the whole document twice (`--view simcse`) is one text,
+which is encoded once. Of two other views both are students, which keeps masked LM and their cosine in the log.
 """
 
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class Targets:
 
 class NeighbourDistillation(Objective):
     """1 - cosine of each view with the start's vector of the document, averaged with those of its neighbours."""
+
+    has_dropout = False
 
     @dataclass
     class Options:

@@ -76,6 +76,41 @@ def test_gradients_do_not_depend_on_how_the_batch_is_encoded(wordpiece, targets,
         torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_text_that_both_views_are_is_encoded_once(wordpiece, targets, batch, cached):
+    path, _ = targets
+    model = make_model(wordpiece, path)
+    model.cache_gradients = cached
+    model.train()
+    model(**batch).loss.backward()
+    assert int(model(**batch).num_computed_tokens) == 6 * 12
+    whole = {name: tensor[:, :1].expand(-1, 2, -1) if tensor.ndim == 3 else tensor for name, tensor in batch.items()}
+    single = model(**whole)
+    assert int(single.num_computed_tokens) == 3 * 12
+    model.zero_grad()
+    single.loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(model, "_is_one_text", lambda *views: False)
+        twice = model(**whole)
+        assert int(twice.num_computed_tokens) == 6 * 12
+        model.zero_grad()
+        twice.loss.backward()
+    torch.testing.assert_close(single.loss, twice.loss)
+    torch.testing.assert_close(single.embeddings, twice.embeddings)
+    torch.testing.assert_close(gradients, [one.grad for one in model.parameters() if one.grad is not None])
+
+
+def test_there_is_no_dropout(wordpiece, targets, batch):
+    path, _ = targets
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    model = DocSplitForContrastivePretraining(config, mlm_weight=0.0, objective="neighbour_distillation")
+    model.objective.targets = Targets(path)
+    model.train()
+    torch.testing.assert_close(model(**batch).embeddings, model(**batch).embeddings, rtol=0, atol=0)
+
+
 def test_the_mean_over_processes_is_that_over_their_documents(wordpiece, targets):
     objective, (path, _) = make_model(wordpiece, targets[0]).objective, targets
     objective.targets = Targets(path)
