@@ -5,7 +5,8 @@
 
 The cells are those of adaptation.yaml: a search on validation data of one set, the winner and its contenders on five
 sets with three seeds, and what needs no training beside them. DIR has the folders 20newsgroups, aan, cranfield and
-ecthr; python_docs is built in. --masked_lm adds the cells from a masked LM, made for example by
+ecthr, and wikipedia, general text for one lever (`benchmarks.levers`); python_docs is built in. --masked_lm adds the
+cells from a masked LM, made for example by
 
     python run_docsplit_pretraining.py recipes/small.yaml --contrastive_weight 0 --mlm_weight 1 --corpus ...
 

@@ -55,13 +55,13 @@ def test_rows_of_what_needs_no_training():
 def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     content = yaml.safe_load(adaptation.STUDY.read_text())
     (tmp_path / "files").mkdir()
-    for name in ("20newsgroups", "aan", "cranfield", "ecthr"):
+    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
         (tmp_path / "files" / name).mkdir()
         (tmp_path / "files" / name / "data.txt").write_text(name)
     given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
     cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
-    assert len(searched) + waiting["search"] == 16
+    assert len(searched) + waiting["search"] == 20
     assert {cell.fields["data"] for cell in searched} == {"20news"}
     assert waiting["adapt"] == waiting["docsplit"] == len(SETS) * 3
     assert all(set(group["grid"]["data"]) <= set(SETS) for group in content["groups"].values() if "grid" in group)
