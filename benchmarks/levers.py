@@ -220,7 +220,7 @@ class RefreshedTargets(TrainerCallback):
         Targets.write(self.path, before.document_ids, vectors, {"step": str(state.global_step)})
         moved = 1 - F.cosine_similarity(vectors, before.vectors.float()).mean()
         self.objective.targets = Targets(self.path)
-        logger.info(f"Step {state.global_step}: targets made again, 1 - cosine with those before is {moved:.4f}.")
+        logger.info(f"Step {state.global_step}: targets made again, 1 - cosine with those before is {moved:.1e}.")
 
 
 def with_replay(corpus: Path, text_column: str, general: str, count: int) -> Path:
