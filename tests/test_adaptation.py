@@ -62,7 +62,7 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
     cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
-    assert len(searched) + waiting["search"] == 20
+    assert len(searched) + waiting["search"] == 22
     assert {cell.fields["data"] for cell in searched} == {"20news"}
     assert waiting["adapt"] == waiting["docsplit"] == len(SETS) * 3
     assert waiting["limits"] == len(LIMITS) * 3
