@@ -35,6 +35,8 @@ ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
     "ict": "bert",
     "mlm": "bert",
     "longformer_da": "longformer",
+    "longformer_bregman": "longformer",
+    "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
     "docsplit_modernbert": "modernbert",
     "docsplit_bert_lora": "bert",
@@ -99,6 +101,16 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
     assert results["global_step"] == 2
+
+
+def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
+    with_ensemble, without = (
+        yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+        for name in ("longformer_bregman", "longformer_da")
+    )
+    own = {name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)}
+    assert {name for name in own if not name.startswith("bregman_")} == {"objective", "output_dir"}
+    assert with_ensemble["objective"] == "info_nce+bregman"
 
 
 def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):
