@@ -45,6 +45,7 @@ class DocSplitOutput(ModelOutput):
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
+    objective_histograms: dict[str, Tensor] | None = None  # counts (K,) of this step, likewise
 
 
 class DocSplitForContrastivePretraining(PreTrainedModel):
@@ -81,7 +82,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.encoder = encoder
         self.config.docsplit = settings = checked_settings(encoder.config, settings)
         self.config.keys_to_ignore_at_inference = [
-            *("embeddings", "num_masked_negatives", "num_computed_tokens", "objective_parts")
+            *("embeddings", "num_masked_negatives", "num_computed_tokens", "objective_parts", "objective_histograms")
         ]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
@@ -279,7 +280,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         if output.embeddings is not None:
             compared = self.objective(output.embeddings, document_ids, [documents for documents, _ in counts])
             output.contrastive_loss, output.num_masked_negatives = compared.loss, compared.num_masked_negatives
-            output.objective_parts = compared.parts or None
+            output.objective_parts, output.objective_histograms = compared.parts or None, compared.histograms or None
             losses.append(weights["contrastive"] * output.contrastive_loss)
         if mlm:
             num_targets = max(sum(targets for _, targets in counts), 1)

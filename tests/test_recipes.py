@@ -35,6 +35,8 @@ ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
     "ict": "bert",
     "mlm": "bert",
     "longformer_da": "longformer",
+    "longformer_bregman": "longformer",
+    "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
     "docsplit_modernbert": "modernbert",
     "docsplit_bert_lora": "bert",
@@ -69,8 +71,8 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
             "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
             "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
         } | overrides  # fmt: skip
-        if recipe.get("momentum_queue_size"):
-            options["momentum_queue_size"] = 40
+        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file}.items():
+            options |= {small: value} if recipe.get(small) else {}
         argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
         run_docsplit_pretraining.main()
@@ -99,6 +101,21 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
     assert results["global_step"] == 2
+    log = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    logged = next(entry.keys() for entry in log if "loss" in entry)
+    assert ("effective_rank" in logged) == (name != "mlm")
+    watched = {"info_nce_loss", "bregman_loss", "subnetworks_active", "subnetworks_entropy"}
+    assert watched & logged == (watched if "bregman" in name else set())
+
+
+def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
+    with_ensemble, without = (
+        yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+        for name in ("longformer_bregman", "longformer_da")
+    )
+    own = {name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)}
+    assert {name for name in own if not name.startswith("bregman_")} == {"objective", "output_dir"}
+    assert with_ensemble["objective"] == "info_nce+bregman"
 
 
 def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):

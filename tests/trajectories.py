@@ -78,6 +78,7 @@ VARIANTS = {
         "--view crop --objective momentum_contrast --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
         old_options="--view crop --momentum_queue_size 32 --momentum 0.9 --mlm_weight 0",
     ),
+    "bregman": Variant("--view simcse --objective info_nce+bregman --bregman_subnetworks 4 --mlm_weight 0"),
     "lora": Variant("--lora_r 2 --learning_rate 1e-2", start=PRETRAINED_START),
     "longformer": Variant("--view half", start=LONGFORMER_START),
     "cached_gradients": Variant("--cache_gradients --pooling cls"),
@@ -176,9 +177,12 @@ def train_side_by_side(name: str, codes: Sequence[Path], folder: Path, old_optio
 
 
 def first_difference(ours: Trajectory, theirs: Trajectory) -> str | None:
-    """Where two trajectories part, in the order in which it happened; None if every bit is the same."""
+    """Where two trajectories part, in the order in which it happened; None if every bit is the same.
+
+    What only ours logs is no difference.
+    """
     for mine, other in zip(ours.log, theirs.log):
-        for name in mine | other:
+        for name in other:
             if mine.get(name) != other.get(name):
                 return f"step {mine['step']}: {name} is {mine.get(name)}, was {other.get(name)}"
     if len(ours.log) != len(theirs.log):

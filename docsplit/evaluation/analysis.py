@@ -29,6 +29,32 @@ def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
     }
 
 
+def spread(vectors: np.ndarray) -> dict[str, float]:
+    """Whether embeddings (N, H) of documents use their dimensions, or have collapsed: measured on unit vectors.
+
+    `dimension_std`: standard deviation of a dimension, the mean over dimensions; 1 / sqrt(H) where nothing collapsed.
+    `dimension_correlation`: mean absolute correlation of two dimensions, of those that vary; 0 where there is one.
+    `effective_rank`: of `effective_rank`; N - 1 at most.
+    """
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    std = unit.std(axis=0)
+    standardised = (unit - unit.mean(axis=0))[:, std > 1e-7] / std[std > 1e-7]
+    size = standardised.shape[1]
+    correlations = np.abs(standardised.T @ standardised / len(unit))
+    off_diagonal = float(correlations.sum() - correlations.trace())
+    return {
+        "dimension_std": float(std.mean()),
+        "dimension_correlation": off_diagonal / max(size * (size - 1), 1),
+        "effective_rank": effective_rank(unit),
+    }
+
+
+def usage(counts: np.ndarray) -> dict[str, float]:
+    """Of counts (K,): `active`, the share of them that are not 0, and `entropy` in nats, log K if all are equal."""
+    shares = counts[counts > 0] / counts.sum()
+    return {"active": float((counts > 0).mean()), "entropy": float(-(shares * np.log(shares)).sum())}
+
+
 def kmeans_nmi(vectors: np.ndarray, labels: np.ndarray, num_runs: int = 5) -> float:
     """Normalised mutual information of classes and k-means clusters, as many as classes; the mean over seeds.
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from docsplit.modeling.distributed import gather_documents
+from docsplit.modeling.distributed import GlobalBatch, gather_documents
 
 Similarity = Literal["cosine", "dot"]
 
@@ -31,6 +31,7 @@ class ObjectiveOutput:
     loss: Tensor  # ()
     num_masked_negatives: Tensor  # (), pairs left out because both are the same document
     parts: dict[str, Tensor] = field(default_factory=dict)  # of the loss, () each
+    histograms: dict[str, Tensor] = field(default_factory=dict)  # counts (K,), to be summed over steps
 
 
 class Objective(nn.Module):
@@ -149,9 +150,13 @@ class InfoNCE(Objective):
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
         """The mean over documents; as `Objective.forward`."""
         batch = gather_documents(embeddings, document_ids, counts)
+        return ObjectiveOutput(self.compare(embeddings, batch), batch.num_excluded)
+
+    def compare(self, embeddings: Tensor, batch: GlobalBatch) -> Tensor:
+        """The loss () of this process's documents (B, 2, H) among those of all, scaled as `ObjectiveOutput` says."""
         first, second = batch.embeddings.unbind(1)  # (N, H) each
         softmax = (self.options.contrastive_temperature, batch.targets, batch.excluded, self.options.similarity)
         total = info_nce(embeddings[:, 0], second, *softmax)
         if self.options.symmetric_loss:
             total = (total + info_nce(embeddings[:, 1], first, *softmax)) / 2
-        return ObjectiveOutput(total * batch.scale, batch.num_excluded)
+        return total * batch.scale

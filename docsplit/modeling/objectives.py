@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+from docsplit.modeling.bregman import BregmanInfoNCE
 from docsplit.modeling.info_nce import InfoNCE, Objective
 from docsplit.modeling.neighbour_distillation import NeighbourDistillation
 from docsplit.modeling.second_encoder import ContrastiveTension, MomentumContrast
@@ -11,6 +12,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "contrastive_tension": ContrastiveTension,
     "momentum_contrast": MomentumContrast,
     "neighbour_distillation": NeighbourDistillation,
+    "info_nce+bregman": BregmanInfoNCE,
 }
 
 

@@ -22,11 +22,13 @@ from transformers.trainer_utils import HubStrategy
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.streaming import DocumentStream
-from docsplit.evaluation.analysis import embedding_geometry
+from docsplit.evaluation.analysis import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
 from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
+
+NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
 
 
 class EpochCallback(TrainerCallback):
@@ -58,6 +60,10 @@ class MetricsCallback(TrainerCallback):
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
     means over the steps since the last log; with several processes, of the main one.
 
+    `dimension_std`, `dimension_correlation`, `effective_rank`: `docsplit.evaluation.analysis.spread` of first views,
+    those of the main process since the last log, the last `NUM_SPREAD` of them. `NAME_active`, `NAME_entropy`:
+    `docsplit.evaluation.analysis.usage` of each histogram of the objective, summed since the last log.
+
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
     the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
@@ -66,6 +72,8 @@ class MetricsCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer, model: nn.Module):
         self.sums: dict[str, Any] = defaultdict(int)
+        self.histograms: dict[str, Any] = defaultdict(int)
+        self.vectors: Tensor | None = None  # (N, H)
         self.calls = 0
         self.seconds, self.stall = 0.0, 0.0
         self.total_tokens, self.total_seconds = 0.0, 0.0
@@ -86,6 +94,10 @@ class MetricsCallback(TrainerCallback):
             parts = {name: value.detach() for name, value in (output.objective_parts or {}).items()}
             for name, value in (parts | embedding_geometry(output.embeddings)).items():
                 self.sums[name] += value
+            for name, counts in (output.objective_histograms or {}).items():
+                self.histograms[name] += counts
+            first = output.embeddings[:, 0].detach().float()
+            self.vectors = (first if self.vectors is None else torch.cat([self.vectors, first]))[-NUM_SPREAD:]
         if output.mlm_loss is not None:
             self.sums["mlm_loss"] += output.mlm_loss.detach()
         self.sums["tokens"] += inputs["attention_mask"].sum()
@@ -149,9 +161,15 @@ class MetricsCallback(TrainerCallback):
         seconds = max(self.seconds, 1e-9)
         means |= {"tokens_per_second": tokens / seconds, "padding_share": 1 - tokens / computed}
         means |= {"loader_stall": self.stall / seconds}
+        if self.vectors is not None and len(self.vectors) > 1 and self.vectors.isfinite().all():
+            means |= spread(self.vectors.cpu().numpy())
+        for name, histogram in self.histograms.items():
+            means |= {f"{name}_{what}": value for what, value in usage(histogram.cpu().numpy()).items()}
         self.total_tokens += tokens
         self.total_seconds += self.seconds
         self.sums.clear()
+        self.histograms.clear()
+        self.vectors = None
         self.calls, self.seconds, self.stall = 0, 0.0, 0.0
         totals = {"tokens_seen": self.total_tokens, "training_seconds": self.total_seconds}
         return {name: round(value, 6) for name, value in (means | totals).items()}

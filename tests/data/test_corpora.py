@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pyarrow
 import pytest
@@ -139,6 +140,14 @@ def test_a_folder_of_two_formats_and_an_empty_one_are_named(tmp_path):
 def test_a_name_that_is_nowhere_raises():
     with pytest.raises(ValueError, match="neither 'python_docs', nor a file"):
         load_corpus("nobody/has-this")
+
+
+def test_of_a_hub_data_set_the_train_split_alone_is_read(monkeypatch):
+    """The recipes of the Bregman paper train on a data set whose validation and test documents are evaluated on."""
+    parts = {name: Dataset.from_list([{"text": f"A {name} document."}]) for name in ("train", "validation", "test")}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, configuration, split: parts[split])
+    corpus = corpora.for_pretraining("somebody/documents:long", load_corpus("somebody/documents:long"))
+    assert corpus["text"][:] == ["A train document."]
 
 
 def test_a_missing_text_column_names_the_columns(corpus):

@@ -1,14 +1,17 @@
 """The numbers that are logged beside the loss."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
-from docsplit.evaluation.analysis import embedding_geometry
-from docsplit.training.callbacks import EpochCallback
+from docsplit.evaluation.analysis import embedding_geometry, spread, usage
+from docsplit.training.callbacks import NUM_SPREAD, EpochCallback, MetricsCallback
+from modeling_docsplit import DocSplitOutput
 
 
 def test_geometry_against_a_loop():
@@ -26,6 +29,35 @@ def test_geometry_against_a_loop():
     assert ours["negative_cosine"] == pytest.approx(sum(negatives) / 20, abs=1e-6)
     assert ours["alignment"] == pytest.approx(sum(distances) / 5, abs=1e-5)
     assert ours["uniformity"] == pytest.approx(math.log(sum(potentials) / 20), abs=1e-5)
+
+
+class Scripted(nn.Module):
+    """Gives the outputs of a list, one a call."""
+
+    def forward(self, output, attention_mask):
+        return output
+
+
+def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
+    """A batch of two has no rank to speak of, and no more than four of the ensemble's functionals."""
+    generator, model = torch.Generator().manual_seed(0), Scripted()
+    stand_in = SimpleNamespace(args=SimpleNamespace(world_size=1), callback_handler=SimpleNamespace(callbacks=[]))
+    callback = MetricsCallback(stand_in, model)
+    for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
+        vectors, counts = [], []
+        for _ in range(num_steps):
+            vectors.append(torch.randn(documents, 2, 6, generator=generator))
+            counts.append(torch.tensor([0, 1, 0, 3]) if len(counts) else torch.tensor([4, 0, 0, 0]))
+            output = DocSplitOutput(loss=torch.zeros(()), contrastive_loss=torch.zeros(()), embeddings=vectors[-1])
+            output.num_masked_negatives, output.num_computed_tokens = torch.tensor(0), torch.tensor(4)
+            output.objective_histograms = {"subnetworks": counts[-1]}
+            model(output=output, attention_mask=torch.ones(2, 2))
+        logged = callback.flush()
+        first_views = torch.cat(vectors)[-NUM_SPREAD:, 0].numpy()
+        expected = spread(first_views) if len(first_views) > 1 else {}
+        expected |= {f"subnetworks_{name}": value for name, value in usage(sum(counts).numpy()).items()}
+        assert {name: logged.get(name) for name in expected} == pytest.approx(expected, abs=1e-5)
+        assert ("effective_rank" in logged) == (num_steps > 1)
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, 0), (0.5, 0), (1.0, 1), (2.97, 2), (None, 0)])
