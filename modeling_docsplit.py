@@ -259,7 +259,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Encode them, with the encoder or as the objective says
         output, mlm_sums, num_computed_tokens = DocSplitOutput(), [], []
 
-        is_one_text = not mlm and rows is None and self._is_one_text(input_ids, attention_mask)
+        # Without dropout two views that are one text have one vector
+        is_deterministic = not (mlm or self.objective.has_dropout) and rows is None
+        is_one_text = is_deterministic and torch.equal(input_ids[:, 0], input_ids[:, 1])
 
         def encode(base_model: nn.Module, view: int | None = None) -> Tensor:
             vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one_text and view is None else view)
@@ -301,10 +303,6 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
                 "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
-
-    def _is_one_text(self, *views: Tensor) -> bool:
-        """Whether both views (B, 2, T) of each document are alike, which gives the same vector without dropout."""
-        return not self.objective.has_dropout and all(torch.equal(view[:, 0], view[:, 1]) for view in views)
 
     def _encode(self, base_model: Any, batch: RowBatch, view: int | None) -> tuple[Any, Tensor, int]:
         """Encode the rows of all views, or of one: vectors (B, 2, H) or (B, H), the sum of MLM losses (), tokens."""
