@@ -1,0 +1,150 @@
+"""Self-contrastive Bregman divergence in small: its ablations (the paper's Table 4), and its orderings.
+
+    python -m benchmarks.bregman --data_dir DIR --start outputs/small_longformer --budget_hours 4
+    python -m benchmarks.bregman --data_dir DIR --start outputs/small_longformer --list
+
+The cells are those of bregman.yaml: a grid around the paper's choice on validation documents, then the best cell,
+SimCSE and the plain start, three seeds, on test documents. DIR has the folders 20newsgroups and ecthr. The start is a
+masked LM of the domain made a Longformer: the header of recipes/bregman_small.yaml has the two commands. Running again
+goes on where it was stopped: see `benchmarks.cells`. The paper's own numbers, of other weights and data, stand beside.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bregman_step import LOGGED
+from benchmarks.cells import add_options, main_of
+from benchmarks.study import Study
+from docsplit.evaluation.tables import markdown_table
+from docsplit.runtime.files import ROOT, write_text
+
+STUDY = Path(__file__).with_suffix(".yaml")
+PAPER = ROOT / "docs" / "papers" / "bregman.json"
+HEADS = ("mlp", "linear")
+CENTRES = {"g": "10", "sigma": "2", "steps": "5/5", "batch": "2", "lambda": "2", "batch norm": "with"}
+CENTRE = "centre"
+
+
+def grid(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Method -> metric -> value, of the cells with one encoder."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row["seed"] is not None:
+            found[row["method"].strip()][row["metric"]] = row["value"]
+    return dict(found)
+
+
+def level_of(method: str) -> tuple[str, str]:
+    """Factor and level of a method's name; the centre has the paper's level of each."""
+    for factor in (*CENTRES, "trunk", "form", "temperature", "pooling"):
+        if method.startswith(f"{factor} "):
+            return factor, method.removeprefix(f"{factor} ")
+    return method, ""
+
+
+def ablations(found: dict[str, dict[str, float]], paper: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line a cell: micro- and macro-F1 of both heads, the paper's, and whether anything collapsed."""
+    published = paper["table_4"] | {"batch norm": paper["table_7"], "pooling": paper["table_6"]}
+    lines = []
+    for method, own in found.items():
+        factor, level = level_of(method)
+        said = published.get(factor, {}).get(level)
+        if method == CENTRE:
+            said = paper["table_4"]["g"][CENTRES["g"]]
+        scores = [f"{100 * own[f'{head} {metric}']:.1f}" for head in HEADS for metric in ("micro_f1", "macro_f1")]
+        logged = [f"{own[name]:.3f}" if name in own else "" for name in LOGGED]
+        lines.append((factor, level, *scores, f"{said[0]} / {said[1]}" if said else "", *logged))
+    return lines
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    paper, found = json.loads(PAPER.read_text(encoding="utf-8")), grid(results["rows"])
+    lines = ["# Self-contrastive Bregman divergence, in small", ""]
+    if found:
+        header = ["factor", "level", *(f"{head}, {name}-F1" for head in HEADS for name in ("micro", "macro"))]
+        header += ["paper, micro / macro (other weights and data, end to end)", *LOGGED]
+        lines += [
+            "The grid: 20 Newsgroups, validation documents, one seed; what the embeddings of the last steps do.",
+            "",
+        ]
+        lines += [markdown_table(header, ablations(found, paper)), ""]
+    for data in dict.fromkeys(row["data"] for row in results["rows"] if row["seed"] is None):
+        rows = [row for row in results["rows"] if row["data"] == data and row["seed"] is None]
+        values = [row for row in rows if "difference" not in row["metric"]]
+        differences = [row for row in rows if "difference" in row["metric"]]
+        lines += [f"{data}, test documents, three pretraining seeds:", ""]
+        table = [(row["method"], row["metric"], f"{100 * row['value']:.1f} ± {100 * (row['std'] or 0):.1f}")
+                 for row in values]  # fmt: skip
+        lines += [markdown_table(["method", "metric", "value"], table), ""]
+        table = [(row["method"], row["metric"], f"{100 * row['value']:+.1f}",
+                  f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}", row["ahead"] or "")
+                 for row in differences]  # fmt: skip
+        lines += [markdown_table(["difference", "metric", "points", "95 %, over items and seeds", "ahead"], table), ""]
+    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
+    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
+    lines += [f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """A heat map of the grid: a row a factor, a column a level, the difference to the centre in points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    found = grid(results["rows"])
+    if CENTRE not in found:
+        return
+    metric = f"{HEADS[0]} micro_f1"
+    factors: dict[str, dict[str, float]] = defaultdict(dict)
+    for method, own in found.items():
+        factor, level = level_of(method)
+        if level:
+            factors[factor][level] = 100 * (own[metric] - found[CENTRE][metric])
+    if not factors:
+        return
+    width = max(map(len, factors.values()))
+    cells = np.full((len(factors), width), np.nan)
+    for row, levels in enumerate(factors.values()):
+        cells[row, : len(levels)] = list(levels.values())
+    most = max(np.nanmax(np.abs(cells)), 0.1)
+    figure, axis = plt.subplots(figsize=(1.3 * width + 2, 0.5 * len(factors) + 1.2))
+    image = axis.imshow(cells, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+    for row, levels in enumerate(factors.values()):
+        for column, (level, value) in enumerate(levels.items()):
+            colour = "white" if abs(value) > 0.6 * most else "black"
+            axis.text(column, row, f"{level}\n{value:+.1f}", ha="center", va="center", fontsize=8, color=colour)
+    axis.set_yticks(range(len(factors)), list(factors))
+    axis.set_xticks([])
+    axis.set_title(f"{metric} on validation documents, points beside the paper's choice", fontsize=9)
+    figure.colorbar(image)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--start", required=True, help="the Longformer to start from, a folder")
+    add_options(parser, "outputs/bregman_study", "benchmarks/results/bregman.json")
+    options = parser.parse_args()
+    given = {"data_dir": options.data_dir, "start": options.start}
+    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
+    code = main_of(study, options)
+    if not options.list:
+        results = json.loads(options.output.read_text(encoding="utf-8"))
+        write_text(options.output.with_suffix(".md"), markdown(results))
+        plot(results, options.output.with_suffix(".png"))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

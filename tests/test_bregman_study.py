@@ -1,0 +1,100 @@
+"""The study of the Bregman ensemble: its cells, the rows of its probes, and what its tables say."""
+
+import json
+
+import pytest
+import yaml
+
+from benchmarks import bregman, bregman_step
+from benchmarks.study import Study
+from docsplit.data.labelled import load_labelled
+
+PAPER = json.loads(bregman.PAPER.read_text())
+
+
+def test_the_grid_is_the_papers_and_more(tmp_path):
+    content = yaml.safe_load(bregman.STUDY.read_text())
+    (tmp_path / "start").mkdir()
+    for name in ("20newsgroups", "ecthr", "start"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "data.txt").write_text(name)
+    cells, waiting = Study(
+        bregman.STUDY, tmp_path, {"data_dir": str(tmp_path), "start": str(tmp_path / "start")}
+    ).cells()
+    assert waiting == {"confirmed": 2}
+    cases = content["groups"]["grid"]["cases"]
+    assert len(cells) == len(cases)  # no two are the same
+    levels = {(case["factor"], str(case["level"])) for case in cases}
+    of_table_4 = {(factor, level) for factor, own in PAPER["table_4"].items() for level in own}
+    centre = {(factor, level) for factor, level in bregman.CENTRES.items() if factor in PAPER["table_4"]}
+    assert sum(map(len, PAPER["table_4"].values())) == 24
+    assert len(of_table_4 - centre) == 19  # and the centre: 20 cells
+    assert of_table_4 - centre <= levels
+    for cell in cells.values():
+        options = cell.steps[1]["options"]
+        assert options["max_steps"] == options["save_steps"] <= 200
+        assert options["max_seq_length"] == 512
+
+
+def row(encoder, head, features="raw", **values):
+    return {
+        "encoder": encoder,
+        "head": head,
+        "features": features,
+        "test_documents": 9,
+        "trainable_share": 0.1,
+    } | values
+
+
+def test_rows_of_a_probe(tmp_path):
+    probe = {
+        "rows": [row("x", "mlp", micro_f1_mean=0.5, micro_f1_std=0.1, macro_f1_mean=0.4, macro_f1_std=0.2),
+                 row("x", "mlp", "standardized", micro_f1_mean=0.6, micro_f1_std=0.1)],
+        "comparisons": [{"a": "A=1,2", "b": "B=3,4", "head": "mlp", "features": "raw", "measure": "micro_f1",
+                         "difference": 0.1, "low": -0.1, "high": 0.2, "ahead": None}],
+    }  # fmt: skip
+    (tmp_path / "checkpoint-3").mkdir()
+    log = [{"alignment": 1.0}, {"alignment": 0.5, "effective_rank": 7.0}, {"train_loss": 1.0}]
+    (tmp_path / "checkpoint-3" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    of_one = {one["metric"]: one["value"] for one in bregman_step.rows_of(probe, tmp_path)}
+    assert of_one == {
+        "mlp micro_f1": 0.5, "mlp macro_f1": 0.4, "mlp, standardized, micro_f1": 0.6, "alignment": 0.5,
+        "effective_rank": 7.0,
+    }  # fmt: skip
+    *_, compared = bregman_step.rows_of(probe, None)
+    assert (compared["method"], compared["value"], compared["low"]) == ("A - B", 0.1, -0.1)
+
+
+def test_tables_put_the_papers_numbers_beside(tmp_path):
+    def cell(method, value):
+        names = [f"{head} {metric}" for head in bregman.HEADS for metric in ("micro_f1", "macro_f1")]
+        return [{"data": "20news", "method": method, "seed": 0, "metric": name, "value": value} for name in names]
+
+    final = {"data": "ecthr", "seed": None, "method": "start", "metric": "mlp micro_f1", "value": 0.5, "std": 0.01}
+    difference = {"data": "ecthr", "seed": None, "method": "A - B", "metric": "mlp, raw, micro_f1, difference"}
+    difference |= {"value": 0.02, "low": -0.01, "high": 0.05, "ahead": None}
+    rows = [*cell("centre ", 0.3), *cell("g 2", 0.35), *cell("batch norm without", 0.2), final, difference]
+    results = {"rows": rows, "not_run": [], "waiting": {}, "cells": {}}
+    lines = bregman.markdown(results).replace(" ", "").splitlines()
+    assert any(line.startswith("|g|2|35.0|35.0|35.0|35.0|74.1/64.3|") for line in lines)
+    assert any(line.startswith("|batchnorm|without|20.0|20.0|20.0|20.0|72.5/63.1|") for line in lines)
+    assert any(line.startswith("|centre||30.0|30.0|30.0|30.0|75.2/67.7|") for line in lines)
+    assert "|start|mlpmicro_f1|50.0±1.0|" in lines
+    assert "|A-B|mlp,raw,micro_f1,difference|+2.0|-1.0to+5.0||" in lines
+    bregman.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("data", ["20news", "ecthr"])
+def test_files_of_a_set_share_no_document(real_data, tmp_path, data):
+    bregman_step.write_parts(bregman_step.parts_of(data, real_data, 200, "test"), tmp_path)
+    texts = {name: [json.loads(line)["text"] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+             for name in ("train", "validation", "test", "corpus")}  # fmt: skip
+    assert texts["corpus"] == texts["train"]
+    assert len({*texts["train"], *texts["validation"], *texts["test"]}) == sum(
+        len(texts[n]) for n in ("train", "validation", "test")
+    )
+    files = {f"{name}_file": str(tmp_path / f"{name}.jsonl") for name in ("train", "validation", "test")}
+    assert load_labelled(**files).multi_label is (data == "ecthr")
+    searched = bregman_step.parts_of(data, real_data, 200, "validation")
+    assert searched["test"][0] == texts["validation"]
