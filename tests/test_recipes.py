@@ -71,7 +71,7 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
             "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
             "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
         } | overrides  # fmt: skip
-        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file}.items():
+        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file, "view_max_length": 32}.items():
             options |= {small: value} if recipe.get(small) else {}
         argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
