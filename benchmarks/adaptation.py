@@ -53,7 +53,9 @@ def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
         low, high = np.percentile(np.concatenate([row["bootstrap"] for row in own]), [2.5, 97.5])
         means = {name: statistics.mean(row[name] for row in own) for name in ("value", "difference")}
         found[key] = means | {"metric": own[0]["metric"], "seeds": len(own), "low": float(low), "high": float(high)}
-    return found
+        found[key]["trained"] = own[0]["seed"] is not None
+    # The start first, then what was trained, then what needs no training.
+    return dict(sorted(found.items(), key=lambda item: (not item[0][1].endswith("start"), not item[1]["trained"])))
 
 
 def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
@@ -106,9 +108,7 @@ def geometry(rows: list[Row], data: str) -> list[list[str]]:
 def markdown(results: dict[str, Any]) -> str:
     """The tables, for people."""
     rows = results["rows"]
-    found, trained = summaries(rows), {(row["data"], row["method"]) for row in rows if row["seed"] is not None}
-    for key, one in found.items():
-        one["trained"] = key in trained
+    found = summaries(rows)
     parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "curve": {}, "limits": {}}
     for key, one in found.items():
         parts["limits" if ", " in key[0] else "curve" if key[1].endswith(" steps") else "methods"][key] = one

@@ -40,7 +40,7 @@ def grid(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 def level_of(method: str) -> tuple[str, str]:
     """Factor and level of a method's name; the centre has the paper's level of each."""
-    for factor in (*CENTRES, "trunk", "form", "temperature", "pooling"):
+    for factor in ("batch norm", *CENTRES, "trunk", "form", "temperature", "pooling"):
         if method.startswith(f"{factor} "):
             return factor, method.removeprefix(f"{factor} ")
     return method, ""
