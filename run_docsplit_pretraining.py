@@ -67,7 +67,7 @@ def main() -> None:
     output_dir, checkpoint = Path(args.output_dir), checkpoint_of(model_args, args)
     set_seed(args.seed)
     settings = models.settings_of(model_args, args, objective_options)
-    start = models.load_start(model_args, settings, data_args.view_max_length)
+    start = models.load_start(model_args, settings)
     if args.push_release and args.process_index == 0:
         args.hub_model_id = hub.prepare_release(output_dir, args.hub_model_id, args.hub_private_repo)
 

@@ -71,7 +71,7 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
             "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
             "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
         } | overrides  # fmt: skip
-        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file, "view_max_length": 32}.items():
+        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file}.items():
             options |= {small: value} if recipe.get(small) else {}
         argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
@@ -101,6 +101,7 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
     assert results["global_step"] == 2
+    assert ("the encoder reads 64 tokens: so do views" in caplog.text) == (options.get("view_max_length", 0) > 64)
     log = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     logged = next(entry.keys() for entry in log if "loss" in entry)
     assert ("effective_rank" in logged) == (name != "mlm")

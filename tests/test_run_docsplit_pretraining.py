@@ -382,7 +382,6 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
         (["--sentence_splitter", "xx_none"], "spacy download"),
         (["--streaming", "--max_steps", "2", "--shuffle_buffer_size", "0"], "--shuffle_buffer_size is 0"),
         (["--max_seq_length", "500"], "64 tokens"),
-        (["--view_max_length", "49"], "--view_max_length is 49, but the encoder reads 48 tokens"),
         (["--new_mlm_head"], "a random start has a head"),
         (["--max_seq_length", "2"], "2 of these are special"),
         (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),

@@ -1,5 +1,6 @@
 """The model of a pretraining run: a pretrained encoder or a random one, with the settings of the command line."""
 
+import logging
 from typing import Any
 
 from transformers import AutoConfig
@@ -9,6 +10,8 @@ from docsplit.modeling.settings import checked_settings
 from docsplit.runtime.arguments import parse_config_overrides
 from docsplit.training.arguments import ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+
+logger = logging.getLogger(__name__)
 
 
 def settings_of(
@@ -25,9 +28,7 @@ def settings_of(
     return {name: value for name, value in settings.items() if value is not None} | objective_options
 
 
-def load_start(
-    model_args: ModelArguments, settings: dict[str, Any], view_max_length: int | None = None
-) -> DocSplitForContrastivePretraining | None:
+def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplitForContrastivePretraining | None:
     """The pretrained encoder; None for a random one, whose size depends on the tokenizer: that is only checked.
 
     Raises:
@@ -36,15 +37,12 @@ def load_start(
     """
     if model_args.model_name_or_path is None:
         overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
-        checked = checked_settings(AutoConfig.for_model(model_args.model_type, **overrides), settings)
-        length_of_views(checked, view_max_length)
+        checked_settings(AutoConfig.for_model(model_args.model_type, **overrides), settings)
         return None
     attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
-    model = DocSplitForContrastivePretraining.from_pretrained(
+    return DocSplitForContrastivePretraining.from_pretrained(
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **attention
     )
-    length_of_views(model.config.docsplit, view_max_length)
-    return model
 
 
 def prepare_model(
@@ -82,15 +80,9 @@ def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]
 
 
 def length_of_views(settings: dict[str, Any], view_max_length: int | None) -> int:
-    """Tokens of a view in training: no more than the encoder reads.
-
-    Raises:
-        ValueError: if `view_max_length` is more than that.
-    """
+    """Tokens of a view in training: no more than the encoder reads, which is said where more are asked for."""
     longest = settings["max_seq_length"]
     if view_max_length is not None and view_max_length > longest:
-        raise ValueError(
-            f"--view_max_length is {view_max_length}, but the encoder reads {longest} tokens: lower it, or raise "
-            "--max_seq_length too."
-        )
+        logger.warning(f"--view_max_length is {view_max_length}, but the encoder reads {longest} tokens: so do views.")
+        return longest
     return view_max_length or longest
