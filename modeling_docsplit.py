@@ -259,15 +259,14 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Encode them, with the encoder or as the objective says
         output, mlm_sums, num_computed_tokens = DocSplitOutput(), [], []
 
-        # Without dropout two views that are one text have one vector
-        is_deterministic = not (mlm or self.objective.has_dropout) and rows is None
-        is_one_text = is_deterministic and torch.equal(input_ids[:, 0], input_ids[:, 1])
-
         def encode(base_model: nn.Module, view: int | None = None) -> Tensor:
-            vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one_text and view is None else view)
+            # Without dropout two views that are one text have one vector
+            may_be_one = view is None and not (mlm or self.objective.has_dropout) and rows is None
+            is_one = may_be_one and torch.equal(input_ids[:, 0], input_ids[:, 1])
+            vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one else view)
             mlm_sums.append(mlm_sum)
             num_computed_tokens.append(num_tokens)
-            return torch.stack([vectors, vectors], dim=1) if is_one_text and view is None else vectors
+            return torch.stack([vectors, vectors], dim=1) if is_one else vectors
 
         if return_loss and contrastive:
             output.embeddings = self.objective.encode(encode, self.encoder.base_model)

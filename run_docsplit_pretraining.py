@@ -97,7 +97,7 @@ def main() -> None:
     in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
     for callback in filter(None, in_this_order):
         trainer.add_callback(callback)
-    start_folder = guard.folder_of(model_args.model_name_or_path)
+    start_folder = guard.folder_of(model_args.model_name_or_path) if probe is not None else None
     if probe is not None and checkpoint is None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 

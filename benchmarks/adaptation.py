@@ -14,7 +14,6 @@ Running again goes on where it was stopped: see `benchmarks.cells`. Needs ir-mea
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections import defaultdict
@@ -25,9 +24,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.cells import add_options, main_of
+from benchmarks.cells import add_options, run_and_report, what_is_missing
 from benchmarks.study import Study
-from docsplit.runtime.files import write_text
 
 STUDY = Path(__file__).with_suffix(".yaml")
 SIZES = ("documents", "tokens", "steps", "rough_steps")
@@ -131,9 +129,7 @@ def markdown(results: dict[str, Any]) -> str:
     for data in dict.fromkeys(key[0] for key in parts["methods"]):
         if own := geometry(rows, data):
             lines += [f"Other numbers of {data}:", "", *table(own), ""]
-    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
-    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
-    lines += [f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
+    lines += [what_is_missing(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -192,12 +188,7 @@ def main() -> None:
     study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
     if options.masked_lm is None:
         study.groups = {name: group for name, group in study.groups.items() if not name.startswith("masked_lm")}
-    code = main_of(study, options)
-    if not options.list:
-        results = json.loads(options.output.read_text(encoding="utf-8"))
-        write_text(options.output.with_suffix(".md"), markdown(results))
-        plot(results, options.output.with_suffix(".png"))
-    sys.exit(code)
+    sys.exit(run_and_report(study, options, markdown, plot))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import adaptation_measure
-from benchmarks.adaptation_sets import MAX_TEST, SETS, DataSet, _classes
-from docsplit.data.labelled import load_labelled
+from benchmarks.adaptation_sets import SETS, DataSet, classes_of, news
 from docsplit.data.segmentation import load_sentence_splitter
 
 COPIES = 5  # of each document, each without one of its sentences
@@ -54,14 +53,12 @@ def _with_corpus(corpus_of: Corpus) -> Callable[[Path, str, int], DataSet]:
 
 def _asking(data_dir: Path, part: str, size: int) -> DataSet:
     """Whether the beginning of a post has a question mark, in place of its topic: a matter of form."""
-    files = {name: str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
-    limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-    split = load_labelled(train_file=files["train"], test_file=files["test"], strip_newsgroup_headers=True, **limits)  # type: ignore[arg-type]
+    split = news(data_dir, size)
     train, test = (
         np.array(["?" in text[:BEGINNING] for text in texts], dtype=np.int64)
         for texts in (split.train_texts, split.test_texts)
     )
-    return _classes(replace(split, train_labels=train, test_labels=test, class_names=["no", "yes"]), part)
+    return classes_of(replace(split, train_labels=train, test_labels=test, class_names=["no", "yes"]), part)
 
 
 LIMITS = {name: _with_corpus(corpus_of) for name, corpus_of in CORPORA.items()} | {"20news, asking or not": _asking}

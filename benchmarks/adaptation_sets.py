@@ -5,7 +5,7 @@ document that is tested, except that of Cranfield, where the documents are the c
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +73,47 @@ def load(name: str, data_dir: Path, part: str = "test", max_documents: int = MAX
     return SETS[name](data_dir, part, max_documents)
 
 
+def news(data_dir: Path, size: int) -> LabelledSplit:
+    """20 Newsgroups without headers: at most so many training documents, and half as many, or 1,000, to test on."""
+    files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
+    limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
+    return load_labelled(strip_newsgroup_headers=True, **files, **limits)  # type: ignore[arg-type]
+
+
+def judgments(data_dir: Path) -> LabelledSplit:
+    """ECtHR, with its own validation part."""
+    files = {f"{n}_file": str(data_dir / "ecthr" / f"{n}.parquet") for n in ("train", "validation", "test")}
+    return load_labelled(label_column="labels", **files)  # type: ignore[arg-type]
+
+
+def with_validation(split: LabelledSplit) -> LabelledSplit:
+    """The split itself if it has a validation part, else one whose validation part is taken from its train part."""
+    if split.validation_texts is not None:
+        return split
+    texts, labels = split.train_texts, split.train_labels
+    train, held_out = train_test_split(
+        np.arange(len(texts)), test_size=VALIDATION_SHARE, stratify=labels, random_state=0
+    )
+    parts = {"train": train, "validation": held_out}
+    return replace(
+        split,
+        **{f"{name}_texts": [texts[row] for row in rows] for name, rows in parts.items()},  # type: ignore[arg-type]
+        **{f"{name}_labels": labels[rows] for name, rows in parts.items()},
+    )
+
+
 def _of_items(values: np.ndarray) -> Callable[[Rows], float]:
     return lambda rows: float(values[rows].mean())
 
 
-def _classes(split: LabelledSplit, part: str) -> DataSet:
+def classes_of(split: LabelledSplit, part: str) -> DataSet:
     """Accuracy with 5 labels a class, logistic regression, ten draws; with all labels; clusters; neighbours."""
-    texts, labels = split.train_texts, split.train_labels
+    texts = split.train_texts
     if part == "validation":
-        train, test = train_test_split(
-            np.arange(len(texts)), test_size=VALIDATION_SHARE, stratify=labels, random_state=0
-        )
-        split = LabelledSplit(
-            [texts[row] for row in train], labels[train],
-            [texts[row] for row in test], labels[test], split.class_names,
-        )  # fmt: skip
+        split = with_validation(split)
+        assert split.validation_texts is not None
+        assert split.validation_labels is not None
+        split = replace(split, test_texts=split.validation_texts, test_labels=split.validation_labels)
 
     def measure(features: Any) -> Measured:
         train, test = features[: len(split.train_texts)], features[len(split.train_texts) :]
@@ -119,14 +145,11 @@ def _geometry(vectors: np.ndarray) -> dict[str, float]:
 
 
 def _20news(data_dir: Path, part: str, size: int) -> DataSet:
-    files = {name: str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
-    limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-    split = load_labelled(train_file=files["train"], test_file=files["test"], strip_newsgroup_headers=True, **limits)  # type: ignore[arg-type]
-    return _classes(split, part)
+    return classes_of(news(data_dir, size), part)
 
 
 def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
-    return _classes(load_labelled(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2)), part)
+    return classes_of(load_labelled(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2)), part)
 
 
 def _aan(data_dir: Path, part: str, size: int) -> DataSet:
@@ -170,8 +193,7 @@ def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
 
 def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
     """Micro-F1 of the articles, logistic regression on all training documents; tested on validation and test part."""
-    files = {f"{n}_file": str(data_dir / "ecthr" / f"{n}.parquet") for n in ("train", "validation", "test")}
-    split = load_labelled(label_column="labels", **files)  # type: ignore[arg-type]
+    split = judgments(data_dir)
     train, tested = len(split.train_texts), [*(split.validation_texts or []), *split.test_texts]
     parts = [split.test_labels] if split.validation_labels is None else [split.validation_labels, split.test_labels]
     labels = np.concatenate(parts)

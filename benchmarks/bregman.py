@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bregman_step import LOGGED
-from benchmarks.cells import add_options, main_of
+from benchmarks.cells import add_options, run_and_report, what_is_missing
 from benchmarks.study import Study
 from docsplit.evaluation.tables import markdown_table
-from docsplit.runtime.files import ROOT, write_text
+from docsplit.runtime.files import ROOT
 
 STUDY = Path(__file__).with_suffix(".yaml")
 PAPER = ROOT / "docs" / "papers" / "bregman.json"
@@ -78,16 +78,14 @@ def markdown(results: dict[str, Any]) -> str:
         values = [row for row in rows if "difference" not in row["metric"]]
         differences = [row for row in rows if "difference" in row["metric"]]
         lines += [f"{data}, test documents, three pretraining seeds:", ""]
-        table = [(row["method"], row["metric"], f"{100 * row['value']:.1f} ± {100 * (row['std'] or 0):.1f}")
-                 for row in values]  # fmt: skip
+        table = [(row["method"], row["metric"], f"{100 * row['value']:.1f}" + (
+                  "" if row["std"] is None else f" ± {100 * row['std']:.1f}")) for row in values]  # fmt: skip
         lines += [markdown_table(["method", "metric", "value"], table), ""]
         table = [(row["method"], row["metric"], f"{100 * row['value']:+.1f}",
                   f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}", row["ahead"] or "")
                  for row in differences]  # fmt: skip
         lines += [markdown_table(["difference", "metric", "points", "95 %, over items and seeds", "ahead"], table), ""]
-    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
-    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
-    lines += [f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."]
+    lines += [what_is_missing(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -138,12 +136,7 @@ def main() -> None:
     options = parser.parse_args()
     given = {"data_dir": options.data_dir, "start": options.start}
     study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    code = main_of(study, options)
-    if not options.list:
-        results = json.loads(options.output.read_text(encoding="utf-8"))
-        write_text(options.output.with_suffix(".md"), markdown(results))
-        plot(results, options.output.with_suffix(".png"))
-    sys.exit(code)
+    sys.exit(run_and_report(study, options, markdown, plot))
 
 
 if __name__ == "__main__":

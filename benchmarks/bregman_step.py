@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
-from docsplit.data.labelled import LabelledSplit, load_labelled
+from benchmarks.adaptation_sets import judgments, news, with_validation
+from docsplit.data.labelled import LabelledSplit
 from docsplit.runtime.files import write_text
 
-MAX_TEST, VALIDATION_SHARE = 1000, 0.3
 METRICS = ("micro_f1", "macro_f1", "macro_f1_lexglue", "accuracy")
 LOGGED = (  # of the last log: whether the embeddings have collapsed, and whether the ensemble is in use
     *("alignment", "uniformity", "dimension_std", "dimension_correlation", "effective_rank"),
@@ -31,23 +30,11 @@ def parts_of(data: str, data_dir: Path, size: int, part: str) -> Parts:
     Raises:
         ValueError: if there is no such set.
     """
-    if data == "20news":
-        files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
-        limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-        split = load_labelled(strip_newsgroup_headers=True, **files, **limits)  # type: ignore[arg-type]
-    elif data == "ecthr":
-        files = {f"{n}_file": str(data_dir / "ecthr" / f"{n}.parquet") for n in ("train", "validation", "test")}
-        split = load_labelled(label_column="labels", max_train_samples=size, **files)  # type: ignore[arg-type]
-    else:
+    if data not in ("20news", "ecthr"):
         raise ValueError(f"There is no data set {data!r}, expected 20news or ecthr.")
-    if split.validation_texts is None or split.validation_labels is None:
-        rows = np.arange(len(split.train_texts))
-        train, held_out = train_test_split(
-            rows, test_size=VALIDATION_SHARE, stratify=split.train_labels, random_state=0
-        )
-        split.validation_texts = [split.train_texts[row] for row in held_out]
-        split.validation_labels = split.train_labels[held_out]
-        split.train_texts, split.train_labels = [split.train_texts[row] for row in train], split.train_labels[train]
+    split = with_validation(news(data_dir, size) if data == "20news" else judgments(data_dir))
+    assert split.validation_texts is not None
+    assert split.validation_labels is not None
     validation = split.validation_texts, _names(split, split.validation_labels)
     parts = {"train": (split.train_texts, _names(split, split.train_labels))}
     if part == "validation":
@@ -70,32 +57,30 @@ def write_parts(parts: Parts, folder: Path) -> None:
     write_text(folder / "corpus.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in parts["train"][0]))
 
 
+def name_of(encoder: str) -> str:
+    """Of NAME=path,path the name."""
+    return encoder.partition("=")[0]
+
+
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, Any]]:
     """A row for each metric of each head of each encoder on all labels, for each comparison, and of the last log."""
     for row in probe["rows"]:
-        own = {"head": row["head"], "features": row["features"]}
-        if encoder is None:
-            own["method"] = row["encoder"].partition("=")[0]
+        if row["shots"] is not None:
+            continue
+        own = {"head": row["head"], "features": row["features"], "test_documents": row["test_documents"]}
+        own |= {"trained_share": row.get("trainable_share")} | (
+            {"method": name_of(row["encoder"])} if encoder is None else {}
+        )
         prefix = row["head"] if row["features"] == "raw" else f"{row['head']}, standardized,"
         for metric in METRICS:
             if f"{metric}_mean" in row:
-                yield (
-                    own
-                    | {"metric": f"{prefix} {metric}", "value": row[f"{metric}_mean"]}
-                    | {
-                        "std": row[f"{metric}_std"],
-                        "trained_share": row.get("trainable_share"),
-                        "test_documents": row["test_documents"],
-                    }
-                )
+                values = {"value": row[f"{metric}_mean"], "std": row[f"{metric}_std"]}
+                yield own | {"metric": f"{prefix} {metric}"} | values
     if encoder is None:
         for one in probe["comparisons"]:
-            pair = " - ".join(one[side].partition("=")[0] for side in "ab")
-            yield (
-                {"method": pair, "metric": f"{one['head']}, {one['features']}, {one['measure']}, difference"}
-                | {name: one[name] for name in ("low", "high", "ahead")}
-                | {"value": one["difference"], "head": one["head"]}
-            )
+            own = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
+            own["metric"] = f"{one['head']}, {one['features']}, {one['measure']}, difference"
+            yield own | {"value": one["difference"]} | {name: one[name] for name in ("low", "high", "ahead")}
         return
     (state,) = encoder.glob("checkpoint-*/trainer_state.json")
     history = json.loads(state.read_text(encoding="utf-8"))["log_history"]

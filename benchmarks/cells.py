@@ -50,7 +50,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ from typing import Any
 import yaml
 
 from benchmarks.study import RECORD, Cell, Study, resolve
-from docsplit.runtime.files import ROOT, hash_of_code, write_text
+from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
 
 PID = "pid"  # in a cell's folder while it runs
 TAIL_LINES = 30  # of the log of a failed cell
@@ -146,7 +146,7 @@ class Running:
             "status": "done",
             "key": self.cell.key,
             "content": self.cell.content,
-            "commit": commit(),
+            "commit": commit_of_code(),
             "seconds": round(sum(self.seconds), 1),
             "cpu_seconds": round(sum(self.cpu_seconds), 1),
             "steps": [round(seconds, 1) for seconds in self.seconds],
@@ -176,17 +176,6 @@ class Running:
                 rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
             for row in rows:
                 yield own | row | {"seconds": round(sum(self.seconds), 2)}
-
-
-def commit() -> str | None:
-    """That the code is of, with a + where files differ from it; None outside a repository."""
-    answers = [
-        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-    ]
-    if any(answer.returncode for answer in answers):
-        return None
-    return answers[0].stdout.strip() + ("+" if answers[1].stdout.strip() else "")
 
 
 def _cpu_seconds_of_children() -> float:
@@ -303,6 +292,28 @@ def main_of(study: Study, options: argparse.Namespace) -> int:
         if not is_alone:
             raise SystemExit(f"Another process runs cells in {study.work_dir}: --list shows them.")
         return run(study, options.output, options.jobs, options.nice, options.budget_hours, options.retry)
+
+
+def run_and_report(
+    study: Study,
+    options: argparse.Namespace,
+    markdown: Callable[[dict[str, Any]], str],
+    plot: Callable[[dict[str, Any], Path], None],
+) -> int:
+    """`main_of`, then tables and a picture of what came out so far, beside the results; the exit code."""
+    code = main_of(study, options)
+    if not options.list:
+        results = json.loads(options.output.read_text(encoding="utf-8"))
+        write_text(options.output.with_suffix(".md"), markdown(results))
+        plot(results, options.output.with_suffix(".png"))
+    return code
+
+
+def what_is_missing(results: dict[str, Any]) -> str:
+    """The line below the tables that names the cells which they lack."""
+    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
+    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
+    return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
 
 
 def main() -> None:

@@ -156,6 +156,17 @@ def tiny_model(wordpiece):
     return DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
 
 
+@pytest.fixture(scope="session")
+def scattered(tmp_path_factory, wordpiece):
+    """A folder with a random encoder, mean-pooled, whose documents lie apart: something to distil."""
+    folder = tmp_path_factory.mktemp("scattered")
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece, hidden_dropout_prob=0.1, initializer_range=0.3)
+    DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=48).save_pretrained(folder)
+    wordpiece.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def headless(wordpiece, tmp_path):
     """A folder as `AutoModel.save_pretrained` writes it: no masked-LM head, and nothing is said about pooling."""

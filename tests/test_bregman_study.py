@@ -36,7 +36,7 @@ def test_the_grid_is_the_papers_and_more(tmp_path):
         assert options["max_seq_length"] == 512
 
 
-def row(encoder, head, features="raw", **values):
+def row(encoder, head, features="raw", shots=None, **values):
     return {
         "encoder": encoder,
         "head": head,
@@ -49,7 +49,8 @@ def row(encoder, head, features="raw", **values):
 def test_rows_of_a_probe(tmp_path):
     probe = {
         "rows": [row("x", "mlp", micro_f1_mean=0.5, micro_f1_std=0.1, macro_f1_mean=0.4, macro_f1_std=0.2),
-                 row("x", "mlp", "standardized", micro_f1_mean=0.6, micro_f1_std=0.1)],
+                 row("x", "mlp", "standardized", micro_f1_mean=0.6, micro_f1_std=0.1),
+                 row("x", "mlp", shots=5, micro_f1_mean=0.1, micro_f1_std=0.1)],
         "comparisons": [{"a": "A=1,2", "b": "B=3,4", "head": "mlp", "features": "raw", "measure": "micro_f1",
                          "difference": 0.1, "low": -0.1, "high": 0.2, "ahead": None}],
     }  # fmt: skip

@@ -19,18 +19,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth
 from docsplit.modeling.neighbour_distillation import NeighbourDistillation, Targets
 from docsplit.training import teacher
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, tiny_config
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory, wordpiece):
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece, hidden_dropout_prob=0.1, initializer_range=0.3)  # documents differ
-    DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=48).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
+from tests.conftest import make_corpus
 
 
 @pytest.fixture
@@ -41,13 +30,13 @@ def documents(tmp_path):
 
 
 @pytest.fixture
-def pull(run_here, start, documents, tmp_path):
+def pull(run_here, scattered, documents, tmp_path):
     """Runs the script with levers for some steps; the folder of the encoder."""
 
     def run(*words, steps=2, options=(), objective=("neighbour_distillation", "--num_neighbours", 5)):
         output_dir = tmp_path / "encoder"
         run_here(
-            levers.main, *words, "--model_name_or_path", start, "--corpus", documents, "--output_dir", output_dir,
+            levers.main, *words, "--model_name_or_path", scattered, "--corpus", documents, "--output_dir", output_dir,
             "--mlm_weight", 0, "--use_cpu", "--bf16", False, "--objective", *objective,
             "--per_device_train_batch_size", 8, "--max_steps", steps, "--save_strategy", "no",
             "--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--logging_steps", 1,
@@ -60,10 +49,10 @@ def pull(run_here, start, documents, tmp_path):
     assert (teacher.give_targets, trainer.DEFAULT_CALLBACKS) == before  # nothing of a lever stays
 
 
-def test_frozen_layers_stay_bit_for_bit_while_others_move(pull, start, caplog):
+def test_frozen_layers_stay_bit_for_bit_while_others_move(pull, scattered, caplog):
     caplog.set_level("INFO")
     folder = pull("frozen_layers=1")
-    before, after = load_file(start / "model.safetensors"), load_file(folder / "model.safetensors")
+    before, after = load_file(scattered / "model.safetensors"), load_file(folder / "model.safetensors")
     before = {name.removeprefix("bert."): one for name, one in before.items()}
     both = before.keys() & after.keys()
     frozen = {name for name in both if name.startswith(("embeddings.", "encoder.layer.0."))}
@@ -74,7 +63,7 @@ def test_frozen_layers_stay_bit_for_bit_while_others_move(pull, start, caplog):
     assert f"{count:,} parameters" in caplog.text
 
 
-def test_targets_are_made_again_by_the_moving_average(pull, start, documents, monkeypatch):
+def test_targets_are_made_again_by_the_moving_average(pull, scattered, documents, monkeypatch):
     averages, seen = [], []
     refresh, forward = levers.RefreshedTargets.on_step_end, NeighbourDistillation.forward
 
@@ -98,7 +87,7 @@ def test_targets_are_made_again_by_the_moving_average(pull, start, documents, mo
     assert Targets.about(folder / levers.REFRESHED_TARGETS_FILE) == {"step": "2"}  # after the last, none
     assert [torch.equal(one, first.vectors) for one in used] == [True, True, False, False]
     assert torch.equal(used[2], again.vectors)
-    encoder = load_encoder(str(start), device="cpu")
+    encoder = load_encoder(str(scattered), device="cpu")
     weights = dict(encoder[0].model.named_parameters())
     expected = {name: one.detach().clone() for name, one in weights.items()}
     for student in seen[:2]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from docsplit.release.card_results import RESULTS_FILE
 from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import RUN_FILE, write_card
 from docsplit.runtime.arguments import given_options
-from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.files import commit_of_code, versions, write_text
 from docsplit.runtime.launching import hardware
 
-ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 NOT_RECORDED = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"
 )
@@ -60,20 +58,6 @@ def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> d
         "hardware": hardware(device),
         "processes": num_processes,
         "versions": versions(),
-        "commit": _commit(),
+        "commit": commit_of_code(),
         "hub_model_id": hub_model_id,
     }
-
-
-def _commit() -> str | None:
-    """Of the code, marked if it has changed since; None where it is no git checkout.
-
-    An installation may lie within a checkout, but of another project: only one that starts at `ROOT` counts.
-    """
-    if not (ROOT / ".git").exists():
-        return None
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

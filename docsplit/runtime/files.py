@@ -6,6 +6,7 @@ Only the standard library is imported at the top: the modeling files, which stan
 import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
@@ -85,6 +86,20 @@ def hash_of_code(*names: str) -> str:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(ROOT).as_posix()} {file.stat().st_size};".encode() + file.read_bytes())
     return digest.hexdigest()
+
+
+def commit_of_code() -> str | None:
+    """Of the code, marked if it has changed since; None where it is no git checkout.
+
+    An installation may lie within a checkout, but of another project: only one that starts at `ROOT` counts.
+    """
+    if not (ROOT / ".git").exists():
+        return None
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def versions() -> dict[str, str | None]:

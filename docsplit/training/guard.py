@@ -27,11 +27,16 @@ OF_A_RUN = {*RESULTS, MANIFEST, TARGETS_FILE, "trainer_state.json"} - {TRAINING_
 def folder_of(start: str | None) -> Path | None:
     """Where the files of an encoder are that was loaded by its name: its folder, or that in the cache of the Hub.
 
-    To be called before training: what the Hub has under that name may change meanwhile.
+    To be called before training: what the Hub has under that name may change meanwhile. None where there is no start,
+    or, which is said, where the cache does not have it.
     """
     if start is None or Path(start).is_dir():
         return None if start is None else Path(start)
-    return Path(str(try_to_load_from_cache(start, "config.json"))).parent
+    config = try_to_load_from_cache(start, "config.json")
+    if not isinstance(config, str):
+        logger.warning(f"The files of {start} are not in the Hub's cache: the start cannot be kept if it is better.")
+        return None
+    return Path(config).parent
 
 
 def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
@@ -50,7 +55,8 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
     before, after = probe.history()[0][metric], probe.measure()[metric]
     if after > before:
         return False
-    said = f"{metric} on the validation documents was {before:.4f} before training and is {after:.4f}"
+    documents = len(probe.split.validation_texts or [])
+    said = f"{metric} on {documents} validation documents was {before:.4f} before training and is {after:.4f}"
     if not args.keep_better_start:
         logger.warning(f"{said}; the trained weights are saved all the same, for --keep_better_start is false.")
         return False

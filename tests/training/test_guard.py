@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
+from transformers import AutoModel
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.training import guard
@@ -84,6 +85,7 @@ def test_the_metric_that_chooses_among_checkpoints_decides(start, tmp_path, chos
     probe = SimpleNamespace(
         history=lambda: [{"probe_5shot_accuracy": before, "probe_accuracy": 0.2}],
         measure=lambda: {"probe_5shot_accuracy": after} | others,
+        split=SimpleNamespace(validation_texts=["a", "b"]),
         trainer=SimpleNamespace(is_world_process_zero=lambda: True),
     )
     args = SimpleNamespace(metric_for_best_model=chosen_by, output_dir=tmp_path, keep_better_start=True)
@@ -100,6 +102,28 @@ def test_an_earlier_release_leaves_nothing_behind(start, tmp_path):
         (out / name).write_text("of an earlier run")
     guard.put_back(start, out)
     assert set(files_of(out)) == {*files_of(start), "notes.txt"} - {"all_results.json"}
+
+
+def test_a_full_disk_leaves_nothing_that_loads(start, tmp_path, monkeypatch):
+    out, copied = tmp_path / "out", []
+    guard.put_back(start, out)  # a release is there
+
+    def copy(source, target):
+        if len(copied) == 3:
+            raise OSError(28, "No space left on device")
+        copied.append(target.write_bytes(source.read_bytes()))
+
+    monkeypatch.setattr(guard.shutil, "copyfile", copy)
+    with pytest.raises(OSError, match="No space left"):
+        guard.put_back(start, out)
+    assert len(copied) == 3
+    with pytest.raises(OSError, match=r"config\.json"):
+        AutoModel.from_pretrained(out)
+
+
+def test_a_start_that_is_not_in_the_cache_is_said(caplog):
+    assert guard.folder_of("nobody/nothing") is None
+    assert "cannot be kept" in caplog.text
 
 
 def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file):

@@ -18,19 +18,8 @@ from docsplit.embedding.neighbours import nearest, smooth, unit
 from docsplit.modeling.neighbour_distillation import Targets
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from docsplit.training.teacher import TARGETS_FILE, give_targets
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus
 from tests.processes import Script, run
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory, wordpiece):
-    folder = tmp_path_factory.mktemp("start")
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece, hidden_dropout_prob=0.1, initializer_range=0.3)  # documents differ
-    DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=48).save_pretrained(folder)
-    wordpiece.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +32,9 @@ def documents(tmp_path_factory):
     return path
 
 
-def words(start, documents, output_dir, *options):
+def words(scattered, documents, output_dir, *options):
     return [
-        "run_docsplit_pretraining.py", "--model_name_or_path", start, "--corpus", documents,
+        "run_docsplit_pretraining.py", "--model_name_or_path", scattered, "--corpus", documents,
         "--output_dir", output_dir, "--objective", "neighbour_distillation", "--num_neighbours", 5, "--mlm_weight", 0,
         "--use_cpu", "--bf16", False, "--per_device_train_batch_size", 8, "--max_steps", 12, "--save_steps", 4,
         "--learning_rate", "3e-3", "--lr_scheduler_type", "constant", "--warmup_steps", 0, "--logging_steps", 1,
@@ -54,19 +43,19 @@ def words(start, documents, output_dir, *options):
 
 
 @pytest.fixture(scope="module")
-def whole(start, documents, tmp_path_factory):
+def whole(scattered, documents, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("whole")
-    run(*words(start, documents, output_dir))
+    run(*words(scattered, documents, output_dir))
     return output_dir
 
 
-def test_targets_are_the_starts_vectors_averaged_with_those_of_distinct_documents(whole, start, documents):
+def test_targets_are_the_starts_vectors_averaged_with_those_of_distinct_documents(whole, scattered, documents):
     texts = {
         document_id(text): text for row in documents.read_text().splitlines() for text in [json.loads(row)["text"]]
     }
     ids = np.array(sorted(texts))
     assert len(ids) == 80
-    own, _ = embed_documents(load_encoder(str(start), device="cpu"), [texts[number] for number in ids])
+    own, _ = embed_documents(load_encoder(str(scattered), device="cpu"), [texts[number] for number in ids])
     targets = Targets(whole / TARGETS_FILE)
     assert targets.document_ids.tolist() == ids.tolist()
     np.testing.assert_allclose(targets.vectors.float(), smooth(own, 5), atol=2e-3)
@@ -75,11 +64,11 @@ def test_targets_are_the_starts_vectors_averaged_with_those_of_distinct_document
     assert results["distillation_seconds"] > 0
 
 
-def test_documents_move_towards_their_neighbours(whole, start, documents):
+def test_documents_move_towards_their_neighbours(whole, scattered, documents):
     texts = [json.loads(row)["text"] for row in documents.read_text().splitlines()][:80]
     topics = np.arange(80) % 3  # as `make_corpus` deals them
     purity = []
-    for folder in (start, whole):
+    for folder in (scattered, whole):
         vectors = unit(embed_documents(load_encoder(str(folder), device="cpu"), texts)[0])
         purity.append(float((topics[nearest(vectors, 5)[0]] == topics[:, None]).mean()))
     assert purity[1] > purity[0] + 0.02
@@ -90,8 +79,8 @@ def test_documents_move_towards_their_neighbours(whole, start, documents):
     assert evaluated[-1] < evaluated[0]
 
 
-def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole, start, documents, tmp_path):
-    process = Script(*words(start, documents, tmp_path / "killed", "--max_steps", 1000))
+def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole, scattered, documents, tmp_path):
+    process = Script(*words(scattered, documents, tmp_path / "killed", "--max_steps", 1000))
     deadline = time.monotonic() + 200
     while not (tmp_path / "killed" / "checkpoint-4" / "checkpoint_manifest.json").exists():
         assert process.returncode is None, process.stderr
@@ -101,7 +90,7 @@ def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole,
     assert process.wait().returncode == -signal.SIGKILL
     before = (tmp_path / "killed" / TARGETS_FILE).stat()
     checkpoint = tmp_path / "killed" / "checkpoint-4"
-    run(*words(start, documents, tmp_path / "killed", "--resume_from_checkpoint", checkpoint))
+    run(*words(scattered, documents, tmp_path / "killed", "--resume_from_checkpoint", checkpoint))
     after = (tmp_path / "killed" / TARGETS_FILE).stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
     expected, found = (load_file(folder / "model.safetensors") for folder in (whole, tmp_path / "killed"))
@@ -109,9 +98,9 @@ def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole,
         assert torch.equal(found[name], value), name
 
 
-def test_two_processes_are_one(start, documents, tmp_path):
-    shutil.copytree(start, tmp_path / "start")
-    config = json.loads((start / "config.json").read_text())
+def test_two_processes_are_one(scattered, documents, tmp_path):
+    shutil.copytree(scattered, tmp_path / "start")
+    config = json.loads((scattered / "config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (tmp_path / "start" / "config.json").write_text(json.dumps(config))
     for processes in (1, 2):
@@ -137,9 +126,9 @@ def test_another_objective_leaves_no_targets_of_an_earlier_run(tiny_model, tmp_p
     assert not (tmp_path / TARGETS_FILE).exists()
 
 
-def test_a_stream_a_random_start_and_other_documents_are_refused(whole, start, documents, tmp_path, failure_of):
+def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattered, documents, tmp_path, failure_of):
     def fails(*options, output_dir=tmp_path / "refused"):
-        arguments = words(start, documents, output_dir, *options)[1:]
+        arguments = words(scattered, documents, output_dir, *options)[1:]
         return failure_of(run_docsplit_pretraining.main, *arguments)
 
     assert "--streaming does not go with --objective neighbour_distillation" in fails("--streaming")
@@ -147,7 +136,7 @@ def test_a_stream_a_random_start_and_other_documents_are_refused(whole, start, d
     other.write_text("\n".join(map(json.dumps, make_corpus(100))) + "\n")
     message = fails("--corpus", other, "--resume_from_checkpoint", whole / "checkpoint-4", output_dir=whole)
     assert "has the targets of other documents or options" in message
-    random_start = ["--tokenizer_name", start, "--config_overrides", "hidden_size=32,num_attention_heads=2"]
-    arguments = words(start, documents, tmp_path / "refused", *random_start)[1:]
+    random_start = ["--tokenizer_name", scattered, "--config_overrides", "hidden_size=32,num_attention_heads=2"]
+    arguments = words(scattered, documents, tmp_path / "refused", *random_start)[1:]
     del arguments[:2]
     assert "give --model_name_or_path" in failure_of(run_docsplit_pretraining.main, *arguments)
