@@ -41,6 +41,7 @@ def row(encoder, head, features="raw", shots=None, **values):
         "encoder": encoder,
         "head": head,
         "features": features,
+        "shots": shots,
         "test_documents": 9,
         "trainable_share": 0.1,
     } | values

@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_nothing_that_loads(start, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         guard.put_back(start, out)
     assert len(copied) == 3
-    with pytest.raises(OSError, match=r"config\.json"):
+    with pytest.raises((OSError, ValueError), match=r"config\.json"):
         AutoModel.from_pretrained(out)
 
 
