@@ -45,7 +45,9 @@ def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
     of: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if "difference" in row and row["part"] == "test":
-            of[row["data"], row["method"]].append(row)
+            # "5shot_accuracy, smoothed": of the method's vectors, averaged with their neighbours.
+            metric, _, then = row["metric"].partition(", ")
+            of[row["data"], f"{row['method']}, {then}" if then else row["method"]].append(row | {"metric": metric})
     found = {}
     for key, own in of.items():
         low, high = np.percentile(np.concatenate([row["bootstrap"] for row in own]), [2.5, 97.5])
@@ -109,13 +111,13 @@ def markdown(results: dict[str, Any]) -> str:
     found = summaries(rows)
     parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "curve": {}, "limits": {}}
     for key, one in found.items():
-        parts["limits" if ", " in key[0] else "curve" if key[1].endswith(" steps") else "methods"][key] = one
+        parts["limits" if ", " in key[0] else "curve" if " steps" in key[1] else "methods"][key] = one
     lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
     lines += [*table(comparison(parts["methods"])), ""]
     for title, name in (("By the number of steps, each with its own schedule", "curve"), ("Limits", "limits")):
         if parts[name]:
             lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
-    searched = [row for row in rows if row.get("part") == "validation" and "difference" in row]
+    searched = [row for row in rows if row.get("part") == "validation" and row["metric"] == "5shot_accuracy"]
     if searched:
         own = [[row["method"], f"{100 * row['value']:.1f}",
                 " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
@@ -151,7 +153,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     found = {key: one for key, one in summaries(results["rows"]).items()
-             if ", " not in key[0] and not key[1].endswith(("start", " steps"))}  # fmt: skip
+             if ", " not in key[0] and not key[1].endswith("start") and " steps" not in key[1]}  # fmt: skip
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     if not found:
         return
@@ -160,7 +162,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     for axis, name in zip(axes[0], data):
         for height, method in enumerate(reversed(methods)):
             if one := found.get((name, method)):
-                colour = "tab:orange" if method.endswith("adapt") else "tab:blue"
+                colour = "tab:orange" if "adapt" in method else "tab:blue"
                 axis.plot([100 * one["low"], 100 * one["high"]], [height] * 2, color=colour)
                 axis.plot(100 * one["difference"], height, "o", color=colour)
         axis.axvline(0, color="black", linewidth=0.8)

@@ -29,6 +29,7 @@ from docsplit.runtime.files import write_text
 
 DRAWS = 200  # of test items
 WHITENED = 128  # dimensions that are kept of the smaller whitening
+SMOOTHED = 10  # neighbours that the vectors of an encoder after are averaged with
 SPLIT_DOCUMENTS = 500  # of the corpus, whose halves are embedded
 
 
@@ -148,7 +149,9 @@ def main() -> None:
         measured = data.measure(after)
         measured.others |= signs_of_halves(vectors_of(options.encoder, random_halves(data.corpus)))
         measured.others["kept_neighbours"] = kept_neighbours(before, after)
-        rows = list(rows_of(measured, data.measure(before), **fields))
+        rows = list(rows_of(measured, start := data.measure(before), **fields))
+        smoothed = data.measure(smooth_texts(data.texts, after, SMOOTHED))
+        rows += [row | {"metric": f"{row['metric']}, smoothed"} for row in rows_of(smoothed, start, **fields)]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.rows, json.dumps(rows) + "\n")
 
