@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
-from docsplit.data.views import VIEWS, View
+from docsplit.data.views import OF_PASSAGES, VIEWS, View
 from docsplit.modeling.settings import IGNORED
 
 MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
@@ -47,7 +47,7 @@ class DocSplitCollator:
         sketches: bool = False,
     ):
         self.tokenizer = tokenizer
-        self.view = VIEWS[view]
+        self.view, self.of_passages = VIEWS[view], view in OF_PASSAGES
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
@@ -114,11 +114,25 @@ class DocSplitCollator:
         self.bit_generator.state = self.state
         return np.random.Generator(self.bit_generator)
 
+    def unit_lengths(self, feature: dict[str, Any]) -> np.ndarray:
+        """How many tokens each unit of the view has, (U,): each sentence, or each passage.
+
+        Raises:
+            ValueError: if it is a view of passages, and the documents were tokenised without.
+        """
+        lengths = np.asarray(feature["unit_lengths"])
+        if not self.of_passages:
+            return lengths
+        if "passage_units" not in feature:
+            raise ValueError("This view is of passages: tokenize the documents with passage_words=100, or so.")
+        num_units = np.asarray(feature["passage_units"])
+        return np.add.reduceat(lengths, num_units.cumsum() - num_units)
+
     def draw(self, feature: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Two views of a document, each as ids (L,), the same ids masked anew (L,), and the MLM targets (L,)."""
         rng = self.generator(feature)
         rows = []
-        for view in self.view(np.asarray(feature["unit_lengths"]), rng):
+        for view in self.view(self.unit_lengths(feature), rng):
             ids = self.join(feature, view)
             masked, targets = self.mask(ids, rng) if self.mlm else (ids, ids)
             rows.append((ids, masked, targets))
@@ -162,10 +176,11 @@ def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: in
 
     Taken from the draws of epoch 0 of the first `max_documents` documents.
     """
-    rows = dataset.select(range(min(max_documents, len(dataset)))).select_columns(["document_id", "unit_lengths"])
+    rows = dataset.select(range(min(max_documents, len(dataset))))
+    needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in rows.column_names]
     lengths = []  # (documents, 2)
-    for row in rows:
-        views = collator.view(np.asarray(row["unit_lengths"]), collator.generator(row))
+    for row in rows.select_columns(needed):
+        views = collator.view(collator.unit_lengths(row), collator.generator(row))
         lengths.append([view.sum() for view in views])
     tokens = np.array(lengths)
     lost = np.maximum(tokens - collator.room, 0)
