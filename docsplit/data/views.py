@@ -104,3 +104,4 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
     "passage_vs_rest": passage_vs_rest,
 }
 OF_PASSAGES = {"passages", "passage_vs_rest"}
+FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded as a query is, where there is a way for that (section 3.3)
