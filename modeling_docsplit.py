@@ -265,7 +265,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             is_one = may_be_one and torch.equal(input_ids[:, 0], input_ids[:, 1])
             vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one else view)
             mlm_sums.append(mlm_sum)
-            num_computed_tokens.append(num_tokens)
+            num_computed_tokens.append(2 * num_tokens if is_one else num_tokens)  # of both views, as they are counted
             return torch.stack([vectors, vectors], dim=1) if is_one else vectors
 
         if return_loss and contrastive:

@@ -27,6 +27,8 @@ PAPER = ROOT / "docs" / "papers" / "bregman.json"
 HEADS = ("mlp", "linear")
 CENTRES = {"g": "10", "sigma": "2", "steps": "5/5", "batch": "2", "lambda": "2", "batch norm": "with"}
 CENTRE = "centre"
+FINAL = ("micro_f1", "macro_f1", "macro_f1_lexglue", "seconds")
+WATCHED = {CENTRE: "SimCSE + Bregman", "lambda 0": "SimCSE", "batch norm without": "SimCSE + Bregman, no batch norm"}
 
 
 def grid(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -61,6 +63,28 @@ def ablations(found: dict[str, dict[str, float]], paper: dict[str, Any]) -> list
     return lines
 
 
+def confirmed(rows: list[dict[str, Any]], paper: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's scores."""
+    published = {(one["head"], one["method"]): one["ecthr"] for one in paper["table_2"]}
+    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        if "difference" not in row["metric"]:
+            head, _, metric = row["metric"].rpartition(" ")
+            found[head, row["method"]][metric] = row
+    lines = []
+    for (head, method), own in found.items():
+        scores = [
+            "" if name not in own else f"{own[name]['value']:.0f}" if name == "seconds"
+            else f"{100 * own[name]['value']:.1f}" + (
+                "" if own[name]["std"] is None else f" ± {100 * own[name]['std']:.1f}")
+            for name in FINAL
+        ]  # fmt: skip
+        share, said = next(iter(own.values())).get("trained_share"), published.get((head, method))
+        trained = "" if share is None else f"{100 * share:.3g} %"
+        lines.append((head.rstrip(","), method, *scores, trained, f"{said[0]} / {said[1]}" if said else ""))
+    return lines
+
+
 def markdown(results: dict[str, Any]) -> str:
     """The tables, for people."""
     paper, found = json.loads(PAPER.read_text(encoding="utf-8")), grid(results["rows"])
@@ -75,12 +99,13 @@ def markdown(results: dict[str, Any]) -> str:
         lines += [markdown_table(header, ablations(found, paper)), ""]
     for data in dict.fromkeys(row["data"] for row in results["rows"] if row["seed"] is None):
         rows = [row for row in results["rows"] if row["data"] == data and row["seed"] is None]
-        values = [row for row in rows if "difference" not in row["metric"]]
         differences = [row for row in rows if "difference" in row["metric"]]
-        lines += [f"{data}, test documents, three pretraining seeds:", ""]
-        table = [(row["method"], row["metric"], f"{100 * row['value']:.1f}" + (
-                  "" if row["std"] is None else f" ± {100 * row['std']:.1f}")) for row in values]  # fmt: skip
-        lines += [markdown_table(["method", "metric", "value"], table), ""]
+        lines += [
+            f"{data}, test documents, three pretraining seeds; seconds are those to embed and to train a head:",
+            "",
+        ]
+        header = ["head", "method", *FINAL, "trained", "paper, ECtHR, micro / macro (other weights and data)"]
+        lines += [markdown_table(header, confirmed(rows, paper)), ""]
         table = [(row["method"], row["metric"], f"{100 * row['value']:+.1f}",
                   f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}", row["ahead"] or "")
                  for row in differences]  # fmt: skip
@@ -127,6 +152,42 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
+def plot_collapse(results: dict[str, Any], path: Path) -> None:
+    """What was logged of the embeddings and of the ensemble, step by step, with and without the Bregman term."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    histories = {
+        (row["metric"], row["method"].strip()): row["history"] for row in results["rows"] if row.get("history")
+    }
+    names = [name for name in LOGGED if any((name, method) in histories for method in WATCHED)]
+    if not names:
+        return
+    rows = -(-len(names) // 3)
+    figure, axes = plt.subplots(rows, 3, figsize=(10, 2.4 * rows), squeeze=False)
+    for axis, name in zip(axes.flat, names):
+        for method, label in WATCHED.items():
+            if history := histories.get((name, method)):
+                axis.plot(*zip(*history), label=label)
+        axis.set_title(name.replace("_", " "), fontsize=9)
+        axis.grid(alpha=0.3)
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize=9)
+    figure.supxlabel("step", y=0.06, fontsize=9)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def plots(results: dict[str, Any], path: Path) -> None:
+    """The heat map of the grid, and beside it, `..._collapse.png`, what the embeddings do."""
+    plot(results, path)
+    plot_collapse(results, path.with_name(f"{path.stem}_collapse{path.suffix}"))
+
+
 def main() -> None:
     """Run the cells, then write what came out so far."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -136,7 +197,7 @@ def main() -> None:
     options = parser.parse_args()
     given = {"data_dir": options.data_dir, "start": options.start}
     study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plot))
+    sys.exit(run_and_report(study, options, markdown, plots))
 
 
 if __name__ == "__main__":

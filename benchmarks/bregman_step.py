@@ -1,7 +1,7 @@
 """One step of the cells of `benchmarks.bregman`: writes a set's files, or the rows of a probe.
 
 python -m benchmarks.bregman_step --data 20news --data_dir DIR --write folder [--part validation]
-python -m benchmarks.bregman_step --probe results.json [--encoder folder] --rows rows.json
+python -m benchmarks.bregman_step --probe results.json [--encoder folder] --rows rows.json    # or several results
 """
 
 import argparse
@@ -63,29 +63,43 @@ def name_of(encoder: str) -> str:
 
 
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, Any]]:
-    """A row for each metric of each head of each encoder on all labels, for each comparison, and of the last log."""
+    """A row for each metric of each head of each encoder, its cost, each comparison, and what was logged last.
+
+    Of heads beside SetFit those on all labels. The seconds are those to embed and to train the head.
+    """
     for row in probe["rows"]:
-        if row["shots"] is not None:
+        if row["shots"] is not None and row["head"] != "setfit":
             continue
         own = {"head": row["head"], "features": row["features"], "test_documents": row["test_documents"]}
         own |= {"trained_share": row.get("trainable_share")} | (
             {"method": name_of(row["encoder"])} if encoder is None else {}
         )
-        prefix = row["head"] if row["features"] == "raw" else f"{row['head']}, standardized,"
+        prefix = head_name(row["head"], row["features"], row["shots"])
         for metric in METRICS:
             if f"{metric}_mean" in row:
                 values = {"value": row[f"{metric}_mean"], "std": row[f"{metric}_std"]}
                 yield own | {"metric": f"{prefix} {metric}"} | values
+        if encoder is None and row.get("seconds") is not None:
+            spent = row["seconds"] + (row["embedding_seconds"] or 0)
+            yield own | {"metric": f"{prefix} seconds", "value": spent, "std": None}
     if encoder is None:
         for one in probe["comparisons"]:
             own = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
-            own["metric"] = f"{one['head']}, {one['features']}, {one['measure']}, difference"
+            prefix = head_name(one["head"], one["features"], one.get("shots"))
+            own["metric"] = f"{prefix} {one['measure']}, difference"
             yield own | {"value": one["difference"]} | {name: one[name] for name in ("low", "high", "ahead")}
         return
     (state,) = encoder.glob("checkpoint-*/trainer_state.json")
-    history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
-    last = next(entry for entry in reversed(history) if "alignment" in entry)
-    yield from ({"metric": name, "value": last[name]} for name in LOGGED if name in last)
+    logs = [entry for entry in json.loads(state.read_text(encoding="utf-8"))["log_history"] if "alignment" in entry]
+    for name in LOGGED:
+        if history := [[entry["step"], entry[name]] for entry in logs if name in entry]:
+            yield {"metric": name, "value": history[-1][1], "history": history}
+
+
+def head_name(head: str, features: str, shots: int | None) -> str:
+    """As rows name a head: "mlp", "mlp, standardized," or "setfit, 8 shots,"."""
+    parts = [head] + ([features] if features == "standardized" else []) + ([f"{shots} shots"] if shots else [])
+    return ", ".join(parts) + ("," if len(parts) > 1 else "")
 
 
 def main() -> None:
@@ -96,14 +110,15 @@ def main() -> None:
     parser.add_argument("--max_documents", type=int, default=2000, help="labelled documents of the train part")
     parser.add_argument("--part", choices=["test", "validation"], default="test")
     parser.add_argument("--write", type=Path, help="the folder for a set's files")
-    parser.add_argument("--probe", type=Path, help="results.json of run_probe_classification.py")
+    parser.add_argument("--probe", type=Path, nargs="+", help="results.json of run_probe_classification.py")
     parser.add_argument("--encoder", type=Path, help="of one encoder: its run, for the last log")
     parser.add_argument("--rows", type=Path, help="where the rows go")
     options = parser.parse_args()
     if options.write is not None:
         write_parts(parts_of(options.data, options.data_dir, options.max_documents, options.part), options.write)
         return
-    rows = list(rows_of(json.loads(options.probe.read_text(encoding="utf-8")), options.encoder))
+    probes = [json.loads(path.read_text(encoding="utf-8")) for path in options.probe]
+    rows = [row for probe in probes for row in rows_of(probe, options.encoder)]
     write_text(options.rows, json.dumps(rows) + "\n")
 
 

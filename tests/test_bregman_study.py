@@ -44,6 +44,7 @@ def row(encoder, head, features="raw", shots=None, **values):
         "shots": shots,
         "test_documents": 9,
         "trainable_share": 0.1,
+        "embedding_seconds": 2.0,
     } | values
 
 
@@ -56,13 +57,18 @@ def test_rows_of_a_probe(tmp_path):
                          "difference": 0.1, "low": -0.1, "high": 0.2, "ahead": None}],
     }  # fmt: skip
     (tmp_path / "checkpoint-3").mkdir()
-    log = [{"alignment": 1.0}, {"alignment": 0.5, "effective_rank": 7.0}, {"train_loss": 1.0}]
+    log = [{"step": 1, "alignment": 1.0}, {"step": 2, "alignment": 0.5, "effective_rank": 7.0}, {"train_loss": 1.0}]
     (tmp_path / "checkpoint-3" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    probe["rows"].append(row("x", "setfit", shots=8, micro_f1_mean=0.7, micro_f1_std=0.1, seconds=3.0))
     of_one = {one["metric"]: one["value"] for one in bregman_step.rows_of(probe, tmp_path)}
     assert of_one == {
         "mlp micro_f1": 0.5, "mlp macro_f1": 0.4, "mlp, standardized, micro_f1": 0.6, "alignment": 0.5,
-        "effective_rank": 7.0,
+        "effective_rank": 7.0, "setfit, 8 shots, micro_f1": 0.7,
     }  # fmt: skip
+    (alignment,) = (one for one in bregman_step.rows_of(probe, tmp_path) if one["metric"] == "alignment")
+    assert alignment["history"] == [[1, 1.0], [2, 0.5]]
+    seconds = [one for one in bregman_step.rows_of(probe, None) if one["metric"].endswith(" seconds")]
+    assert [(one["metric"], one["value"]) for one in seconds] == [("setfit, 8 shots, seconds", 5.0)]
     *_, compared = bregman_step.rows_of(probe, None)
     assert (compared["method"], compared["value"], compared["low"]) == ("A - B", 0.1, -0.1)
 
@@ -73,18 +79,31 @@ def test_tables_put_the_papers_numbers_beside(tmp_path):
         return [{"data": "20news", "method": method, "seed": 0, "metric": name, "value": value} for name in names]
 
     final = {"data": "ecthr", "seed": None, "method": "start", "metric": "mlp micro_f1", "value": 0.5, "std": 0.01}
-    difference = {"data": "ecthr", "seed": None, "method": "A - B", "metric": "mlp, raw, micro_f1, difference"}
+    final |= {"trained_share": 0.005}
+    spent = final | {"metric": "mlp seconds", "value": 12.3, "std": None}
+    tuned = final | {"metric": "setfit, 8 shots, micro_f1", "std": None}
+    difference = {"data": "ecthr", "seed": None, "method": "A - B", "metric": "mlp micro_f1, difference"}
     difference |= {"value": 0.02, "low": -0.01, "high": 0.05, "ahead": None}
-    rows = [*cell("centre ", 0.3), *cell("g 2", 0.35), *cell("batch norm without", 0.2), final, difference]
+    rows = [
+        *cell("centre ", 0.3),
+        *cell("g 2", 0.35),
+        *cell("batch norm without", 0.2),
+        final,
+        spent,
+        tuned,
+        difference,
+    ]
+    rows.append(rows[0] | {"metric": "alignment", "history": [[1, 1.0], [2, 0.5]]})
     results = {"rows": rows, "not_run": [], "waiting": {}, "cells": {}}
     lines = bregman.markdown(results).replace(" ", "").splitlines()
     assert any(line.startswith("|g|2|35.0|35.0|35.0|35.0|74.1/64.3|") for line in lines)
     assert any(line.startswith("|batchnorm|without|20.0|20.0|20.0|20.0|72.5/63.1|") for line in lines)
     assert any(line.startswith("|centre||30.0|30.0|30.0|30.0|75.2/67.7|") for line in lines)
-    assert "|start|mlpmicro_f1|50.0±1.0|" in lines
-    assert "|A-B|mlp,raw,micro_f1,difference|+2.0|-1.0to+5.0||" in lines
-    bregman.plot(results, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
+    assert "|mlp|start|50.0±1.0|||12|0.5%|61.4/47.8|" in lines
+    assert "|setfit,8shots|start|50.0||||0.5%||" in lines
+    assert "|A-B|mlpmicro_f1,difference|+2.0|-1.0to+5.0||" in lines
+    bregman.plots(results, tmp_path / "plot.png")
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("plot.png", "plot_collapse.png"))
 
 
 @pytest.mark.parametrize("data", ["20news", "ecthr"])

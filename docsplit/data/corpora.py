@@ -279,18 +279,32 @@ def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
 
 
 def add_text(dataset: Dataset, text_column: str) -> Dataset:
-    """Make sure that there is a text column: where it is missing, it is built from `sections` [{heading, text}].
+    """Make sure that there is a column of texts.
+
+    Where it is missing, it is built from `sections` [{heading, text}]; lists of paragraphs are joined.
 
     Raises:
         ValueError: naming the columns found.
     """
     if text_column in dataset.column_names:
-        return dataset
+        if not isinstance(dataset.features[text_column], datasets.List | datasets.LargeList):
+            return dataset
+        features = datasets.Features(dataset.features | {text_column: datasets.Value("string")})
+        return dataset.map(
+            lambda row: {text_column: join_paragraphs(row[text_column])}, features=features, desc="Joining paragraphs"
+        )
     if "sections" not in dataset.column_names:
         raise ValueError(
             f"--text_column is {text_column!r}, but the columns are {dataset.column_names}: name one of them."
         )
     return dataset.map(join_sections, fn_kwargs={"text_column": text_column}, desc="Joining sections")
+
+
+def join_paragraphs(value: Any) -> str | None:
+    """A string as it is, a list of them, as some data sets have paragraphs, joined by newlines; None for others."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else None
 
 
 def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:

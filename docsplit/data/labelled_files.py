@@ -12,7 +12,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 
-from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.corpora import PYTHON_DOCS, add_text, join_paragraphs, load_corpus
 
 logger = logging.getLogger(__name__)
 
@@ -211,18 +211,14 @@ def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -
         raise ValueError(f"--text_column names {some(missing)}, but {source} has the columns {dataset.column_names}.")
     texts: list[str | None] = []
     for values in zip(*(dataset[column][:] for column in columns)):
-        pieces = ["\n".join(value) if _is_strings(value) else value for value in values if value is not None]
-        if not all(isinstance(piece, str) for piece in pieces):
+        pieces = [join_paragraphs(value) for value in values if value is not None]
+        if None in pieces:
             texts.append(None)
             continue
-        text = "\n\n".join(piece for piece in pieces if piece.strip())
+        text = "\n\n".join(piece for piece in pieces if piece and piece.strip())
         text = strip_newsgroup_headers(text) if strip else text
         texts.append(text if text.strip() else "")
     return texts
-
-
-def _is_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def strip_newsgroup_headers(text: str) -> str:

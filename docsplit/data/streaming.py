@@ -30,7 +30,7 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.corpora import join_sections, undecodable_lines
+from docsplit.data.corpora import join_paragraphs, join_sections, undecodable_lines
 from docsplit.data.preparation import document_id, tokenize_batch
 from docsplit.data.segmentation import clean_text
 from docsplit.runtime.files import cache_directory, write_text
@@ -232,9 +232,7 @@ def take(stream: datasets.IterableDataset, num_documents: int, text_column: str)
                 break
     except UNREADABLE as error:
         raise _unreadable("The beginning of the stream", stream, error) from error
-    return Dataset.from_dict(
-        {text_column: [text if isinstance(text, str) else None for text in texts[:num_documents]]}
-    )
+    return Dataset.from_dict({text_column: texts[:num_documents]})
 
 
 def _unreadable(what: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
@@ -250,7 +248,7 @@ def _unreadable(what: str, stream: datasets.IterableDataset, error: Exception) -
 
 def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
     if text_column in table.column_names:
-        return table[text_column].to_pylist()
+        return [join_paragraphs(value) for value in table[text_column].to_pylist()]
     if "sections" not in table.column_names:
         raise ValueError(
             f"--text_column is {text_column!r}, but the columns are {table.column_names}: name one of them."

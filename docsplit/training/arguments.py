@@ -79,7 +79,7 @@ class DataArguments:
     )
     text_column: str = field(
         default="text",
-        metadata={"help": "Column with the documents; if missing, `sections` [{heading, text}]."},
+        metadata={"help": "Documents: strings, or lists of paragraphs; if missing, `sections` [{heading, text}]."},
     )
     sentence_splitter: str = field(
         default=DEFAULT_SPLITTER, metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}

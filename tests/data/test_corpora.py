@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 
 from docsplit.data import corpora, preparation
 from docsplit.data.corpora import add_text, join_sections, load_corpus
+from docsplit.data.labelled_files import read_texts
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.preparation import document_id, near_duplicates, tokenize
 from docsplit.data.seen_documents import sketch
@@ -190,6 +191,15 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
         "A rope. A tar",
         "Storms It sank.",
     ]
+
+
+def test_lists_of_paragraphs_are_joined_as_the_probes_join_them(tmp_path):
+    rows = [{"text": ["A ship.", "It sank."], "label": "a"}, {"text": [], "label": "b"}]
+    dataset = add_text(Dataset.from_list(rows), "text")
+    assert dataset["text"][:] == ["A ship.\nIt sank.", ""] == read_texts(Dataset.from_list(rows), ["text"], False, "x")
+    assert dataset["label"][:] == ["a", "b"]
+    assert add_text(Dataset.from_list([{"text": ["A ship.", None]}, {"text": None}]), "text")["text"][:] == [None] * 2
+    assert add_text(Dataset.from_list([{"text": [1, 2]}]), "text")["text"][:] == [None]
 
 
 def test_unusable_documents_are_dropped_and_counted(tokenizer):

@@ -224,6 +224,14 @@ def test_sections_are_joined(make, tmp_path):
     assert int(feature["document_id"]) == document_id(texts[0])
 
 
+def test_paragraphs_are_joined(make, tmp_path):
+    (tmp_path / "all.jsonl").write_text(json.dumps({"text": ["A ship. A sail.", "A storm."]}))
+    texts = take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 5, "text")["text"]
+    assert texts == ["A ship. A sail.\nA storm."]
+    (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
+    assert int(feature["document_id"]) == document_id(texts[0])
+
+
 def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_path):
     (tmp_path / "all.txt").write_text("\n".join(TEXTS))
     checkpoint = tmp_path / "checkpoint-5"
