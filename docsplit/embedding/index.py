@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
 from docsplit.embedding.segments import Segment, bm25, write_segment
 from docsplit.runtime.files import write_text, write_whole
@@ -38,15 +39,6 @@ FUSED = 1000  # of each ranking, for a hybrid one
 RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
 METHODS = ("hybrid", "dense", "bm25")
 Embed = Callable[[Sequence[str]], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Document:
-    """One to put into an index."""
-
-    id: str
-    text: str
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -263,31 +255,40 @@ def add(
 ) -> dict[str, int]:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
 
-    Returns: as `build`, and how many were replaced.
+    Documents that are in the index with the same text and title stay as they are.
+
+    Returns: as `build`, and how many were replaced and unchanged.
 
     Raises:
-        ValueError: if an id is in the index and `replace` is False, if ids repeat, or for another encoder.
+        ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for another
+            encoder.
     """
     with writing(directory):
         index = Index(directory)
         check_encoder(index.manifest, encoder)
         replaced: set[str] = set()
+        unchanged = 0
 
-        def checked() -> Iterator[Document]:
+        def changed() -> Iterator[Document]:
+            nonlocal unchanged
             for document in documents:
-                if index.find(document.id) is not None:
+                if (found := index.find(document.id)) is not None:
+                    segment, row = found
+                    if (segment.texts[row], segment.titles[row]) == (document.text, document.title):
+                        unchanged += 1
+                        continue
                     if not replace:
                         raise ValueError(
-                            f"{document.id!r} is in the index already: --replace puts the new one in its place."
+                            f"{document.id!r} is in the index with another text: --replace puts the new one there."
                         )
                     replaced.add(document.id)
                 yield document
 
-        entries, counts = _write_segments(directory, checked(), embed, index.manifest["passage_words"], replaced)
+        entries, counts = _write_segments(directory, changed(), embed, index.manifest["passage_words"], replaced)
         kept = _without(index, replaced)
         _commit(directory, index.manifest | {"segments": _merged(directory, [*kept, *entries])})
         shutil.rmtree(directory / "cache", ignore_errors=True)
-    return counts | {"replaced": len(replaced)}
+    return counts | {"replaced": len(replaced), "unchanged": unchanged}
 
 
 def delete(directory: Path, ids: Iterable[str]) -> int:

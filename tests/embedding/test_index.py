@@ -1,10 +1,6 @@
 """An index on disk: what it finds is what a slow search finds, however it came to hold its documents."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import textwrap
 import time
 
@@ -12,11 +8,13 @@ import bm25s
 import numpy as np
 import pytest
 
+from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
 from docsplit.embedding import index as index_module
-from docsplit.embedding.index import Document, Index, add, build, delete, fuse, writing
+from docsplit.embedding.index import Index, add, build, delete, fuse, writing
 from docsplit.embedding.segments import Strings, bm25, query_words
 from tests.conftest import make_corpus
+from tests.processes import Script
 
 ENCODER = {"name": "test", "hash": "0123456789", "pooling": "mean"}
 WORDS = 20  # of a passage
@@ -138,6 +136,7 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     strange = [Document(document.id, f"Old text {number}.") for number, document in enumerate(documents[:9])]
     build(tmp_path, [*strange, Document("no more", "It goes away.")], embed, ENCODER, WORDS)
     assert add(tmp_path, documents[:30], embed, ENCODER, replace=True)["replaced"] == 9
+    assert add(tmp_path, documents[10:30], embed, ENCODER)["unchanged"] == 20
     assert delete(tmp_path, ["no more", documents[20].id]) == 2
     for start in range(30, len(documents), 10):
         add(tmp_path, documents[start : start + 10], embed, ENCODER)
@@ -157,8 +156,8 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
     wanted = answers(tmp_path, queries, "hybrid")
     with pytest.raises(ValueError, match=r"'new' is given twice"):
         add(tmp_path, [Document("new", "A text."), Document("new", "Another.")], embed, ENCODER)
-    with pytest.raises(ValueError, match=r"in the index already: --replace"):
-        add(tmp_path, documents[5:30], embed, ENCODER)
+    with pytest.raises(ValueError, match=r"with another text: --replace"):
+        add(tmp_path, [*documents[20:30], Document(documents[5].id, "Another text.")], embed, ENCODER)
     with pytest.raises(ValueError, match=r"1 ids are not in the index, 'nowhere'"):
         delete(tmp_path, [documents[0].id, "nowhere"])
     with pytest.raises(ValueError, match=r"built with test \(01234567\), not with other .*: other pooling"):
@@ -168,7 +167,7 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
     assert (tmp_path / "manifest.json").read_bytes() == before
     assert answers(tmp_path, queries, "hybrid") == wanted
     counts = add(tmp_path, [Document("e", " \n\x00"), Document("f", "A text.")], embed, ENCODER)
-    assert counts == {"documents": 1, "passages": 1, "empty": 1, "replaced": 0}
+    assert counts == {"documents": 1, "passages": 1, "empty": 1, "replaced": 0, "unchanged": 0}
     with pytest.raises(ValueError, match="None of the documents has text"):
         build(tmp_path / "other", [Document("e", "")], embed, ENCODER, WORDS)
     for content, said in (("{", "cannot be read"), (json.dumps({"version": 99}), "version 99"), (None, "no index")):
@@ -201,11 +200,11 @@ def test_a_full_disk_leaves_the_index_as_it_was(documents, queries, tmp_path, mo
 
 
 KILLED = """
-    import sys, time
+    import sys
     from pathlib import Path
-    from docsplit.embedding import index
     from tests.embedding.test_index import ENCODER, WORDS, embed
-    from docsplit.embedding.index import Document, add, build, delete
+    from docsplit.data.own_documents import Document
+    from docsplit.embedding.index import add, delete
 
     directory, number = Path(sys.argv[1]), 0
     while True:
@@ -226,18 +225,20 @@ def test_there_is_one_writer_at_a_time(documents, tmp_path):
 
 
 def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries, tmp_path):
-    build(tmp_path, documents[:20], embed, ENCODER, WORDS)
-    wanted = answers(tmp_path, queries, "dense")
+    build(tmp_path / "index", documents[:20], embed, ENCODER, WORDS)
+    wanted = answers(tmp_path / "index", queries, "dense")
+    script = tmp_path / "again.py"
+    script.write_text(textwrap.dedent(KILLED))
     for wait in (0.0, 0.013, 0.031):
-        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.getcwd()})
-        assert process.stdout.readline() == b"ready\n"
+        process = Script(script, tmp_path / "index")
+        while "ready" not in process.stdout:
+            assert process.returncode is None, process.stderr
+            time.sleep(0.01)
         time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
-        index = Index(tmp_path)
+        index = Index(tmp_path / "index")
         assert len(index) in (20, 25)
-        delete(
-            tmp_path, [segment.ids[row] for segment, row in index.documents() if segment.ids[row].startswith("more")]
-        )
-        assert answers(tmp_path, queries, "dense") == wanted
+        ids = [segment.ids[row] for segment, row in index.documents()]
+        delete(tmp_path / "index", [name for name in ids if name.startswith("more")])
+        assert answers(tmp_path / "index", queries, "dense") == wanted
