@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
@@ -39,6 +40,7 @@ FUSED = 1000  # of each ranking, for a hybrid one
 RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
 METHODS = ("hybrid", "dense", "bm25")
 Embed = Callable[[Sequence[str]], np.ndarray]
+Key = tuple[int, int]  # number of a segment, row in it
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,13 @@ class Index:
         rankings = []
         if method != "bm25":
             assert vector is not None
-            rankings.append(_best([dense(segment, vector[None])[0] for segment in self.segments], depth, -np.inf))
+            rankings += nearest(self.segments, vector[None], depth)
         if method != "dense":
-            rankings.append(_best(bm25(self.segments, words), depth, 0.0))
+            rankings.append(best_by_words(self.segments, words, depth))
         ranked = rankings[0] if len(rankings) == 1 else fuse(rankings)
         return [self._hit(key, score, vector) for key, score in ranked[:count]]
 
-    def _hit(self, key: tuple[int, int], score: float, vector: np.ndarray | None) -> Hit:
+    def _hit(self, key: Key, score: float, vector: np.ndarray | None) -> Hit:
         segment, row = self.segments[key[0]], key[1]
         passage = None
         if vector is not None:
@@ -123,34 +125,42 @@ def _open(directory: Path, entry: dict[str, Any]) -> Segment:
     return Segment(folder, np.load(folder / entry["deleted"])) if entry["deleted"] else Segment(folder)
 
 
-def dense(segment: Segment, vectors: np.ndarray) -> np.ndarray:
-    """The similarity of each document's nearest passage to each query, (Q, H) -> (Q, N); -inf for deleted ones."""
-    scores = np.empty((len(vectors), len(segment.ids)), dtype=np.float32)
-    starts, passages = segment.passage_starts, segment.passage_vectors
-    documents = max(CHUNK_VALUES // len(vectors) // max(len(passages) // len(starts), 1), 1)
-    for first in range(0, len(starts), documents):
-        own = np.asarray(starts[first : first + documents])
-        end = segment.passages_of(first + len(own) - 1).stop
-        similarities = vectors @ passages[own[0] : end].T  # mapped, not copied
-        if len(own) < similarities.shape[1]:
-            similarities = np.maximum.reduceat(similarities, own - own[0], axis=1)
-        scores[:, first : first + len(own)] = similarities
-    scores[:, segment.deleted] = -np.inf
-    return scores
+def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> list[list[tuple[Key, float]]]:
+    """The documents with the nearest passages to each query (Q, H), exactly: key and similarity, the best first.
+
+    Segments are read through their mapping in chunks, so that what is in memory does not grow with them.
+    """
+    found: list[list[tuple[Key, float]]] = [[] for _ in vectors]
+    for number, segment in enumerate(segments):
+        starts, passages = segment.passage_starts, segment.passage_vectors
+        step = max(CHUNK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
+        for first in range(0, len(starts), step):
+            own = np.asarray(starts[first : first + step])
+            end = segment.passages_of(first + len(own) - 1).stop
+            scores = vectors @ passages[own[0] : end].T  # (Q, P')
+            if len(own) < scores.shape[1]:
+                scores = np.maximum.reduceat(scores, own - own[0], axis=1)  # (Q, N')
+            scores[:, ~segment.alive[first : first + len(own)]] = -np.inf
+            best, rows = torch.from_numpy(scores).topk(min(count, len(own)), dim=1)
+            for ranking, own_best, own_rows in zip(found, best.tolist(), rows.tolist()):
+                ranking += [
+                    ((number, first + row), score) for row, score in zip(own_rows, own_best) if score > -np.inf
+                ]
+    return [sorted(ranking, key=lambda one: (-one[1], one[0]))[:count] for ranking in found]
 
 
-def _best(scores: list[np.ndarray], count: int, above: float) -> list[tuple[tuple[int, int], float]]:
-    """(segment, row) and score of the best documents, of scores (N,) of each segment, the best first."""
+def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> list[tuple[Key, float]]:
+    """The documents with the highest BM25, of those that have one of the words: key and score, the best first."""
     found = []
-    for number, own in enumerate(scores):
-        rows = np.argpartition(-own, count)[:count] if count < len(own) else np.arange(len(own))
-        found += [((number, int(row)), float(own[row])) for row in rows if own[row] > above]
+    for number, scores in enumerate(bm25(segments, words)):
+        rows = np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))
+        found += [((number, int(row)), float(scores[row])) for row in rows if scores[row] > 0]
     return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
 
 
-def fuse(rankings: Sequence[Sequence[tuple[Any, float]]]) -> list[tuple[Any, float]]:
+def fuse(rankings: Sequence[Sequence[tuple[Key, float]]]) -> list[tuple[Key, float]]:
     """Reciprocal rank fusion of rankings of (key, score): sum over rankings of 1 / (60 + rank)."""
-    scores: dict[Any, float] = {}
+    scores: dict[Key, float] = {}
     for ranking in rankings:
         for rank, (key, _) in enumerate(ranking, start=1):
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)

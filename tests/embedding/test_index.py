@@ -11,7 +11,7 @@ import pytest
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
 from docsplit.embedding import index as index_module
-from docsplit.embedding.index import Index, add, build, delete, fuse, writing
+from docsplit.embedding.index import Index, add, build, delete, fuse, nearest, writing
 from docsplit.embedding.segments import Strings, bm25, query_words
 from tests.conftest import make_corpus
 from tests.processes import Script
@@ -86,6 +86,16 @@ def test_the_nearest_passage_counts(built, documents, queries):
         for hit in hits:
             assert (pytest.approx(hit.score, abs=1e-6), hit.passage) == expected[hit.id]
     assert hits[0].title == next(document.title for document in documents if document.id == best[0])
+
+
+def test_many_queries_are_answered_as_one_by_one_whatever_a_chunk_holds(built, queries, monkeypatch):
+    index, vectors = Index(built), embed(queries)
+    expected = [nearest(index.segments, vector[None], 9)[0] for vector in vectors]
+    for values in (1, 300, 10**6):
+        monkeypatch.setattr(index_module, "CHUNK_VALUES", values)
+        for found, wanted in zip(nearest(index.segments, vectors, 9), expected):
+            assert [key for key, _ in found] == [key for key, _ in wanted]
+            np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], atol=1e-6)
 
 
 def test_documents_are_embedded_whole_too(built, documents):
