@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
-from docsplit.embedding.segments import Segment, bm25, write_segment
+from docsplit.embedding import approximate
+from docsplit.embedding.first_stage import Key, best_by_words, fuse, nearest
+from docsplit.embedding.segments import Segment, write_segment
 from docsplit.runtime.files import write_text, write_whole
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,9 @@ VERSION = 1
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while one is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents than half of that; more are merged into one
-CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
 FUSED = 1000  # of each ranking, for a hybrid one
-RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
 METHODS = ("hybrid", "dense", "bm25")
 Embed = Callable[[Sequence[str]], np.ndarray]
-Key = tuple[int, int]  # number of a segment, row in it
 
 
 @dataclass(frozen=True)
@@ -95,11 +93,28 @@ class Index:
         rankings = []
         if method != "bm25":
             assert vector is not None
-            rankings += nearest(self.segments, vector[None], depth)
+            rankings += self.nearest(vector[None], depth)
         if method != "dense":
             rankings.append(best_by_words(self.segments, words, depth))
         ranked = rankings[0] if len(rankings) == 1 else fuse(rankings)
         return [self._hit(key, score, vector) for key, score in ranked[:count]]
+
+    def nearest(self, vectors: np.ndarray, count: int) -> list[list[tuple[Key, float]]]:
+        """The documents with the nearest passages to each query (Q, H): key and similarity, the best first.
+
+        Exactly, but for what `docsplit.embedding.approximate` may miss where there are millions of passages.
+        """
+        known = self.manifest["approximate"]
+        if known is None:
+            return nearest(self.segments, vectors, count)
+        numbers = {entry["name"]: number for number, entry in enumerate(self.manifest["segments"])}
+        inside = [numbers.get(name) for name in known["segments"]]
+        rest = [number for number in range(len(self.segments)) if number not in inside]
+        found = approximate.nearest(self.directory, known, inside, self.segments, vectors, count)
+        others = nearest([self.segments[number] for number in rest], vectors, count)
+        for ranking, more in zip(found, others):
+            ranking += [((rest[number], row), score) for (number, row), score in more]
+        return [sorted(ranking, key=lambda one: (-one[1], one[0]))[:count] for ranking in found]
 
     def _hit(self, key: Key, score: float, vector: np.ndarray | None) -> Hit:
         segment, row = self.segments[key[0]], key[1]
@@ -123,48 +138,6 @@ class Index:
 def _open(directory: Path, entry: dict[str, Any]) -> Segment:
     folder = directory / "segments" / entry["name"]
     return Segment(folder, np.load(folder / entry["deleted"])) if entry["deleted"] else Segment(folder)
-
-
-def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> list[list[tuple[Key, float]]]:
-    """The documents with the nearest passages to each query (Q, H), exactly: key and similarity, the best first.
-
-    Segments are read through their mapping in chunks, so that what is in memory does not grow with them.
-    """
-    found: list[list[tuple[Key, float]]] = [[] for _ in vectors]
-    for number, segment in enumerate(segments):
-        starts, passages = segment.passage_starts, segment.passage_vectors
-        step = max(CHUNK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
-        for first in range(0, len(starts), step):
-            own = np.asarray(starts[first : first + step])
-            end = segment.passages_of(first + len(own) - 1).stop
-            scores = vectors @ passages[own[0] : end].T  # (Q, P')
-            if len(own) < scores.shape[1]:
-                scores = np.maximum.reduceat(scores, own - own[0], axis=1)  # (Q, N')
-            scores[:, ~segment.alive[first : first + len(own)]] = -np.inf
-            best, rows = torch.from_numpy(scores).topk(min(count, len(own)), dim=1)
-            for ranking, own_best, own_rows in zip(found, best.tolist(), rows.tolist()):
-                ranking += [
-                    ((number, first + row), score) for row, score in zip(own_rows, own_best) if score > -np.inf
-                ]
-    return [sorted(ranking, key=lambda one: (-one[1], one[0]))[:count] for ranking in found]
-
-
-def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> list[tuple[Key, float]]:
-    """The documents with the highest BM25, of those that have one of the words: key and score, the best first."""
-    found = []
-    for number, scores in enumerate(bm25(segments, words)):
-        rows = np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))
-        found += [((number, int(row)), float(scores[row])) for row in rows if scores[row] > 0]
-    return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
-
-
-def fuse(rankings: Sequence[Sequence[tuple[Key, float]]]) -> list[tuple[Key, float]]:
-    """Reciprocal rank fusion of rankings of (key, score): sum over rankings of 1 / (60 + rank)."""
-    scores: dict[Key, float] = {}
-    for ranking in rankings:
-        for rank, (key, _) in enumerate(ranking, start=1):
-            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -215,9 +188,14 @@ def writing(directory: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
-        named = {}
+        named, known = {}, None
         if (directory / "manifest.json").exists():
-            named = {entry["name"]: entry["deleted"] for entry in read_manifest(directory)["segments"]}
+            manifest = read_manifest(directory)
+            named = {entry["name"]: entry["deleted"] for entry in manifest["segments"]}
+            known = manifest["approximate"]
+        for file in directory.glob("approximate-*.faiss"):
+            if known is None or file.name != known["file"]:
+                file.unlink()
         for folder in (directory / "segments").glob("*"):
             if folder.name not in named:
                 shutil.rmtree(folder)
@@ -251,7 +229,7 @@ def build(
     with writing(directory):
         if (directory / "manifest.json").exists():
             raise ValueError(f"There is an index in {directory} already: `search.py add` adds to it.")
-        manifest = {"version": VERSION, "encoder": encoder, "passage_words": passage_words, "segments": []}
+        manifest = {"version": VERSION, "encoder": encoder, "passage_words": passage_words, "approximate": None}
         entries, counts = _write_segments(directory, documents, embed, passage_words, set())
         if not entries:
             raise ValueError(f"None of the documents has text ({counts}): nothing was built.")
@@ -322,6 +300,10 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
 
 
 def _commit(directory: Path, manifest: dict[str, Any]) -> None:
+    """From here on the index is this one; what finds a passage among millions is made before, where it has to be."""
+    segments = [(entry["name"], _open(directory, entry)) for entry in manifest["segments"]]
+    if approximate.is_needed(segments, manifest["approximate"]):
+        manifest = manifest | {"approximate": approximate.make(directory, segments)}
     write_text(directory / "manifest.json", json.dumps(manifest, indent=1) + "\n")
 
 

@@ -1,6 +1,7 @@
 """An index on disk: what it finds is what a slow search finds, however it came to hold its documents."""
 
 import json
+import sys
 import textwrap
 import time
 
@@ -10,8 +11,10 @@ import pytest
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
+from docsplit.embedding import approximate, first_stage
 from docsplit.embedding import index as index_module
-from docsplit.embedding.index import Index, add, build, delete, fuse, nearest, writing
+from docsplit.embedding.first_stage import fuse, nearest
+from docsplit.embedding.index import Index, add, build, delete, writing
 from docsplit.embedding.segments import Strings, bm25, query_words
 from tests.conftest import make_corpus
 from tests.processes import Script
@@ -92,7 +95,7 @@ def test_many_queries_are_answered_as_one_by_one_whatever_a_chunk_holds(built, q
     index, vectors = Index(built), embed(queries)
     expected = [nearest(index.segments, vector[None], 9)[0] for vector in vectors]
     for values in (1, 300, 10**6):
-        monkeypatch.setattr(index_module, "CHUNK_VALUES", values)
+        monkeypatch.setattr(first_stage, "CHUNK_VALUES", values)
         for found, wanted in zip(nearest(index.segments, vectors, 9), expected):
             assert [key for key, _ in found] == [key for key, _ in wanted]
             np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], atol=1e-6)
@@ -158,6 +161,29 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     assert {folder.name for folder in (tmp_path / "segments").iterdir()} >= {
         entry["name"] for entry in Index(tmp_path).manifest["segments"]
     }
+
+
+def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_path, monkeypatch):
+    """With so many cells read as the recall asks for, the answers are those of an exact search, also after changes."""
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(approximate, "PASSAGES", 60)
+    monkeypatch.setattr(approximate, "RECALL", 1.0)
+    build(tmp_path, documents[:40], embed, ENCODER, WORDS)
+    first = Index(tmp_path).manifest["approximate"]
+    assert first["recall"] == 1.0
+    add(tmp_path, documents[40:42], embed, ENCODER)  # few: not in a cell
+    assert Index(tmp_path).manifest["approximate"] == first
+    delete(tmp_path, [documents[0].id])
+    assert documents[0].id not in {hit[0] for hits in answers(tmp_path, queries, "dense", 20) for hit in hits}
+    add(tmp_path, [documents[0], *documents[42:]], embed, ENCODER)
+    assert Index(tmp_path).manifest["approximate"]["file"] != first["file"]
+    assert answers(tmp_path, queries, "dense") == answers(built, queries, "dense")
+    delete(tmp_path, [])
+    assert len(list(tmp_path.glob("approximate-*"))) == 1
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    approximate._read.cache_clear()
+    with pytest.raises(ValueError, match="pip install faiss-cpu"):
+        answers(tmp_path, queries, "dense")
 
 
 def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
