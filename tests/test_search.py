@@ -1,11 +1,15 @@
 """The search script: each verb as its user calls it, on files that a small encoder reads."""
 
+import base64
+import gzip
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 
+import explore
 import search
 from docsplit.data.own_documents import read_documents
 from docsplit.embedding.index import Index
@@ -147,3 +151,17 @@ def test_asking_again_and_again(index, run_here, capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
     run_here(search.main, "query", index, "--count", 2)
     assert capsys.readouterr().out.count("  1  0.") == 2
+
+
+def test_an_index_can_be_explored(index, tmp_path, run_here, capsys):
+    run_here(explore.main, index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
+    packed = max(re.findall(r"[A-Za-z0-9+/=]{200,}", (tmp_path / "page.html").read_text()), key=len)
+    payload = json.loads(gzip.decompress(base64.b64decode(packed)))
+    names = [segment.ids[row] for segment, row in Index(index).documents()]
+    assert len(payload["titles"]) == 25
+    copy = names.index("copy.txt")
+    (twin,) = {row for row in range(25) if payload["sentences"][row] == payload["sentences"][copy]} - {copy}
+    assert payload["neighbours"][copy][0] == twin
+    with pytest.raises(SystemExit):
+        run_here(explore.main, index, "--corpus", "x.jsonl")
+    assert "is an index" in capsys.readouterr().err
