@@ -6,6 +6,7 @@
     python search.py delete notes.index old/draft.md
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
+    python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
 Documents are the text files of a folder (.txt, .md, .rst, .tex, .html), or the rows of .jsonl, .csv, .tsv, .parquet
 files. Every verb takes --json, for other programs. Killed at any moment, an index is what it was or what it should be.
@@ -71,6 +72,11 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     duplicates.add_argument("--threshold", type=float, default=0.95, help="of their similarity (default: 0.95)")
     clusters = verb("clusters", "Groups of documents, and the words that name each.")
     clusters.add_argument("--count", type=int, default=10, help="groups (default: 10)")
+    export = verb("export", "Write the passages into a vector database, from which others are served.")
+    export.add_argument("--to", required=True, dest="database", help="which: milvus")
+    export.add_argument("uri", help="of its server, or a file that ends in .db")
+    export.add_argument("--name", default="documents", help="of the collection (default: documents)")
+    export.add_argument("--replace", action="store_true", help="drop a collection of this name first")
     for own in (query, add):
         own.add_argument("--model", help="where the encoder is now (default: where it was)")
     options = parser.parse_args(words)
@@ -172,6 +178,14 @@ def clusters(options: argparse.Namespace) -> dict[str, Any]:
     from docsplit.embedding.index_overview import clusters
 
     return {"rows": clusters(Index(options.index), options.count)}
+
+
+def export(options: argparse.Namespace) -> dict[str, Any]:
+    """Write an index into a database."""
+    from docsplit.embedding.databases import export
+    from docsplit.embedding.index import Index
+
+    return export(Index(options.index), options.database, options.uri, options.name, options.replace)
 
 
 def show(found: dict[str, Any], options: argparse.Namespace) -> None:
