@@ -2,6 +2,7 @@
 
     python explore.py outputs/quickstart                                   # the built-in corpus
     python explore.py outputs/mine --corpus documents.jsonl --label_column topic --output mine.html
+    python explore.py notes.index                                          # an index of search.py
 
 Search by words or click on the map; a document comes with its nearest ones, and with each the two sentences that match
 best. Beside them stand the probe and the training curves of the checkpoint, if it has them. Everything is in the file,
@@ -56,6 +57,27 @@ def read_documents(
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
     short = [" ".join(clean_text(str(titles[row] or texts[row])).split())[:LONGEST_TITLE] for row in kept]
     return short, [texts[row] for row in kept], [labels[row] for row in kept] if labels else None
+
+
+def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str], np.ndarray, Any]:
+    """Titles, texts, vectors (N, H) of at most `limit` documents of an index drawn at random, and its encoder.
+
+    Raises:
+        ValueError: if there are fewer than three, or the encoder is another one now.
+    """
+    from docsplit.embedding.index import Index, check_encoder
+    from docsplit.embedding.indexed_encoder import IndexedEncoder
+
+    index = Index(directory)
+    if len(index) < 3:
+        raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
+    encoder = IndexedEncoder.of(index.manifest["encoder"])
+    check_encoder(index.manifest, encoder.description)
+    places = list(index.documents())
+    chosen = [places[number] for number in np.sort(np.random.default_rng(0).permutation(len(places))[:limit])]
+    titles = [segment.titles[row] or segment.ids[row] for segment, row in chosen]
+    vectors = np.stack([segment.document_vectors[row] for segment, row in chosen])
+    return titles, [segment.texts[row] for segment, row in chosen], vectors, encoder.model
 
 
 def best_sentences(
@@ -128,8 +150,10 @@ def parse_options() -> argparse.Namespace:
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     documents = parser.add_argument_group("Encoder and documents")
-    documents.add_argument("encoder", help="checkpoint of this project or any encoder, on the Hub or here")
-    documents.add_argument("--corpus", default="python_docs", help="file, folder, Hub name or python_docs (default)")
+    documents.add_argument(
+        "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
+    )
+    documents.add_argument("--corpus", help="file, folder, Hub name or python_docs (default); not with an index")
     documents.add_argument("--text_column", default="text", help="default: text")
     documents.add_argument("--label_column", help="colours of the map; default: label, if there is one")
     documents.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
@@ -144,6 +168,10 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
+    is_index = (Path(options.encoder) / "manifest.json").exists()
+    if is_index and (options.corpus or options.label_column):
+        parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
+    options.corpus = options.corpus if is_index else options.corpus or "python_docs"
     return options
 
 
@@ -156,34 +184,33 @@ def main() -> None:
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
-    from docsplit.embedding.neighbours import nearest
+    from docsplit.embedding.neighbours import nearest, unit
     from docsplit.evaluation.analysis import map_of
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    titles, texts, labels = read_documents(
-        options.corpus, options.text_column, options.label_column, options.max_documents
-    )
+    directory, vectors, labels = Path(options.encoder), None, None
+    if (directory / "manifest.json").exists():
+        titles, texts, vectors, encoder = documents_of_index(directory, options.max_documents)
+    else:
+        titles, texts, labels = read_documents(
+            options.corpus, options.text_column, options.label_column, options.max_documents
+        )
+        encoder = load_encoder(options.encoder)
     split = load_sentence_splitter()
     sentences = [split(text) for text in tqdm(texts, desc="Splitting into sentences", unit="doc")]
     shown = [[unit[:LONGEST_SENTENCE] for unit in units[:SENTENCES_SHOWN]] for units in sentences]
-    encoder = load_encoder(options.encoder)
-    unit_length = [
-        embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(min=1e-12)
-        for embeddings in (
-            embed_documents(encoder, part, show_progress=True)[0]
-            for part in (texts, [unit for units in shown for unit in units])
-        )
-    ]
-    documents, of_sentences = unit_length
+    if vectors is None:
+        vectors = embed_documents(encoder, texts, show_progress=True)[0]
+    of_sentences = unit(embed_documents(encoder, [one for units in shown for one in units], show_progress=True)[0])
+    documents = unit(vectors)
     neighbours, scores = nearest(documents, min(options.neighbours, len(texts) - 1))
     starts = np.cumsum([0, *map(len, shown)])[:-1]
     points, about_map = map_of(documents, options.map or ("tsne" if len(texts) <= LARGEST_TSNE else "pca"))
     names = sorted(set(labels or []))
     number_of = {name: number for number, name in enumerate(names)}
-    directory = Path(options.encoder)
     curves = directory / "training.png"
     payload = {
-        "name": f"{Path(options.encoder).name} on {Path(options.corpus).name}",
+        "name": directory.name if options.corpus is None else f"{directory.name} on {Path(options.corpus).name}",
         "summary": f"{len(texts):,} documents, embeddings of {documents.shape[1]} numbers, up to "
         f"{encoder.max_seq_length} tokens read of each",
         "about_map": about_map,

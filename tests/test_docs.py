@@ -100,7 +100,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
     first, *rest = (command for command, marker in commands(ROOT / "docs" / "tutorial.md") if "needs" not in marker)
     result = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, first + result.stdout + result.stderr
-    assert len(rest) == 5
+    assert len(rest) == 9
     for command in rest:  # without the shell, the launcher and the imports, which are those of the first
         words = shlex.split(command)
         assert words[0] == "python" or words[:2] == ["accelerate", "launch"]

@@ -253,6 +253,13 @@ def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.nda
     return np.stack([first, second], axis=1)[first < second]
 
 
+def jaccard(text: str, other: str) -> float:
+    """Of the runs of five words of two texts; texts of fewer words are the same or not."""
+    ours, theirs = _shingles([text]), _shingles([other])
+    shared, both = float((ours @ theirs.T).sum()), ours.sum() + theirs.sum()
+    return shared / (both - shared) if both else float(text.split() == other.split())
+
+
 def _shingles(texts: Sequence[str]) -> Any:
     """(N, V) sparse: which runs of five words each text has, by their hashes."""
     vectorizer = HashingVectorizer(

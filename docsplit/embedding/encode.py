@@ -240,8 +240,8 @@ def _is_half(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
 
 
-def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
-    """A key of what the embeddings of given texts depend on: weights, modules, tokenizer, length, precision, code."""
+def identity(model: SentenceTransformer) -> str:
+    """A hash of what makes an encoder: weights, modules, tokenizer, maximum length, similarity."""
     digest = hashlib.blake2b(digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -253,13 +253,19 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
-    config = getattr(model[0], "config", None)
-    if config is not None:
-        state |= {"config": config.to_dict() | {"_name_or_path": None}}
-        state |= {"attention": getattr(config, "_attn_implementation", None)}
     modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
-    own = [model.max_seq_length, model.truncate_dim, model.device.type]
+    own = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
+    digest.update(json.dumps([state, modules, own], default=str).encode())
+    return digest.hexdigest()
+
+
+def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
+    """A key of what the embeddings of given texts depend on: the encoder, precision, device, libraries, code."""
+    config = getattr(model[0], "config", None)
+    state = {} if config is None else config.to_dict() | {"_name_or_path": None}
+    state |= {"attention": getattr(config, "_attn_implementation", None)}
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
-    digest.update(json.dumps([state, modules, own, settings, versions], default=str).encode())
+    digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
+    digest.update(json.dumps([state, model.device.type, settings, versions], default=str).encode())
     digest.update(hash_of_code("docsplit/embedding", "docsplit/modeling", "docsplit/data").encode())
     return digest.hexdigest()

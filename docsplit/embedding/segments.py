@@ -1,0 +1,222 @@
+"""What an index is made of: segments that never change once they are written, and are read by memory-mapping.
+
+A segment holds some documents: their ids, texts and titles, a vector of each, one of each of their passages, and how
+often each word is in each. Nothing is read when it is opened but the heads of its files.
+
+BM25 is computed when a query comes, from these counts, for the words of the query alone: what it needs of the whole
+collection (in how many documents a word is, their mean length) changes with each document that comes or goes. bm25s,
+which the evaluations use, weighs all words of all documents beforehand; the scores are the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+K1, B = 1.5, 0.75  # bm25s's defaults
+
+
+class Strings(Sequence[str]):
+    """Strings in two files: their UTF-8, one after another, and where each ends."""
+
+    def __init__(self, path: Path):
+        self.ends = np.load(path.with_suffix(".ends.npy"), mmap_mode="r")
+        content = path.with_suffix(".utf8")
+        self.bytes = np.memmap(content, mode="r") if content.stat().st_size else np.empty(0, dtype=np.uint8)
+
+    @staticmethod
+    def write(path: Path, strings: Sequence[str]) -> None:
+        """Write `path`.utf8 and `path`.ends.npy; what UTF-8 cannot hold becomes a question mark."""
+        encoded = [string.encode(errors="replace") for string in strings]
+        path.with_suffix(".utf8").write_bytes(b"".join(encoded))
+        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        np.save(path.with_suffix(".ends.npy"), ends if len(encoded) else np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, row: Any) -> Any:
+        start = self.ends[row - 1] if row else 0
+        return bytes(self.bytes[start : self.ends[row]]).decode()
+
+    def find(self, string: str, order: np.ndarray | None = None) -> int | None:
+        """The row of a string, by bisection: the strings, or their rows in `order` (N,), are sorted by code point."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            row = middle if order is None else int(order[middle])
+            if (own := self[row]) == string:
+                return row
+            low, high = (middle + 1, high) if own < string else (low, middle)
+        return None
+
+
+class WordCounts:
+    """How often each word is in each document of a segment: for each word, in sorted order, its documents' rows."""
+
+    def __init__(self, folder: Path):
+        self.words = Strings(folder / "words")
+        self.starts, self.rows, self.counts, self.lengths = (
+            np.load(folder / f"words.{name}.npy", mmap_mode="r") for name in ("starts", "rows", "counts", "lengths")
+        )
+
+    @staticmethod
+    def write(folder: Path, texts: Sequence[str]) -> None:
+        """Count the words of texts, as bm25s cuts them: lower case, two letters or more, no English stop-words."""
+        from bm25s.stopwords import STOPWORDS_EN
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        vectorizer = CountVectorizer(token_pattern=r"(?u)\b\w\w+\b", stop_words=list(STOPWORDS_EN), dtype=np.int32)
+        try:
+            counts = vectorizer.fit_transform(texts).tocsc()
+            words = vectorizer.get_feature_names_out().tolist()
+        except ValueError:  # not a word in any of them
+            words, counts = [], None
+        parts = {
+            "starts": np.zeros(1, dtype=np.int64) if counts is None else counts.indptr.astype(np.int64),
+            "rows": np.empty(0, dtype=np.int32) if counts is None else counts.indices.astype(np.int32),
+            "counts": np.empty(0, dtype=np.int32) if counts is None else counts.data,
+            "lengths": np.zeros(len(texts), dtype=np.int32) if counts is None else counts.sum(axis=1).A1,
+        }
+        Strings.write(folder / "words", words)
+        for name, values in parts.items():
+            np.save(folder / f"words.{name}.npy", values)
+
+    def postings(self, word: str) -> tuple[np.ndarray, np.ndarray]:
+        """The rows (D,) of the documents that have a word, and how often (D,)."""
+        if (number := self.words.find(word)) is None:
+            return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
+        own = slice(self.starts[number], self.starts[number + 1])
+        return self.rows[own], self.counts[own]
+
+
+@dataclass
+class Segment:
+    """Some documents of an index, (N) of them with (P) passages in their order.
+
+    Attributes:
+        deleted: rows (D,) that are no longer in the index.
+    """
+
+    folder: Path
+    deleted: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    @cached_property
+    def ids(self) -> Strings:
+        """Of the documents."""
+        return Strings(self.folder / "ids")
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Rows by id, (N,)."""
+        return np.load(self.folder / "order.npy", mmap_mode="r")
+
+    @cached_property
+    def titles(self) -> Strings:
+        """Of the documents, "" where there is none."""
+        return Strings(self.folder / "titles")
+
+    @cached_property
+    def texts(self) -> Strings:
+        """Of the documents."""
+        return Strings(self.folder / "texts")
+
+    @cached_property
+    def document_vectors(self) -> np.ndarray:
+        """(N, H) float32."""
+        return np.load(self.folder / "documents.npy", mmap_mode="r")
+
+    @cached_property
+    def passage_vectors(self) -> np.ndarray:
+        """(P, H) float32."""
+        return np.load(self.folder / "passages.npy", mmap_mode="r")
+
+    @cached_property
+    def passage_starts(self) -> np.ndarray:
+        """The first passage of each document, (N,)."""
+        return np.load(self.folder / "passage_starts.npy", mmap_mode="r")
+
+    @cached_property
+    def words(self) -> WordCounts:
+        """For BM25."""
+        return WordCounts(self.folder)
+
+    @cached_property
+    def alive(self) -> np.ndarray:
+        """Which documents are in the index, (N,) bool."""
+        alive = np.ones(len(self.ids), dtype=bool)
+        alive[self.deleted] = False
+        return alive
+
+    @property
+    def num_documents(self) -> int:
+        """In the index."""
+        return len(self.ids) - len(self.deleted)
+
+    def passages_of(self, row: int) -> slice:
+        """The rows of a document's passages."""
+        last = row + 1 == len(self.passage_starts)
+        return slice(
+            int(self.passage_starts[row]), len(self.passage_vectors) if last else int(self.passage_starts[row + 1])
+        )
+
+    def find(self, document_id: str) -> int | None:
+        """The row of a document that is in the index."""
+        row = self.ids.find(document_id, self.order)
+        return row if row is not None and self.alive[row] else None
+
+
+def write_segment(
+    folder: Path,
+    ids: Sequence[str],
+    titles: Sequence[str],
+    texts: Sequence[str],
+    document_vectors: np.ndarray,
+    passage_vectors: np.ndarray,
+    passage_counts: Sequence[int],
+) -> None:
+    """Write a segment into an empty folder: documents (N), their vectors (N, H), and those of passages (P, H)."""
+    for name, strings in (("ids", ids), ("titles", titles), ("texts", texts)):
+        Strings.write(folder / name, strings)
+    np.save(folder / "order.npy", np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64))
+    np.save(folder / "documents.npy", document_vectors)
+    np.save(folder / "passages.npy", passage_vectors)
+    np.save(folder / "passage_starts.npy", np.cumsum([0, *passage_counts])[:-1])
+    WordCounts.write(folder, texts)
+
+
+def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
+    """BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
+
+    Counts and lengths are of the documents that are in the index: with one more, or one less, the scores are those of
+    an index that was built so.
+
+    Returns: scores (N,) float32 of each segment, 0 for documents without any of the words and for deleted ones.
+    """
+    num_documents = sum(segment.num_documents for segment in segments)
+    total = sum(int(segment.words.lengths[segment.alive].sum()) for segment in segments)
+    mean_length = max(total / max(num_documents, 1), 1e-9)
+    scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
+    for word in words:  # a word that the query has twice counts twice
+        found = []
+        for number, segment in enumerate(segments):
+            rows, counts = segment.words.postings(word)
+            is_alive = segment.alive[rows]
+            found.append((number, rows[is_alive], counts[is_alive]))
+        frequency = sum(len(rows) for _, rows, _ in found)
+        weight = np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
+        for number, rows, counts in found:
+            lengths = segments[number].words.lengths[rows]
+            scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))
+    return scores
+
+
+def query_words(text: str) -> list[str]:
+    """The words of a query, cut as those of the documents are."""
+    from bm25s import tokenize
+
+    tokens: Any = tokenize([text], stopwords="en", return_ids=False, show_progress=False)
+    return tokens[0]
