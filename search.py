@@ -215,8 +215,15 @@ def lines_of_hits(rows: list[dict[str, Any]]) -> list[str]:
         line = f"{rank:3}  {row['score']:.4f}  {name}[{row['id']}]"
         lines.append(line if len(line) <= width else f"{line[: width - 1]}…")
         if row["passage"]:
-            lines += textwrap.wrap(row["passage"], width - 5, max_lines=PASSAGE_LINES, placeholder=" …",
-                                   initial_indent=" " * 5, subsequent_indent=" " * 5)  # fmt: skip
+            passage, indent = " ".join(row["passage"].split()), " " * 5
+            lines += textwrap.wrap(
+                passage,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                max_lines=PASSAGE_LINES,
+                placeholder=" …",
+            )
     return lines
 
 

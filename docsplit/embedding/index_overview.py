@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from docsplit.data.preparation import jaccard
 from docsplit.embedding.index import Index
@@ -13,7 +14,7 @@ from docsplit.embedding.segments import Segment
 
 CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
 NAMING_WORDS = 6
-SMALLEST_SHARE = 2  # documents of a group that a naming word is in, at least
+FEWEST_DOCUMENTS = 2  # of a group of several that a naming word is in
 
 
 def duplicates(index: Index, threshold: float = 0.95) -> list[dict[str, Any]]:
@@ -42,9 +43,9 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[dict[str, Any]]:
 def clusters(index: Index, count: int, seed: int = 0) -> list[dict[str, Any]]:
     """k-means of the documents' vectors: of each group its size, the words that name it, and its documents' ids.
 
-    A word names a group if its documents have it more often than those of others do: class-based TF-IDF (Grootendorst
-    2022), share in the group x log(1 + mean words of a group / count of the word in all). The ids are in the order of
-    their distance to the centre, the nearest first; the largest group comes first.
+    A word, no stop-word, names a group if its documents have it more often than those of others do: class-based TF-IDF
+    (Grootendorst 2022), share in the group x log(1 + mean words of a group / count of the word in all). The ids are in
+    the order of their distance to the centre, the nearest first; the largest group comes first.
 
     Raises:
         ValueError: if there are fewer documents than groups.
@@ -85,11 +86,12 @@ def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list
             for row in np.flatnonzero(np.diff(by_word.indptr)):
                 part = slice(by_word.indptr[row], by_word.indptr[row + 1])
                 table[words.words[row]][by_word.indices[part]] += by_word.data[part]
-    if not totals:
+    if not set(totals) - ENGLISH_STOP_WORDS:
         return [[] for _ in range(count)]
-    words_of = sorted(totals)
+    words_of = sorted(set(totals) - ENGLISH_STOP_WORDS)
     matrix = np.stack([totals[word] for word in words_of])  # (V, C)
-    matrix[np.stack([in_documents[word] for word in words_of]) < SMALLEST_SHARE] = 0
+    fewest = np.minimum(np.bincount(labels, minlength=count), FEWEST_DOCUMENTS)
+    matrix[np.stack([in_documents[word] for word in words_of]) < fewest] = 0
     sizes = np.maximum(matrix.sum(axis=0), 1)
     weights = matrix / sizes * np.log1p(sizes.mean() / np.maximum(matrix.sum(axis=1, keepdims=True), 1))
     best = np.argsort(-weights, axis=0, kind="stable")[:NAMING_WORDS]

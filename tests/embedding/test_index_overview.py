@@ -1,0 +1,50 @@
+"""What an index says as a whole, against slow versions."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from bm25s.stopwords import STOPWORDS_EN
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+from docsplit.embedding import index as index_module
+from docsplit.embedding.index import Index, build, delete
+from docsplit.embedding.index_overview import NAMING_WORDS, _names, clusters
+from docsplit.embedding.segments import query_words
+from tests.embedding.test_index import ENCODER, WORDS, documents, embed  # noqa: F401
+
+
+def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(index_module, "SEGMENT_DOCUMENTS", 30)  # several segments
+    build(tmp_path, documents, embed, ENCODER, WORDS)
+    delete(tmp_path, [documents[5].id])
+    index = Index(tmp_path)
+    texts = [segment.texts[row] for segment, row in index.documents()]
+    labels = np.random.default_rng(0).integers(3, size=len(texts))
+    labels[labels == 2] = 1
+    labels[7] = 2  # a group of one document
+    counts, having = [Counter() for _ in range(3)], [Counter() for _ in range(3)]
+    for text, label in zip(texts, labels):
+        words = [word for word in query_words(text) if word not in ENGLISH_STOP_WORDS | set(STOPWORDS_EN)]
+        counts[label].update(words)
+        having[label].update(set(words))
+    for label in range(3):
+        fewest = min(2, int((labels == label).sum()))
+        for group in range(3):
+            enough = min(2, int((labels == group).sum()))
+            counts[group] = Counter({word: n for word, n in counts[group].items() if having[group][word] >= enough})
+        assert fewest == (1 if label == 2 else 2)
+    mean = sum(sum(own.values()) for own in counts) / 3
+    for label, names in enumerate(_names(index.segments, labels, 3)):
+        total = sum(counts[label].values())
+        weights = {word: own / total * np.log1p(mean / sum(one[word] for one in counts))
+                   for word, own in counts[label].items()}  # fmt: skip
+        best = sorted(weights.values(), reverse=True)[:NAMING_WORDS]
+        np.testing.assert_allclose([weights[word] for word in names], best)
+
+
+def test_more_groups_than_documents_are_refused(documents, tmp_path):  # noqa: F811
+    build(tmp_path, documents[:3], embed, ENCODER, WORDS)
+    assert [group["size"] for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
+    with pytest.raises(ValueError, match="4 groups of 3 documents"):
+        clusters(Index(tmp_path), 4)
