@@ -32,7 +32,7 @@ MODULES = sorted(
 )
 WITHOUT_TORCH = [
     "docsplit.runtime.files",
-    *(f"docsplit.data.{name}" for name in ("arguments", "segmentation", "views", "python_docs")),
+    *(f"docsplit.data.{name}" for name in ("arguments", "passages", "segmentation", "views", "python_docs")),
 ]
 LONGEST = {"modeling_docsplit": 350, "modeling_graph_document": 350, "run_docsplit_pretraining": 250}
 LONGEST |= {"run_probe_classification": 260, "run_aan_retrieval": 220}
@@ -130,6 +130,11 @@ def test_the_graph_model_travels_alone():
 def test_the_module_of_a_longformer_checkpoint_travels_alone():
     roots = {name.split(".")[0] for name in imported(path_of("docsplit.modeling.longformer_transformer"))}
     assert roots - sys.stdlib_module_names == {"torch", "sentence_transformers"}
+
+
+def test_the_module_that_makes_passages_travels_alone():
+    roots = {name.split(".")[0] for name in imported(path_of("docsplit.data.passages"))}
+    assert roots <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)

@@ -25,9 +25,9 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from pyarrow import compute
 
+from docsplit.data.passages import SECTION_BREAK, clean_text
 from docsplit.data.python_docs import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs_parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.data.segmentation import clean_text
 from docsplit.runtime.files import build_once, cache_directory, hash_of_code
 
 logger = logging.getLogger(__name__)
@@ -294,11 +294,18 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
 
 
 def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
-    """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings."""
+    """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings.
+
+    Between sections stands a `SECTION_BREAK`, which is white space for all but the maker of passages; a heading
+    without a text goes with the section after it.
+    """
     sections = row["sections"] or []
     if isinstance(sections, dict):
         sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
-    parts = []
+    text, ends = "", False  # whether the last section is complete
     for section in sections:
-        parts += [section] if isinstance(section, str) else [section.get("heading"), section.get("text")]
-    return {text_column: "\n\n".join(part for part in parts if part)}
+        heading, body = (None, section) if isinstance(section, str) else (section.get("heading"), section.get("text"))
+        if own := "\n\n".join(part for part in (heading, body) if part):
+            text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + own
+            ends = bool(body)
+    return {text_column: text}

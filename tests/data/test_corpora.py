@@ -16,8 +16,11 @@ from pyarrow import parquet
 from transformers import AutoTokenizer
 
 from docsplit.data import corpora, preparation
-from docsplit.data.corpora import add_text, load_corpus
+from docsplit.data.corpora import add_text, join_sections, load_corpus
+from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.preparation import document_id, near_duplicates, tokenize
+from docsplit.data.seen_documents import sketch
+from docsplit.data.segmentation import load_sentence_splitter
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
@@ -158,10 +161,35 @@ def test_a_missing_text_column_names_the_columns(corpus):
 def test_sections_become_the_text_where_there_is_none():
     sections = [{"heading": "", "text": "A ship."}, {"heading": "Storm", "text": "It sank."}]
     dataset = add_text(Dataset.from_dict({"sections": [sections, []]}), "text")
-    assert dataset["text"][:] == ["A ship.\n\nStorm\n\nIt sank.", ""]
+    assert dataset["text"][:] == [f"A ship.\n\n{SECTION_BREAK}Storm\n\nIt sank.", ""]
     of_lists = {"heading": ["", "Storm"], "text": ["A ship.", "It sank."]}
-    for other in (of_lists, ["A ship.", "Storm", "It sank."]):
+    for other in (of_lists, ["A ship.", "Storm\n\nIt sank."]):
         assert add_text(Dataset.from_list([{"sections": other}]), "text")["text"][0] == dataset["text"][0]
+
+
+def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
+    sections = [
+        *(
+            {"heading": "Ships", "text": None},
+            {"heading": "Sails", "text": "A sail.\nTorn"},
+            {"heading": "", "text": ""},
+        ),
+        *({"heading": None, "text": "A rope. A tar"}, {"heading": "Storms", "text": "It sank."}),
+    ]
+    (text,) = join_sections({"sections": sections}, "text").values()
+    plain = "Ships\n\nSails\n\nA sail.\nTorn\n\nA rope. A tar\n\nStorms\n\nIt sank."
+    assert text != plain
+    assert document_id(text) == document_id(plain)
+    assert sketch([text]).tolist() == sketch([plain]).tolist()
+    for name in ("rules", "sentencizer"):
+        split = load_sentence_splitter(name)
+        assert split(clean_text(text)) == split(plain)
+    # a heading without a text begins the section of the next one
+    assert [passage.text for passage in to_passages(text)] == [
+        "Ships Sails A sail. Torn",
+        "A rope. A tar",
+        "Storms It sank.",
+    ]
 
 
 def test_unusable_documents_are_dropped_and_counted(tokenizer):

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from docsplit.data import corpora, preparation, streaming
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.corpora import stream_corpus
+from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.preparation import document_id
 from docsplit.data.streaming import DocumentStream, take
 
@@ -218,7 +219,7 @@ def test_sections_are_joined(make, tmp_path):
     row = {"sections": [{"heading": "Ships", "text": "A ship. A sail."}, {"heading": None, "text": "A storm."}]}
     (tmp_path / "all.jsonl").write_text(json.dumps(row))
     texts = take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 5, "text")["text"]
-    assert texts == ["Ships\n\nA ship. A sail.\n\nA storm."]
+    assert texts == [f"Ships\n\nA ship. A sail.\n\n{SECTION_BREAK}A storm."]
     (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
     assert int(feature["document_id"]) == document_id(texts[0])
 

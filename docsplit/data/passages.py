@@ -1,0 +1,265 @@
+"""Text to passages of about a hundred words, the rows of a graph document model, and to sentences by rules.
+
+A passage is a run of sentences of one section. It is closed at the end of the sentence that is nearest to `words`
+words (white-space tokens), so that passages are alike in length without a sentence being cut; the price is that a
+sentence of many words makes a long passage, and short sections make short ones.
+
+Sentences are found by rules: a regular expression proposes boundaries, lists of English abbreviations veto some. They
+know nothing about grammar: after an abbreviation that may also end a sentence (`Inc.`, `U.S.`, an initial) they split
+only before a frequent first word such as `The`, and never before a lower-case letter unless the paragraph has no
+capital at all.
+
+A checkpoint carries this file, so it imports the standard library alone. Everything takes linear time on every input:
+bulk corpora contain megabytes of dots, digits and base64.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+# Between sections, where they are known: ASCII's group separator, which `clean_text` takes for white space.
+SECTION_BREAK = "\x1d"
+LONGEST_PASSAGE = 1.5  # of the wanted number of words; a sentence that would lead beyond it begins a new passage
+SHORTEST_PASSAGE = 0.2  # what is shorter is joined to its neighbour in the section
+LONGEST_HEADING = 100  # characters
+_HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
+# Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
+_UNCLEAN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+# A line break ends a sentence only where the layout says so. Each alternative stays within its line.
+_LINE_UNIT_BREAK = re.compile(
+    r"""\n (?:
+        (?= [ \t]* (?:
+            (?: [-*•‣–] | \d{1,3}[.)] | \(\w{1,3}\) | [a-z]\) | >>> | \.\. ) [ \t]  # list item, `.. note::`
+          | [*]{0,2} [^\W\d][\w.-]* (?:,[ ][\w*]+)* (?:[ ]+\([^\n]*\))? [ ]? : (?!\S)  # `x : int`, `x (int): ..`
+          | :[a-z][^:\n]*:[ ]  # `:param x: ..`
+        ) )
+      | (?<= --- \n | === \n | ~~~ \n | \^\^\^ \n )  # after an underlined heading
+    )""",
+    re.VERBOSE,
+)
+# Full stops with the quotes and brackets they close, then white space and anything but more punctuation (`:func:` is
+# none); CJK stops need no white space. The look-behind starts each run of stops only once: a run that was
+# tried again from each of its characters would take quadratic time.
+_CJK_STOPS = "。！？｡"
+_STOP = re.compile(
+    rf"""[.!?…؟۔।] (?<! [.!?…؟۔।]{{2}}) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
+      | [{_CJK_STOPS}]+ [」』”’）】"']*""",
+    re.VERBOSE,
+)
+_OPENING = "\"'“‘«„(<[{*_`¿¡"
+
+
+def _words(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# What stands before a full stop, in any case. The words of the first set introduce what follows and never end a
+# sentence; those of the second are abbreviations only before a number (`No. 5`, `Jan. 3`); those of the third end a
+# sentence now and then, as do initials and `U.S.`: only if a frequent first word comes next.
+_NEVER_LAST = _words(
+    "mr mrs ms messrs dr drs prof rev fr hon gen col maj capt cpt cmdr lt sgt cpl pvt adm gov sen rep pres supt "
+    "mme mlle vs v cf e.g eg i.e ie viz approx ca fig figs eq eqs tab ref refs thm def resp"
+)
+_BEFORE_NUMBER = _words("no nos pp p art arts ex op etc jan feb mar apr jun jul aug sep sept oct nov dec b c d fl n")
+_SELDOM_LAST = _words(
+    "inc ltd co cos corp bros jr sr esq st mt ft ave blvd rd dept univ inst assn assoc bldg ph ph.d al est ed eds rev "
+    "trans cit ibid esp incl max min avg vol vols ch chap sec secs para paras pt"
+)
+_INITIALS = re.compile(r"[^\W\d_a-z]|[^\W\d_](?:[.-]+[^\W\d_])+")  # `J`, `J.-P`, `U.S`, `a.m`
+_ENUMERATOR = re.compile(r"\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLivxl]{1,5}")  # `12`, `2.1`, `a`, `iv`
+_WORD = re.compile(r"[^\W\d_]+(?![\w.])")
+_FIRST_WORDS = _words(
+    "the a an this that these those there then it its he his she her they their we our i you my in on at by for from "
+    "with to as after before during since until when while where what who why how if but and or so yet because "
+    "although though however moreover furthermore therefore thus also some many most all each both other one two not"
+)
+
+
+def clean_text(text: str) -> str:
+    """Replaces what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
+    return _UNCLEAN.sub(" ", text.replace("\r\n", "\n"))
+
+
+def split_by_rules(paragraph: str) -> list[str]:
+    """Cuts a paragraph where its lines begin something new, and these pieces where a full stop ends a sentence."""
+    sentences = []
+    for piece in _LINE_UNIT_BREAK.split(paragraph):
+        has_capitals = not piece.islower()
+        start = 0
+        for match in _STOP.finditer(piece):
+            stop, end = match.span()
+            before = piece[start if stop - start < 12 else stop - 12 : stop]
+            if _ends_sentence(before, piece[stop : stop + 2], piece[end : end + 20], has_capitals):
+                sentences.append(piece[start:end])
+                start = end
+        sentences.append(piece[start:])
+    return sentences
+
+
+@functools.lru_cache(maxsize=1024)  # a text with millions of full stops is a repetitive one
+def _ends_sentence(before: str, stop: str, after: str, has_capitals: bool) -> bool:
+    """Whether a full stop ends a sentence, given up to 12 characters of the sentence before it and 20 after it."""
+    line = before.rpartition("\n")[2].rstrip()
+    if (stop == ".." and not line) or line.endswith(("(", "[", "“")):  # `... x = 1`, `.. note::`; `word (!)`, `[...]`
+        return False
+    after = after.lstrip(_OPENING)
+    if has_capitals and after[:1].islower() and stop[0] not in _CJK_STOPS:
+        return False
+    words = before.split()
+    if stop[0] != "." or stop == ".." or not words:
+        return True
+    word = words[-1].lstrip(_OPENING)
+    key = word.lower()
+    if key in _NEVER_LAST or (len(words) == 1 and _ENUMERATOR.fullmatch(word)):
+        return False
+    if key in _SELDOM_LAST or _INITIALS.fullmatch(word):
+        first_word = _WORD.match(after)
+        return first_word is not None and first_word[0].lower() in _FIRST_WORDS
+    return key not in _BEFORE_NUMBER or after[:1].isupper()
+
+
+def split_sentences(text: str, split_paragraph: Callable[[str], list[str]] = split_by_rules) -> list[str]:
+    """Cut a clean text into sentences, at blank lines and then by `split_paragraph`.
+
+    Sentences are stripped and not empty, and keep their inner line breaks; nothing but white space is lost.
+    """
+    paragraphs = _PARAGRAPH_BREAK.split(text)
+    pieces = (piece.strip() for paragraph in paragraphs for piece in split_paragraph(paragraph.strip()))
+    return [piece for piece in pieces if piece]
+
+
+class Passage(NamedTuple):
+    """A stretch of a text, and the number of the section that it is in, from 0."""
+
+    text: str
+    section: int
+
+
+def to_passages(text: str, words: int = 100, split: Callable[[str], list[str]] = split_sentences) -> list[Passage]:
+    """Cut a text into passages of about `words` words; see `segment`.
+
+    A passage is its sentences, joined by spaces. An empty text has none.
+    """
+    return [
+        Passage(" ".join(sentences), number)
+        for number, section in enumerate(segment(text, words, split))
+        for sentences in section
+    ]
+
+
+def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[list[list[str]]]:
+    """Cut a text into sections, these into passages, and these into sentences.
+
+    The graph document model (section 3.1 there) has passages of about 100 words; how a text is cut is decided here.
+
+    Args:
+        text: need not be clean. Its sections begin as in `split_sections`.
+        words: wanted in a passage, white-space tokens; see `passage_sizes`.
+        split: gives the sentences of a clean text.
+
+    Raises:
+        ValueError: if `words` is below 1.
+    """
+    if words < 1:
+        raise ValueError(f"{words} words make no passage: expected 1 or more.")
+    sections = []
+    for section in split_sections(text):
+        sentences = split(section)
+        ends, passages = 0, []
+        for size in passage_sizes([len(sentence.split()) for sentence in sentences], words):
+            passages.append(sentences[ends : ends + size])
+            ends += size
+        if passages:
+            sections.append(passages)
+    return sections
+
+
+def passage_sizes(num_words: Sequence[int], words: int) -> list[int]:
+    """How many sentences each passage of a section has, given the words of each sentence.
+
+    A passage ends at the boundary nearest to `words` (of two equally near ones the later), and before a sentence that
+    would take it past `LONGEST_PASSAGE`; but none is shorter than `SHORTEST_PASSAGE` unless the section is: a heading
+    stays with a long sentence after it, and a short remnant joins the passage before it.
+    """
+    sizes: list[int] = []
+    size, total = 0, 0  # of the open passage: sentences, words
+    for more in num_words:
+        too_long = total + more > LONGEST_PASSAGE * words
+        is_nearest = total + more > words and words - total < total + more - words
+        if total >= SHORTEST_PASSAGE * words and (too_long or is_nearest):
+            sizes.append(size)
+            size, total = 0, 0
+        size, total = size + 1, total + more
+    if sizes and total < SHORTEST_PASSAGE * words:
+        sizes[-1] += size
+    elif size:
+        sizes.append(size)
+    return sizes
+
+
+def split_sections(text: str) -> list[str]:
+    """Cut a text where a section begins, and clean it.
+
+    That is after each `SECTION_BREAK` and before each heading: `## Title`, or a title underlined with `---` or `===`
+    of its length, at the beginning of a line and after an empty one. What may be a comment in code, or the ruler of
+    a table, is no heading. Headings that follow one another without a text between them begin one section.
+    """
+    sections = []
+    for part in text.split(SECTION_BREAK):
+        lines = clean_text(part).split("\n")
+        starts = [0, *_section_starts(lines), len(lines)]
+        sections += ["\n".join(lines[start:end]) for start, end in itertools.pairwise(starts)]
+    return sections
+
+
+def _section_starts(lines: list[str]) -> list[int]:
+    """The numbers of the lines that begin a section, but for the first section."""
+    starts, number = [], 0
+    has_text, is_code, may_begin = False, False, True  # since the last start; within ```; after an empty line
+    while number < len(lines):
+        line = lines[number]
+        if not line or line.isspace():
+            may_begin, number = True, number + 1
+        elif may_begin and not is_code and (height := _heading_at(lines, number)):
+            starts += [number] if has_text else []
+            has_text, number = False, number + height
+        else:
+            is_code ^= line.startswith("```")
+            has_text, may_begin, number = True, False, number + 1
+    return starts
+
+
+def _heading_at(lines: list[str], number: int) -> int:
+    """How many lines the heading has that begins at this one; 0: none does."""
+    line, following = lines[number], lines[number + 1 : number + 3]
+    if mark := _HEADING_MARK.match(line):
+        title = line[mark.end() :].rstrip()
+        # Below a `# Load it` that is a comment stands the code that it is about.
+        stands_alone = line.startswith("##") or not following or not following[0].strip()
+        is_comment = title[:1].islower() or title.endswith((".", ",", ";"))
+        return int(stands_alone and not is_comment and _is_title(title))
+    if len(following) == 2 and _is_ruler(line) and _underlines(following[1], following[0]):
+        return 3
+    return 2 if following and _underlines(following[0], line) else 0
+
+
+def _underlines(ruler: str, title: str) -> bool:
+    ruler, title = ruler.rstrip(), title.rstrip()
+    return _is_ruler(ruler) and abs(len(ruler) - len(title)) <= 2 and _is_title(title)
+
+
+def _is_ruler(line: str) -> bool:
+    line = line.rstrip()
+    return line[:3] in ("---", "===") and line == line[0] * len(line)
+
+
+def _is_title(line: str) -> bool:
+    return (
+        len(line) <= LONGEST_HEADING
+        and not line[:1].isspace()
+        and "|" not in line
+        and any(character.isalpha() for character in line)
+    )

@@ -1,0 +1,218 @@
+"""Passages: their lengths against a slow search, section borders where headings are and nowhere else, linear time."""
+
+import random
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from docsplit.data.passages import (
+    LONGEST_PASSAGE,
+    SECTION_BREAK,
+    SHORTEST_PASSAGE,
+    clean_text,
+    passage_sizes,
+    segment,
+    split_sections,
+    split_sentences,
+    to_passages,
+)
+
+LENGTHS = st.lists(st.integers(1, 40) | st.integers(1, 400), max_size=60)
+PIECES = st.sampled_from(
+    [
+        *("# Title\n", "## Title\n", "Title\n-----\n", "=====\nTitle\n=====\n", "-----\n", "```\n", SECTION_BREAK),
+        *("\n", "\n\n", "\r\n", " ", "x", "Word. ", "It is so. ", "a | b\n--- | ---\n", ">>> # x\n", "\x00"),
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=100)
+
+
+def sentence(num_words, rng):
+    return " ".join("".join(rng.choices(string.ascii_lowercase, k=4)) for _ in range(num_words)).capitalize() + "."
+
+
+def text_of(lengths, seed=0):
+    rng = random.Random(seed)
+    return " ".join(sentence(length, rng) for length in lengths)
+
+
+# --- Lengths ---
+
+
+def slow_sizes(lengths, words):
+    """Of all ends of a passage the one nearest to `words`, among those that are neither too long nor too short."""
+    sizes, rest = [], list(lengths)
+    while rest:
+        ends = range(1, len(rest) + 1)
+        allowed = [end for end in ends if words / 5 <= sum(rest[:end]) <= 1.5 * words]
+        if not allowed:  # a sentence too long, alone or after a beginning too short; or a remnant
+            allowed = [end for end in ends if sum(rest[:end]) >= words / 5][:1] or [len(rest)]
+        best = min(allowed, key=lambda end: (abs(sum(rest[:end]) - words), -end))
+        sizes.append(best)
+        rest = rest[best:]
+    if len(sizes) > 1 and sum(lengths[-sizes[-1] :]) < words / 5:
+        last = sizes.pop()
+        sizes[-1] += last
+    return sizes
+
+
+@given(LENGTHS, st.sampled_from([1, 7, 30, 100]))
+def test_sizes_equal_a_slow_search(lengths, words):
+    assert passage_sizes(lengths, words) == slow_sizes(lengths, words)
+
+
+@given(LENGTHS.filter(len))
+def test_lengths_are_within_their_bounds(lengths):
+    sizes, position = passage_sizes(lengths, 100), 0
+    assert sum(sizes) == len(lengths)
+    for size in sizes:
+        own = lengths[position : position + size]
+        position += size
+        assert sum(own) >= 20 or len(sizes) == 1
+        assert sum(own) <= 150 + 19 or max(own) > 130
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([60, 39, 30], [2, 1]),  # 99 is nearer than 129
+        ([60, 35, 9, 90], [3, 1]),  # 104 is nearer than 95
+        ([90, 20, 70], [2, 1]),  # of two equally near ones the later
+        ([60, 91], [1, 1]),  # 151 are too many
+        ([60, 90], [1, 1]),  # 60 is nearer than 150
+        ([40, 110], [2]),  # and here 150
+        ([100, 100, 19], [1, 2]),  # a remnant
+        ([100, 100, 20], [1, 1, 1]),
+        ([100, 300, 100], [1, 1, 1]),  # a long sentence stays alone,
+        ([2, 300, 100], [2, 1]),  # but for the heading before it
+        ([5], [1]),
+        ([], []),
+    ],
+)
+def test_sizes_of_hand_made_sections(lengths, expected):
+    assert passage_sizes(lengths, 100) == expected
+
+
+def test_all_constants_are_relative_to_the_wanted_words():
+    assert (LONGEST_PASSAGE, SHORTEST_PASSAGE) == (1.5, 0.2)
+    lengths = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3]
+    assert passage_sizes(lengths, 10) == passage_sizes([10 * length for length in lengths], 100)
+
+
+def test_a_length_of_zero_is_refused():
+    with pytest.raises(ValueError, match="0 words make no passage: expected 1 or more"):
+        to_passages("A ship.", words=0)
+
+
+# --- Texts ---
+
+
+@given(TEXTS, st.sampled_from([1, 3, 100]))
+@settings(deadline=None)
+def test_nothing_is_lost_and_sections_number_the_passages(text, words):
+    passages = to_passages(text, words)
+    assert (
+        " ".join(passage.text for passage in passages).split() == clean_text(text.replace(SECTION_BREAK, " ")).split()
+    )
+    assert all(passage.text == passage.text.strip() != "" for passage in passages)
+    numbers = [passage.section for passage in passages]
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(len(set(numbers))))
+
+
+@given(st.lists(LENGTHS.filter(len), min_size=1, max_size=4))
+@settings(deadline=None)
+def test_each_section_has_the_passages_that_it_has_alone(sections):
+    texts = [text_of(lengths, seed) for seed, lengths in enumerate(sections)]
+    together = segment(SECTION_BREAK.join(texts), 100, split_sentences)
+    assert together == [segment(text, 100, split_sentences)[0] for text in texts]
+    headed = [f"## Part {number}\n\n{text}" for number, text in enumerate(texts)]
+    found = segment("\n\n".join(headed), 100, split_sentences)
+    assert found == [segment(text, 100, split_sentences)[0] for text in headed]
+    assert [section[0][0] for section in found] == [f"## Part {number}" for number in range(len(texts))]
+
+
+@given(TEXTS)
+@settings(deadline=None)
+def test_borders_at_headings_change_no_sentence(text):
+    """They come after empty lines, which end a sentence anyway: views of sentences and of passages have one text."""
+    text = clean_text(text)
+    sentences = [sentence for section in split_sections(text) for sentence in split_sentences(section)]
+    assert sentences == split_sentences(text)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\n", SECTION_BREAK, f" {SECTION_BREAK}\n\x00"])
+def test_an_empty_text_has_no_passage(text):
+    assert to_passages(text) == []
+
+
+def test_a_splitter_of_ones_own_is_used():
+    passages = to_passages("one two three four", words=2, split=str.split)
+    assert [passage.text for passage in passages] == ["one two", "three four"]
+
+
+# --- Headings ---
+
+SECTIONS = {
+    "Markdown": ["Before.\n", "# Part A\n\nText.\n", "## Part B\nNo empty line.\n", "### (2) `f`\n\nText."],
+    "numpydoc": ["Sum it.\n", "Parameters\n----------\nx : int\n    A number.\n", "See Also\n--------\nnp.sum"],
+    "of about its length": ["Before.\n", "Warns\n======\nText.\n", "Notes\n====\nText."],
+    "overlined": ["Before.\n", "=======\nPart A\n=======\n\nText.\n", "=======\nPart B\n=======\n\nText."],
+    "without a text": [
+        "Before.\n",
+        "# Part A\n\n## Part A.1\n\nText.\n",
+        "Part B\n======\n\nPart B.1\n--------\nText.",
+    ],
+    "at the beginning": ["# Title\n\n## Part A\nText.\n", "## Part B\nText."],
+    "after code": ["```python\n\n# Load it\n\nf()\n```\n", "# Part A\n\nText."],
+}
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
+def test_headings_begin_sections(kind, end):
+    text = "\n".join(SECTIONS[kind]).replace("\n", end)
+    found = [section.replace(end.replace("\r\n", "\n"), "\n").strip() for section in split_sections(text)]
+    assert found == [section.strip() for section in SECTIONS[kind]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Call it.\n\n# load the model\n\nmodel = load()",
+        "Call it.\n\n# Load the model\nmodel = load()",
+        "Call it.\n\n# The model is loaded here.\n\nmodel = load()",
+        "Call it.\n\n    # Load it\n\n    f()",
+        "Call it.\n\n>>> # Load it\n>>> f()",
+        "Call it.\n# Load it\n\nf()",
+        "Call it.\n\n```python\n\n# Load it\n\nf()\n```\n\nDone.",
+        "#!/bin/sh\n\n#include <stdio.h>\n\n#Title\n\n# ---\n\n# | a |\n\n####### Seven",
+        "A table.\n\na   | b\n--- | ---\n1   | 2",
+        "A table.\n\n| Rank | Mesh |\n---------------\n| 1 | 2 |",
+        "A table.\n\n===  ===\na    b\n===  ===\n1    2\n===  ===",
+        "Output.\n\n>>> print(x)\nName\n----\n1",
+        "Output.\n\nanimal: string\n----\n1",
+        "Output.\n\n  Name\n  ----\n  1",
+        "Output.\n\n-1.34 -0.92\n===========\n1",
+        "A line.\n\n-----\n\nMore.\n\n=====\n=====\n\nDone.",
+        f"A line.\n\n{'Word ' * 21}\n{'-' * 105}\n\nMore.",
+    ],
+)
+def test_comments_tables_and_rulers_begin_none(text):
+    assert split_sections(text) == [text]
+
+
+# --- Time: a second or two, where anything quadratic in the length would take hours ---
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "unit",
+    [".", "-", "=", "#", "# ", "## A\n", "\n", "\n\n-----", "-----\n", "-- ", "```\n", "A\n-\n", SECTION_BREAK, "a. "],
+)
+def test_much_of_the_same_is_cut_in_time(unit):
+    text = unit * (400_000 // len(unit))
+    passages = to_passages(text)
+    assert sum(len(passage.text.split()) for passage in passages) == len(text.replace(SECTION_BREAK, " ").split())
