@@ -74,6 +74,7 @@ def main() -> None:
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
     model = models.prepare_model(start, model_args, args, tokenizer, settings)
+    models.note_passages(model, data_args.passage_words, data_args.sentence_splitter)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
@@ -97,7 +98,7 @@ def main() -> None:
     in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
     for callback in filter(None, in_this_order):
         trainer.add_callback(callback)
-    start_folder = guard.folder_of(model_args.model_name_or_path) if probe is not None else None
+    start_folder = guard.folder_of(models.name_of_start(model_args)) if probe is not None else None
     if probe is not None and checkpoint is None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
