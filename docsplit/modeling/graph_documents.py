@@ -25,7 +25,8 @@ WITHOUT_WEIGHTS = ("graph_kind", "graph_feature_dropout", "graph_attention_dropo
 GRAPH_MODULE = "graph_document_transformer.GraphDocumentTransformer"
 GRAPH_FILES = ("modeling_graph_document.py", "graph_document_transformer.py")
 _PACKAGE = Path(__file__).parents[1]
-_SOURCES = (_PACKAGE / "data" / "passages.py", _PACKAGE / "embedding" / "graph_document_transformer.py")
+PASSAGES_FILE = _PACKAGE / "data" / "passages.py"
+_SOURCES = (PASSAGES_FILE, _PACKAGE / "embedding" / "graph_document_transformer.py")
 _IMPORT = "from docsplit.data.passages import Passage, clean_text, to_passages\n"
 
 NOT_FOR_PASSAGES = ("longformer", "big_bird")  # their attention is for texts of thousands of tokens
