@@ -6,10 +6,21 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import AutoModel, BertConfig, DebertaV2Config, ElectraConfig
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DebertaV2Config,
+    ElectraConfig,
+    LongformerConfig,
+    Trainer,
+    TrainingArguments,
+)
 
 import modeling_graph_document as graph
+from docsplit.modeling.graph_documents import make_graph_config
+from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
+from tests.test_modeling_docsplit import loss_and_gradients
 
 SMALL = {
     "vocab_size": 120,
@@ -353,3 +364,163 @@ def test_a_section_graph_needs_sections():
     model = make_graph_model(graph_kind="section")
     with pytest.raises(ValueError, match="graph_kind is 'section', which needs the section of each passage"):
         model(*random_passages(3))
+
+
+# --- Trained, by the wrapper ---------------------------------------------------------------------------------------
+
+EQUATION_5 = {"similarity": "dot", "contrastive_temperature": 1.0}
+SIZES = [(3, 2), (1, 4), (2, 2), (6, 5), (1, 1), (4, 7), (2, 3), (3, 3)]  # passages of both views of 8 documents
+
+
+def make_model(dropout=0.0, graph=None, **settings):
+    torch.manual_seed(0)
+    probabilities = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = GraphDocumentConfig(BertConfig(**SMALL, **probabilities), graph_hidden_size=16, **graph or {})
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **EQUATION_5 | settings)
+    return model.double().train()
+
+
+def passage_batch(sizes, seed=0, queries=False):
+    """A batch of the documents whose views have these numbers of passages."""
+    places = [
+        (document, view, position // 2, position)
+        for document, of_views in enumerate(sizes)
+        for view, count in enumerate(of_views)
+        for position in range(count)
+    ]
+    input_ids, mask = random_passages(len(places), seed)
+    rows = dict(zip(("document", "view", "section", "position"), torch.tensor(places).T))
+    rows |= {"is_query": rows["view"] == 0} if queries else {}
+    batch = {"input_ids": input_ids, "attention_mask": mask, "rows": rows}
+    return batch | {"document_ids": torch.arange(len(sizes))}
+
+
+def slow_embeddings(model, batch):
+    """(B, 2, H), each sub-document by itself."""
+    rows, graph_model, found = batch["rows"], model.encoder, {}
+    for document, view in sorted(set(zip(rows["document"].tolist(), rows["view"].tolist()))):
+        own = (rows["document"] == document) & (rows["view"] == view)
+        parts = {name: rows[name][own] for name in ("section", "position", "is_query") if name in rows}
+        found[document, view] = graph_model(batch["input_ids"][own], batch["attention_mask"][own], **parts).embeddings
+    return torch.cat(list(found.values())).unflatten(0, (-1, 2))
+
+
+@pytest.mark.parametrize("kind", ["full", "section"])
+def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
+    model, batch = make_model(graph={"graph_kind": kind}, symmetric_loss=True), passage_batch(SIZES)
+    output = model(**batch)
+    embeddings = slow_embeddings(model, batch)
+    torch.testing.assert_close(output.embeddings, embeddings)
+    total = 0.0
+    for i in range(len(SIZES)):
+        similar = torch.exp(embeddings[i, 0] @ embeddings[i, 1])
+        total -= torch.log(similar / sum(torch.exp(embeddings[i, 0] @ other) for other in embeddings[:, 1]))
+        total -= torch.log(similar / sum(torch.exp(other @ embeddings[i, 1]) for other in embeddings[:, 0]))
+    torch.testing.assert_close(output.loss, total / (2 * len(SIZES)))
+    logits = embeddings[:, 0] @ embeddings[:, 1].T
+    torch.testing.assert_close(output.objective_parts["logits_std"].double(), logits.std(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("is_reverse", [False, True])
+def test_the_retrieval_variant_finds_the_document_of_a_passage(is_reverse):
+    """Each passage, embedded as a query is, among the long sub-documents; or each of these among the passages."""
+    sizes = [(1, count) for _, count in SIZES]
+    model, batch = make_model(reverse_loss=is_reverse), passage_batch(sizes, queries=True)
+    output = model(**batch)
+    embeddings = slow_embeddings(model, batch)
+    torch.testing.assert_close(output.embeddings, embeddings)
+    query = batch["rows"]["is_query"]
+    vectors = model.encoder.encode_passages(batch["input_ids"][query], batch["attention_mask"][query])
+    torch.testing.assert_close(output.embeddings[:, 0], vectors)
+    total = 0.0
+    for i in range(len(sizes)):
+        anchor, candidates = embeddings[i, int(is_reverse)], embeddings[:, int(not is_reverse)]
+        total -= torch.stack([anchor @ other for other in candidates]).log_softmax(0)[i]
+    torch.testing.assert_close(output.loss, total / len(sizes))
+
+
+def test_micro_batches_and_cached_gradients_of_passages_are_exact():
+    results = []
+    for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
+        model = make_model(dropout=0.0)
+        model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+        results.append(loss_and_gradients(model, passage_batch(SIZES)))
+    (plain, expected), *others = results
+    assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "key.bias" not in name)
+    for output, gradients in others:
+        torch.testing.assert_close(output.loss, plain.loss)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
+    cached, not_cached = [], []  # with dropout they draw alike
+    for found, cache_gradients in ((cached, True), (not_cached, False)):
+        model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
+        model.micro_batch_tokens, model.cache_gradients = 40, cache_gradients
+        torch.manual_seed(5)
+        found += loss_and_gradients(model, passage_batch(SIZES))
+    assert torch.equal(cached[0].loss, not_cached[0].loss)
+    for name, gradient in cached[1].items():
+        torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)
+
+
+def train(tmp_path, checkpoint=None):
+    """Six steps of four documents each, with dropout, saved at each third."""
+    model = make_model(dropout=0.1, graph={"graph_attention_dropout": 0.1}).float()
+    model.micro_batch_tokens, model.cache_gradients = 60, True
+    if checkpoint:
+        model.load_training_state(checkpoint)
+    documents = [{"number": number} for number in range(24)]
+
+    def collate(features):
+        return passage_batch([SIZES[feature["number"] % 8] for feature in features], seed=features[0]["number"])
+
+    options = {"per_device_train_batch_size": 4, "max_steps": 6, "save_steps": 3, "learning_rate": 1e-3}
+    args = TrainingArguments(
+        str(tmp_path), **options, use_cpu=True, remove_unused_columns=False, report_to=[], disable_tqdm=True
+    )
+    trainer = Trainer(model, args, collate, documents)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return model.state_dict()
+
+
+def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):
+    whole = train(tmp_path / "whole")
+    before = make_model().float().state_dict()
+    assert sum((value != before[name]).any() for name, value in whole.items()) > 30
+    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
+    for name, value in whole.items():
+        assert torch.equal(resumed[name], value), name
+
+
+def test_an_objective_with_a_second_encoder_combines_passages_too():
+    model = make_model(objective="momentum_contrast", momentum_queue_size=16)
+    loss_and_gradients(model, passage_batch(SIZES, seed=1))
+    output, gradients = loss_and_gradients(model, passage_batch(SIZES))
+    assert output.loss > 0
+    assert gradients["encoder.layers.0.sender.weight"].abs().max() > 0
+
+
+def test_what_a_graph_document_model_has_not():
+    config = graph_config()
+    assert DocSplitForContrastivePretraining(config, GraphDocumentModel(config)).config.docsplit == {
+        **{"pooling": "cls", "max_seq_length": 256, "objective": "info_nce", "contrastive_weight": 1.0},
+        **{"mlm_weight": 0.0, "contrastive_temperature": 0.05, "similarity": "cosine", "symmetric_loss": False},
+        "reverse_loss": False,
+    }
+    for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
+        with pytest.raises(ValueError, match=r"takes the \[CLS\] state of a passage and has no masked-LM head"):
+            DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
+    with pytest.raises(ValueError, match="LoRA does not go with a graph document model"):
+        make_model().add_lora(4)
+    with pytest.raises(ValueError, match="positions for 512 tokens"):
+        make_model(max_seq_length=600)
+    with pytest.raises(ValueError, match="symmetric_loss has both directions"):
+        make_model(symmetric_loss=True, reverse_loss=True)
+    with pytest.raises(ValueError, match="longformer is no passage encoder"):
+        make_graph_config(LongformerConfig(), {})
+
+
+def test_compiled_is_the_passage_encoder(monkeypatch):
+    model, compiled = make_model(), []
+    monkeypatch.setattr(torch, "compile", lambda forward, **kwargs: compiled.append(forward) or forward)
+    model.compile()
+    assert [forward.__self__ for forward in compiled] == [model.encoder.passage_encoder]
