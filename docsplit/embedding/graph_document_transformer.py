@@ -86,9 +86,9 @@ class GraphDocumentTransformer(InputModule):
         hub = {name: kwargs[name] for name in ("token", "revision", "local_files_only") if name in kwargs}
         cache = kwargs.get("cache_folder")
         config = cls.load_config(model_name_or_path, cache_folder=cache, **hub)
-        options = {"trust_remote_code": trust_remote_code} | (model_kwargs or {})
-        model = AutoModel.from_pretrained(model_name_or_path, cache_dir=cache, **hub, **options)
-        tokenizer = AutoTokenizer.from_pretrained(model_name_or_path, cache_dir=cache, **hub)
+        hub |= {"cache_dir": cache, "trust_remote_code": trust_remote_code}  # a tokenizer reads config.json too
+        model = AutoModel.from_pretrained(model_name_or_path, **hub, **(model_kwargs or {}))
+        tokenizer = AutoTokenizer.from_pretrained(model_name_or_path, **hub)
         return cls(model, tokenizer, config["max_seq_length"])
 
 
