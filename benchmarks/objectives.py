@@ -33,6 +33,7 @@ from tqdm.auto import tqdm
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
+from docsplit.data.views import OF_PASSAGES
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware
 
@@ -41,7 +42,10 @@ MAX_SEQ_LENGTH, LONGEST = 128, 4096
 VOCABULARY = 8192
 DOCUMENTS_FOR_LENGTHS = 2000
 
+PASSAGE_WORDS = 50  # of 100 words, three docstrings of ten have one passage, and would be dropped
+
 NO_MLM = ["--mlm_weight", "0"]
+NO_MLM_PASSAGES = ["--passage_words", str(PASSAGE_WORDS), *NO_MLM]
 ROWS = {
     "random start": ["--max_steps", "1", "--learning_rate", "0"],
     "MLM alone": ["--view", "simcse", "--contrastive_weight", "0", "--mlm_weight", "1"],
@@ -52,8 +56,8 @@ ROWS = {
     "crop, no MLM": ["--view", "crop", *NO_MLM],
     "ict, no MLM": ["--view", "ict", *NO_MLM],
     "half, no MLM": ["--view", "half", *NO_MLM],
-    "passages, no MLM": ["--view", "passages", *NO_MLM],
-    "passage_vs_rest, no MLM": ["--view", "passage_vs_rest", *NO_MLM],
+    "passages, no MLM": ["--view", "passages", *NO_MLM_PASSAGES],
+    "passage_vs_rest, no MLM": ["--view", "passage_vs_rest", *NO_MLM_PASSAGES],
     "Contrastive Tension": ["--view", "simcse", "--objective", "contrastive_tension", *NO_MLM],
     "crop, MoCo queue, no MLM": [
         "--view",
@@ -109,14 +113,17 @@ def documents_a_step(corpus_name: str, tokens: int) -> dict[tuple[str, int], int
     """(view, longest view) -> documents whose two views have so many tokens together, on average."""
     corpus = corpora.add_text(corpora.load_corpus(corpus_name), "text")
     tokenizer = train_wordpiece(corpus, "text", VOCABULARY, corpora.cache_directory())
-    dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules", num_proc=os.cpu_count())
-    sample = dataset.shuffle(seed=0).select(range(min(DOCUMENTS_FOR_LENGTHS, len(dataset))))
-    features = [sample[row] for row in range(len(sample))]
+    features = {}
+    for words in (None, PASSAGE_WORDS):
+        dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules", os.cpu_count(), words)
+        sample = dataset.shuffle(seed=0).select(range(min(DOCUMENTS_FOR_LENGTHS, len(dataset))))
+        features[words] = [sample[row] for row in range(len(sample))]
     views = {options[options.index("--view") + 1] for options in ROWS.values() if "--view" in options}
     counts = {}
     for view, longest in [*((view, MAX_SEQ_LENGTH) for view in sorted(views)), ("docsplit", LONGEST)]:
-        batch = DocSplitCollator(tokenizer, view, longest, mlm=False)(features)
-        counts[view, longest] = max(round(tokens * len(features) / int(batch["attention_mask"].sum())), 2)
+        own = features[PASSAGE_WORDS if view in OF_PASSAGES else None]
+        batch = DocSplitCollator(tokenizer, view, longest, mlm=False)(own)
+        counts[view, longest] = max(round(tokens * len(own) / int(batch["attention_mask"].sum())), 2)
     return counts
 
 

@@ -20,6 +20,7 @@ from benchmarks.jobs import Job, draw_documents, num_tokens, useful_flops
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
+from docsplit.data.views import OF_PASSAGES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import start_server
 
@@ -200,13 +201,16 @@ def test_what_is_not_installed_is_left_out(job, monkeypatch):
     assert pipe.answers == [("unavailable", "a_package_that_is_missing is not installed")]
 
 
-def test_rows_of_the_objectives_read_as_many_tokens_a_step(corpus_file):
+def test_rows_of_the_objectives_read_as_many_tokens_a_step(corpus_file, monkeypatch):
+    monkeypatch.setattr(objectives, "PASSAGE_WORDS", 10)
     documents = objectives.documents_a_step(str(corpus_file), 6000)
     assert {view for view, _ in documents} >= {"docsplit", "simcse", "crop", "ict", "half", "passages"}
     corpus = corpora.add_text(corpora.load_corpus(str(corpus_file)), "text")
     tokenizer = train_wordpiece(corpus, "text", objectives.VOCABULARY, corpora.cache_directory())
-    dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules")
     for (view, longest), count in documents.items():
+        dataset, _ = preparation.tokenize(
+            corpus, tokenizer, "text", "rules", passage_words=10 if view in OF_PASSAGES else None
+        )
         collator = DocSplitCollator(tokenizer, view, longest, mlm=False, seed=7)  # other draws than those counted
         batch = collator([dataset[row] for row in range(len(dataset))])
         tokens = int(batch["attention_mask"].sum()) * count / len(dataset)

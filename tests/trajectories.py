@@ -83,7 +83,7 @@ VARIANTS = {
     "longformer": Variant("--view half", start=LONGFORMER_START),
     "cached_gradients": Variant("--cache_gradients --pooling cls"),
     "mlm": Variant("--contrastive_weight 0 --mlm_weight 1"),
-    "streaming": Variant("--streaming --shuffle_buffer_size 20 --view passages"),
+    "streaming": Variant("--streaming --shuffle_buffer_size 20 --view passages --passage_words 15"),
     "evaluated": Variant(
         "--view ict --eval_strategy steps --eval_steps 10 --per_device_eval_batch_size 4 --probe_corpus {documents}"
     ),

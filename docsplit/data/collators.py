@@ -1,5 +1,7 @@
 """Features to batch: draws two views of each document and the masked copies, keyed by (seed, epoch, document).
 
+`DocSplitCollator` makes one row of each view, `PassageCollator` one of each passage.
+
 Nothing is drawn from global random state and nothing at `datasets.map` time: the views differ in each epoch, do not
 depend on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
 """
@@ -13,9 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
-from docsplit.data.views import VIEWS, View
+from docsplit.data.views import FIRST_IS_QUERY, OF_PASSAGES, VIEWS, View
 from docsplit.modeling.settings import IGNORED
 
+MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
 MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
 
 
@@ -47,7 +50,7 @@ class DocSplitCollator:
         sketches: bool = False,
     ):
         self.tokenizer = tokenizer
-        self.view = VIEWS[view]
+        self.view, self.of_passages = VIEWS[view], view in OF_PASSAGES
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
@@ -74,7 +77,7 @@ class DocSplitCollator:
         self.bit_generator = np.random.Philox()
         self.state = self.bit_generator.state
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
         Documents without units, which a stream may have, are left out.
@@ -85,23 +88,31 @@ class DocSplitCollator:
         features = [feature for feature in features if len(feature["unit_lengths"])]
         if not features:
             raise ValueError("The tokenizer finds no token in any document of this batch: is it made for this text?")
-        rows = [view for feature in features for view in self.draw(feature)]  # (ids, masked ids, targets) a view
-        longest = max(len(ids) for ids, _, _ in rows)
-        shape = (len(features), 2, longest)
-        lengths = torch.tensor([len(ids) for ids, _, _ in rows]).view(-1, 2, 1)
-        pad_id = self.tokenizer.pad_token_id
-        batch = {
-            "input_ids": _pad([ids for ids, _, _ in rows], longest, pad_id).view(shape),
-            "attention_mask": (torch.arange(longest) < lengths).long(),
-            "document_ids": torch.tensor([feature["document_id"] for feature in features]),
-        }
+        # These come first, since Trainer and accelerate take the size of a batch from its first tensor.
+        batch = {"document_ids": torch.tensor([feature["document_id"] for feature in features])}
         if self.sketches:  # int64, for torch can do little with uint32
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
+        return batch | self.lay_out(features)
+
+    def lay_out(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """The tensors of both views, (B, 2, T) each."""
+        rows = self.pad([view for feature in features for view in self.draw(feature)])
+        return {name: values.unflatten(0, (-1, 2)) for name, values in rows.items()}
+
+    def pad(self, rows: list[MaskedRow]) -> dict[str, Tensor]:
+        """Rows as tensors (R, T), padded to the longest."""
+        longest = max(len(ids) for ids, _, _ in rows)
+        lengths = torch.tensor([len(ids) for ids, _, _ in rows]).unsqueeze(1)
+        pad_id = self.tokenizer.pad_token_id
+        batch = {
+            "input_ids": _pad([ids for ids, _, _ in rows], longest, pad_id),
+            "attention_mask": (torch.arange(longest) < lengths).long(),
+        }
         if self.mlm:
-            batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id).view(shape)
-            batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED).view(shape)
+            batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id)
+            batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED)
         return batch
 
     def generator(self, feature: dict[str, Any]) -> np.random.Generator:
@@ -114,34 +125,48 @@ class DocSplitCollator:
         self.bit_generator.state = self.state
         return np.random.Generator(self.bit_generator)
 
-    def draw(self, feature: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def unit_lengths(self, feature: dict[str, Any]) -> np.ndarray:
+        """How many tokens each unit of the view has, (U,): each sentence, or each passage.
+
+        Raises:
+            ValueError: if it is a view of passages, and the documents were tokenised without.
+        """
+        lengths = np.asarray(feature["unit_lengths"])
+        if not self.of_passages:
+            return lengths
+        if "passage_units" not in feature:
+            raise ValueError("This view is of passages: tokenize the documents with passage_words=100, or so.")
+        num_units = np.asarray(feature["passage_units"])
+        return np.add.reduceat(lengths, num_units.cumsum() - num_units)
+
+    def draw(self, feature: dict[str, Any]) -> list[MaskedRow]:
         """Two views of a document, each as ids (L,), the same ids masked anew (L,), and the MLM targets (L,)."""
         rng = self.generator(feature)
-        rows = []
-        for view in self.view(np.asarray(feature["unit_lengths"]), rng):
-            ids = self.join(feature, view)
-            masked, targets = self.mask(ids, rng) if self.mlm else (ids, ids)
-            rows.append((ids, masked, targets))
-        return rows
+        views = self.view(self.unit_lengths(feature), rng)
+        return [self.with_mask(self.join(feature, view), rng) for view in views]
+
+    def wanted_and_room(self, feature: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row how many tokens of the document it would have, and for how many there is room."""
+        views = self.view(self.unit_lengths(feature), self.generator(feature))
+        return np.array([view.sum() for view in views]), np.full(2, self.room)
 
     def join(self, feature: dict[str, Any], view: View) -> np.ndarray:
         """Of whole units the ids of `tokenizer(prompt + " ".join(units), truncation=True, max_length=...)`."""
-        ids = np.asarray(feature["input_ids"])[view]
-        if "initial_input_ids" in feature and not self.continues_prompt:
-            ids = self._as_beginning(feature, view, ids)
+        unit = _first_whole_unit(np.asarray(feature["unit_lengths"]), view) if "initial_input_ids" in feature else None
+        return self.wrap(feature, np.asarray(feature["input_ids"])[view], unit)
+
+    def wrap(self, feature: dict[str, Any], ids: np.ndarray, unit: int | None) -> np.ndarray:
+        """Ids of a document, cut, between special tokens; the unit that they begin with takes its initial form."""
+        if unit is not None and "initial_input_ids" in feature and not self.continues_prompt:
+            lengths = np.asarray(feature["initial_unit_lengths"])
+            start = lengths[:unit].sum()
+            initial = np.asarray(feature["initial_input_ids"])[start : start + lengths[unit]]
+            ids = np.concatenate([initial, ids[feature["unit_lengths"][unit] :]])
         return np.concatenate([self.prefix, ids[: self.room], self.suffix], dtype=np.int64)
 
-    def _as_beginning(self, feature: dict[str, Any], view: View, ids: np.ndarray) -> np.ndarray:
-        """Put the first unit into the form that it has at the start of a text, if the whole of it is in the view."""
-        lengths, first = np.asarray(feature["unit_lengths"]), view.argmax()
-        starts = lengths.cumsum() - lengths
-        unit = starts.searchsorted(first, side="right") - 1
-        if not view[starts[unit] : starts[unit] + lengths[unit]].all():
-            return ids
-        initial_lengths = np.asarray(feature["initial_unit_lengths"])
-        start = initial_lengths[:unit].sum()
-        initial = np.asarray(feature["initial_input_ids"])[start : start + initial_lengths[unit]]
-        return np.concatenate([initial, ids[lengths[unit] :]])
+    def with_mask(self, ids: np.ndarray, rng: np.random.Generator) -> MaskedRow:
+        """A row, its masked copy and the targets; with `mlm=False` the row in their places."""
+        return (ids, *(self.mask(ids, rng) if self.mlm else (ids, ids)))
 
     def mask(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,).
@@ -157,22 +182,106 @@ class DocSplitCollator:
         return masked, np.where(draws < MLM_PROBABILITY, ids, IGNORED)
 
 
+class PassageCollator(DocSplitCollator):
+    """A row is a passage: batches for an encoder whose `combine` makes documents of passages.
+
+    Beside the tensors (R, T) of all rows and `document_ids` (B,) a batch has `rows`, the fields of
+    `docsplit.modeling.encoding.Rows`, (R,) each: `position` and `section` of the passage in its document, and
+    `is_query` where it is to be embedded as a query. The passages of a document and view follow one another, in order.
+
+    Args:
+        view: one of `docsplit.data.views.OF_PASSAGES`, which divides the first `max_passages`.
+        max_seq_length: length of a passage in tokens, special ones included; what is longer loses its end.
+        max_passages: of a document; what comes after them is left out.
+        tokenizer, mlm, seed, prompt, sketches: as in `DocSplitCollator`.
+
+    Raises:
+        ValueError: for another view, or fewer than two passages.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        view: str = "passages",
+        max_seq_length: int = 256,
+        mlm: bool = False,
+        seed: int = 42,
+        prompt: str = "",
+        sketches: bool = False,
+        max_passages: int = 50,
+    ):
+        super().__init__(tokenizer, view, max_seq_length, mlm, seed, prompt, sketches)
+        if not self.of_passages:
+            raise ValueError(f"The view is {view!r}, expected one of passages: {', '.join(sorted(OF_PASSAGES))}.")
+        if max_passages < 2:
+            raise ValueError(f"max_passages is {max_passages}: expected 2 or more, one for each view.")
+        self.first_is_query, self.max_passages = view in FIRST_IS_QUERY, max_passages
+
+    def lay_out(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """The tensors of all passages, (R, T) each, and where they belong."""
+        rows: list[MaskedRow] = []
+        places: list[np.ndarray] = []  # (R', 4) of each document: its number, view, section and position
+        for number, feature in enumerate(features):
+            rng = self.generator(feature)
+            views, positions = self.divide(feature, rng)
+            sections = np.asarray(feature["passage_sections"])[positions]
+            places.append(np.stack([np.full(len(views), number), views, sections, positions], axis=1))
+            rows += [self.with_mask(ids, rng) for ids in self.passages(feature, positions)]
+        document, view, section, position = torch.from_numpy(np.concatenate(places)).T.contiguous()
+        is_query = (view == 0).long() if self.first_is_query else torch.zeros_like(view)
+        names = {"document": document, "view": view, "section": section, "position": position, "is_query": is_query}
+        return self.pad(rows) | {"rows": names}
+
+    def divide(self, feature: dict[str, Any], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The view and the position of each row of a document, (R,) each: those of view 0, then those of view 1."""
+        lengths = self.unit_lengths(feature)[: self.max_passages]
+        starts = lengths.cumsum() - lengths
+        positions = [np.flatnonzero(view[starts]) for view in self.view(lengths, rng)]
+        return np.repeat([0, 1], [len(own) for own in positions]), np.concatenate(positions)
+
+    def passages(self, feature: dict[str, Any], positions: np.ndarray) -> list[np.ndarray]:
+        """The ids (L,) of the passages at these positions, `tokenizer(passage, truncation=True, max_length=...)`."""
+        feature = feature | {name: np.asarray(feature[name]) for name in feature if name.endswith(("ids", "lengths"))}
+        first_units = np.append(0, np.cumsum(feature["passage_units"]))
+        starts = np.append(0, self.unit_lengths(feature).cumsum())
+        return [
+            self.wrap(feature, feature["input_ids"][starts[position] : starts[position + 1]], first_units[position])
+            for position in positions
+        ]
+
+    def wanted_and_room(self, feature: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Of all passages, also of those that are left out."""
+        wanted = self.unit_lengths(feature)
+        return wanted, np.where(np.arange(len(wanted)) < self.max_passages, self.room, 0)
+
+
 def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
     """How much the maximum length costs: shares of documents with a truncated view, and of tokens lost to that.
 
-    Taken from the draws of epoch 0 of the first `max_documents` documents.
+    Where rows are passages, also the shares of passages that lose their end, and of those after `max_passages`, which
+    are left out; both are lost tokens. Taken from the draws of epoch 0 of the first `max_documents` documents.
     """
-    rows = dataset.select(range(min(max_documents, len(dataset)))).select_columns(["document_id", "unit_lengths"])
-    lengths = []  # (documents, 2)
-    for row in rows:
-        views = collator.view(np.asarray(row["unit_lengths"]), collator.generator(row))
-        lengths.append([view.sum() for view in views])
-    tokens = np.array(lengths)
-    lost = np.maximum(tokens - collator.room, 0)
-    return {
-        "documents_truncated_share": float((lost > 0).any(axis=1).mean()),
-        "tokens_truncated_share": float(lost.sum() / tokens.sum()),
+    needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in dataset.column_names]
+    features = dataset.select(range(min(max_documents, len(dataset)))).select_columns(needed)
+    pairs = [collator.wanted_and_room(feature) for feature in features]
+    wanted, room = (np.concatenate(values) for values in zip(*pairs))
+    lost = np.maximum(wanted - room, 0)
+    of_documents = np.split(lost, np.cumsum([len(own) for own, _ in pairs])[:-1])
+    shares = {
+        "documents_truncated_share": float(np.mean([own.any() for own in of_documents])),
+        "tokens_truncated_share": float(lost.sum() / wanted.sum()),
     }
+    if isinstance(collator, PassageCollator):
+        shares["passages_truncated_share"] = float(((lost > 0) & (room > 0)).mean())
+        shares["passages_left_out_share"] = float((room == 0).mean())
+    return shares
+
+
+def _first_whole_unit(lengths: np.ndarray, view: View) -> int | None:
+    """The unit that a view begins with; None if it begins within one, or has a part of it only."""
+    starts = lengths.cumsum() - lengths
+    unit = int(starts.searchsorted(view.argmax(), side="right")) - 1
+    return unit if view[starts[unit] : starts[unit] + lengths[unit]].all() else None
 
 
 def _pad(rows: list[np.ndarray], length: int, value: int) -> Tensor:

@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
+from pyarrow import compute
 from sklearn.feature_extraction.text import HashingVectorizer
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.passages import LONGEST_PASSAGE, clean_text, segment
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
-from docsplit.data.segmentation import clean_text, load_sentence_splitter
+from docsplit.data.segmentation import SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code
 
 logger = logging.getLogger(__name__)
 
-DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words")
+DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
+PASSAGE_COLUMNS = ("passage_units", "passage_sections", "passage_words")
+MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # and removed
 
 
 def document_id(text: str) -> int:
@@ -34,17 +38,20 @@ def tokenize(
     text_column: str,
     sentence_splitter: str,
     num_proc: int | None = None,
+    passage_words: int | None = None,
 ) -> tuple[Dataset, dict[str, int]]:
     """Cut each text into sentences and tokenise them, once.
 
     Args:
         dataset: rows with a text in `text_column`.
         num_proc: number of processes, None for this one alone.
+        passage_words: words of a passage, for views of passages; None: no passages.
 
     Returns: a data set with `document_id` (int64), `sketch` (uint32, of `docsplit.data.seen_documents.sketch`),
         `input_ids` (the ids of all units, one after another, without special tokens), `unit_lengths` (how many each
         has) and, for byte-level BPE, `initial_input_ids` and `initial_unit_lengths` (each unit as it reads at the
-        start of a text); every document has two or more units.
+        start of a text); every document has two or more units. With passages also `passage_units` (how many units
+        each has) and `passage_sections` (the section that it is in); every document has two or more passages.
         And the number of documents used and of those dropped for each reason.
 
     Raises:
@@ -60,77 +67,148 @@ def tokenize(
     features["sketch"] = List(Value("uint32"), length=SKETCH_SIZE)
     for prefix in ("", "initial_") if has_initial_form(tokenizer) else ("",):
         features |= {f"{prefix}input_ids": [ids_type], f"{prefix}unit_lengths": [Value("int32")]}
+    if passage_words is not None:
+        features |= {name: [Value("int32")] for name in PASSAGE_COLUMNS}
+    settings = {"text_column": text_column, "sentence_splitter": sentence_splitter, "passage_words": passage_words}
     tokenized = dataset.map(
         tokenize_batch,
         batched=True,
         batch_size=100,  # a batch of books must fit into memory
-        new_fingerprint=_fingerprint(dataset, tokenizer, text_column, sentence_splitter),
+        new_fingerprint=_fingerprint(dataset, tokenizer, settings),
         remove_columns=dataset.column_names,
         features=Features(features),
-        fn_kwargs={"tokenizer": tokenizer, "text_column": text_column, "sentence_splitter": sentence_splitter},
+        fn_kwargs={"tokenizer": tokenizer} | settings,
         num_proc=num_proc,
         desc="Segmenting and tokenising",
     )
     reasons = np.asarray(tokenized.with_format("numpy")["drop_reason"][:])
     counts = {name: int((reasons == code).sum()) for code, name in enumerate(DROP_REASONS)}
+    if passage_words is None:
+        del counts["fewer_than_two_passages"]
     if counts["used"] == 0:
-        raise ValueError(f"None of the {len(dataset):,} documents can be used: {counts}. Check --text_column.")
+        remedy = "Check --text_column." if passage_words is None else "Check --text_column, lower --passage_words."
+        raise ValueError(f"None of the {len(dataset):,} documents can be used: {counts}. {remedy}")
+    if passage_words is not None:
+        logger.info(_describe_passages(tokenized.data, passage_words))
     if counts["used"] < len(dataset):
         logger.warning(f"Dropped {len(dataset) - counts['used']:,} of {len(dataset):,} documents: {counts}")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
-    return tokenized.remove_columns("drop_reason"), counts
+    return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
 
 
-def _fingerprint(dataset: Dataset, tokenizer: Any, text_column: str, sentence_splitter: str) -> str:
+def _fingerprint(dataset: Dataset, tokenizer: Any, settings: dict[str, Any]) -> str:
     """The key of the cache: what the ids depend on, this code included, and not the tokenizer's folder or length."""
     tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
     tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
     code = hash_of_code("docsplit/data")
-    return Hasher.hash((dataset._fingerprint, tokenizer_state, text_column, sentence_splitter, code))
+    return Hasher.hash((dataset._fingerprint, tokenizer_state, settings, code))
+
+
+def _describe_passages(table: Any, wanted: int) -> str:
+    """How long the passages of the documents are that have any (the others are dropped), and how many there are."""
+
+    def values(name: str) -> np.ndarray:
+        return compute.list_flatten(table[name]).to_numpy()
+
+    per_document = compute.list_value_length(table["passage_words"]).to_numpy()
+    per_document = per_document[per_document > 0]
+    words, num_sections = values("passage_words"), values("passage_sections")[per_document.cumsum() - 1] + 1
+    return (
+        f"Passages of about {wanted} words: {len(words):,} in {len(per_document):,} documents, "
+        f"{per_document.mean():.1f} a document, of {num_sections.mean():.1f} sections. They have {words.mean():.1f} "
+        f"words on average; {(words < wanted / 2).mean():.1%} have fewer than {wanted / 2:g}, "
+        f"{(words > LONGEST_PASSAGE * wanted).mean():.1%} more than {LONGEST_PASSAGE * wanted:g}."
+    )
 
 
 def tokenize_batch(
-    batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, text_column: str, sentence_splitter: str
+    batch: dict[str, list[Any]],
+    tokenizer: PreTrainedTokenizerBase,
+    text_column: str,
+    sentence_splitter: str,
+    passage_words: int | None = None,
 ) -> dict[str, list[Any]]:
-    """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units."""
+    """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units.
+
+    With `passage_words`, the number of words that a passage should have, also the words of each passage.
+    """
     split = load_sentence_splitter(sentence_splitter)
     texts = batch[text_column]
-    documents = [split(clean_text(text)) if isinstance(text, str) else [] for text in texts]
-    ids = tokenize_units(tokenizer, [unit for units in documents for unit in units])
+    documents = [_segment(text, split, passage_words) for text in texts]
+    ids = tokenize_units(tokenizer, [unit for units, _ in documents for unit in units])
     rows: dict[str, list[Any]] = {"document_id": [], "drop_reason": []}
     rows["sketch"] = list(sketch([text if isinstance(text, str) else "" for text in texts]))
     rows |= {name: [] for ids_name in ids for name in (ids_name, _lengths_name(ids_name))}
+    rows |= {name: [] for name in (PASSAGE_COLUMNS if passage_words is not None else ())}
     start = 0
-    for text, units in zip(texts, documents):
-        own = _with_tokens({name: unit_ids[start : start + len(units)] for name, unit_ids in ids.items()})
+    for text, (units, passages) in zip(texts, documents):
+        own = {name: unit_ids[start : start + len(units)] for name, unit_ids in ids.items()}
         start += len(units)
-        if len(own["input_ids"]) == 1:
-            own = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
-        reason = _drop_reason(text, len(own["input_ids"]))
+        own, kept = _with_tokens(own)
+        of_passages = {} if passage_words is None else _passage_columns(passages, kept)
+        if passage_words is None and len(kept) == 1:
+            own, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
+        reason = _drop_reason(text, len(own["input_ids"]), of_passages)
         if reason != "used":
-            own = {name: [] for name in own}
+            own, of_passages = {name: [] for name in own}, {name: [] for name in of_passages}
         rows["document_id"].append(document_id(text) if isinstance(text, str) else 0)
         rows["drop_reason"].append(DROP_REASONS.index(reason))
         for name, unit_ids in own.items():
             rows[name].append([token for unit in unit_ids for token in unit])
             rows[_lengths_name(name)].append([len(unit) for unit in unit_ids])
+        for name, values in of_passages.items():
+            rows[name].append(values)
     return rows
 
 
-def _drop_reason(text: Any, num_units: int) -> str:
+def _segment(
+    text: Any, split: SentenceSplitter, passage_words: int | None
+) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """The sentences of a text and, of each passage, the number of sentences, of its section, and of words."""
+    if not isinstance(text, str):
+        return [], []
+    if passage_words is None:
+        return split(clean_text(text)), []
+    sections = segment(text, passage_words, split)
+    passages = [
+        (len(units), number, sum(len(unit.split()) for unit in units))
+        for number, section in enumerate(sections)
+        for units in section
+    ]
+    return [unit for section in sections for units in section for unit in units], passages
+
+
+def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> dict[str, list[int]]:
+    """What `_segment` says of passages, without the units that are not kept, and without passages that have none."""
+    num_units, sections, words = np.array(passages, dtype=np.int64).reshape(-1, 3).T
+    of_unit = np.repeat(np.arange(len(passages)), num_units)
+    num_units = np.bincount(of_unit[kept], minlength=len(passages))
+    left = num_units > 0
+    sections = np.unique(sections[left], return_inverse=True)[1]
+    columns = (num_units[left], sections, words[left])
+    return {name: column.tolist() for name, column in zip(PASSAGE_COLUMNS, columns)}
+
+
+def _drop_reason(text: Any, num_units: int, of_passages: dict[str, list[int]]) -> str:
     if not isinstance(text, str):
         return "not_a_string"
-    return ("empty", "fewer_than_two_words")[num_units] if num_units < 2 else "used"
+    if num_units == 0:
+        return "empty"
+    if of_passages:
+        return "used" if len(of_passages["passage_units"]) > 1 else "fewer_than_two_passages"
+    return "used" if num_units > 1 else "fewer_than_two_words"
 
 
 def _lengths_name(ids_name: str) -> str:
     return ids_name.replace("input_ids", "unit_lengths")
 
 
-def _with_tokens(ids: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
-    """Without the units that have none: the tokenizer may remove all that is in one (zero-width characters, say)."""
+def _with_tokens(ids: dict[str, list[list[int]]]) -> tuple[dict[str, list[list[int]]], list[int]]:
+    """The units that have tokens, and their numbers: a tokenizer may remove all that is in one (zero-width
+    characters, say).
+    """
     kept = [index for index, unit_ids in enumerate(zip(*ids.values())) if all(unit_ids)]
-    return {name: [unit_ids[index] for index in kept] for name, unit_ids in ids.items()}
+    return {name: [unit_ids[index] for index in kept] for name, unit_ids in ids.items()}, kept
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:

@@ -31,8 +31,9 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.corpora import join_sections, undecodable_lines
-from docsplit.data.preparation import document_id, tokenize_batch
-from docsplit.data.segmentation import clean_text
+from docsplit.data.passages import clean_text, segment
+from docsplit.data.preparation import MADE_TO_BE_COUNTED, document_id, tokenize_batch
+from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import cache_directory, write_text
 
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and how many batches there were
@@ -57,6 +58,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         seed: of the orders of shards and documents.
         buffer_size: documents that are shuffled together, in the memory of each reader.
         excluded: `document_id`s to leave out (held-out documents, test documents of a probe).
+        passage_words: as in `docsplit.data.preparation.tokenize`; texts of fewer than two passages are passed over.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
         seed: int = 42,
         buffer_size: int = 10_000,
         excluded: Set[int] = frozenset(),
+        passage_words: int | None = None,
     ):
         self.stream = stream.with_format("arrow")
         self.tokenizer, self.text_column, self.sentence_splitter = tokenizer, text_column, sentence_splitter
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.seed, self.buffer_size, self.excluded = seed, buffer_size, excluded
+        self.passage_words = passage_words
         self.first_batch = 0  # of this process, counted from the beginning of training
         self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
         self.layout = {
@@ -87,8 +91,10 @@ class DocumentStream(torch.utils.data.IterableDataset):
             "batch_size": batch_size,
             "buffer_size": buffer_size,
             "seed": seed,
+            "passage_words": passage_words,
         }
         counted = [USABLE, *(self.layout[name] for name in ("corpus", "text_column", "excluded"))]
+        counted += [] if passage_words is None else [passage_words, sentence_splitter]
         self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"
 
     # --- Batches ---
@@ -153,10 +159,11 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     for feature in self._tokenize(left[first : first + TEXTS_TOKENISED_AT_ONCE]):
                         yield feature | {"epoch": epoch}
             if size == 0:
+                few = "Is --passage_words too high for two passages? " if self.passage_words is not None else ""
                 raise ValueError(
                     f"Reader {reader + 1} of {readers} finds no document in {self.stream.num_shards} shards of the "
                     f"stream ({self.num_dropped.value} texts passed over): is --text_column {self.text_column!r} "
-                    "right? Or use fewer processes and --dataloader_num_workers."
+                    f"right? {few}Or use fewer processes and --dataloader_num_workers."
                 )
             skip = max(skip - size, 0)
 
@@ -201,17 +208,28 @@ class DocumentStream(torch.utils.data.IterableDataset):
                 chosen = table.take(np.arange((first - num_rows) % step, len(table), step))
                 num_rows += len(table)
                 for text in _column(chosen, self.text_column):
-                    if _is_usable(text) and not (self.excluded and document_id(text) in self.excluded):
+                    if self._is_usable(text) and not (self.excluded and document_id(text) in self.excluded):
                         yield text
                     else:
                         self.num_dropped.value += 1
         except UNREADABLE as error:
             raise _unreadable(f"Shard {shard} of the stream", rows, error) from error
 
+    def _is_usable(self, text: Any) -> bool:
+        """What can be known of a text without tokenising it: whether it has two words, or two passages."""
+        if not isinstance(text, str) or len(clean_text(text).split(None, 2)) < 2:
+            return False
+        if self.passage_words is None:
+            return True
+        split = load_sentence_splitter(self.sentence_splitter)
+        return sum(map(len, segment(text, self.passage_words, split))) > 1
+
     def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
         """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
-        columns = tokenize_batch({self.text_column: texts}, self.tokenizer, self.text_column, self.sentence_splitter)
-        del columns["drop_reason"]
+        columns = tokenize_batch(
+            {self.text_column: texts}, self.tokenizer, self.text_column, self.sentence_splitter, self.passage_words
+        )
+        columns = {name: values for name, values in columns.items() if name not in MADE_TO_BE_COUNTED}
         for values in zip(*columns.values()):
             feature = {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
             self.num_dropped.value += len(feature["unit_lengths"]) == 0
@@ -258,8 +276,3 @@ def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
     return [
         join_sections({"sections": sections}, text_column)[text_column] for sections in table["sections"].to_pylist()
     ]
-
-
-def _is_usable(text: Any) -> bool:
-    """Whether it has two words: what can be known of a text without tokenising it."""
-    return isinstance(text, str) and len(clean_text(text).split(None, 2)) > 1

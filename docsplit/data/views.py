@@ -1,8 +1,9 @@
 """View makers: the lengths of a document's units and a random generator in, two views out.
 
-A view says of each token whether it is in. Tokens keep their order and views are never empty. Every document that
-reaches a view maker has two or more units (a text of one sentence was cut in two when it was tokenised), so there is
-no special case here. To add a view, write a function `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
+A view says of each token whether it is in. Tokens keep their order and views are never empty. A unit is a sentence,
+and for the views of `OF_PASSAGES` a passage. Every document that reaches a view maker has two or more (a text of one
+sentence was cut in two when it was tokenised, one of a single passage was dropped), so there is no special case here.
+To add a view, write a function `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,6 @@ import numpy as np
 View = np.ndarray  # (T,) bool, one for each token of the document
 CROP_SHARES = 0.05, 0.5  # of a document's tokens (Contriever, section 3.2 and its released options)
 DELETION_PROBABILITY = 0.1  # of a token of a crop (Contriever, section 3.2)
-PASSAGE_TOKENS = 128  # about 100 English words in BERT's vocabulary
 
 
 def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
@@ -65,18 +65,17 @@ def half(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View
 
 def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
     """A random half of the passages against the other half (graph document model, sections 2.2 and 3.2)."""
-    passage = _passages(unit_lengths)
-    count = passage[-1] + 1
-    chosen = np.isin(passage, rng.permutation(count)[: count // 2])
+    count = len(unit_lengths)
+    chosen = np.isin(np.arange(count), rng.permutation(count)[: count // 2])
     first = np.repeat(chosen, unit_lengths)
     return first, ~first
 
 
 def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
     """One passage, the first one half of the time, else any, against the rest (graph document model, section 3.3)."""
-    passage = _passages(unit_lengths)
-    chosen = 0 if rng.random() < 0.5 else rng.integers(passage[-1] + 1)
-    first = np.repeat(passage == chosen, unit_lengths)
+    count = len(unit_lengths)
+    chosen = 0 if rng.random() < 0.5 else rng.integers(count)
+    first = np.repeat(np.arange(count) == chosen, unit_lengths)
     return first, ~first
 
 
@@ -95,13 +94,6 @@ def _middle(unit_lengths: np.ndarray) -> int:
     return ends[:-1][np.abs(2 * ends[:-1] - ends[-1]).argmin()]
 
 
-def _passages(unit_lengths: np.ndarray) -> np.ndarray:
-    """The number of each unit's passage, (U,), two or more: neighbours that begin in the same stretch of the text."""
-    starts = unit_lengths.cumsum() - unit_lengths
-    _, passage = np.unique(starts // PASSAGE_TOKENS, return_inverse=True)
-    return passage if passage[-1] > 0 else (starts >= _middle(unit_lengths)).astype(int)
-
-
 VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]] = {
     "docsplit": docsplit,
     "simcse": simcse,
@@ -111,3 +103,5 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
     "passages": passages,
     "passage_vs_rest": passage_vs_rest,
 }
+OF_PASSAGES = {"passages", "passage_vs_rest"}
+FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded as a query is, where there is a way for that (section 3.3)

@@ -6,7 +6,7 @@ import torch
 from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.data.views import VIEWS
+from docsplit.data.views import OF_PASSAGES, VIEWS
 from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.arguments import first_lines
@@ -106,6 +106,13 @@ class DataArguments:
             "help": f"The two texts of a document. {first_lines(VIEWS)}",
         },
     )
+    passage_words: int = field(
+        default=100,
+        metadata={
+            "help": "Words of a passage, about, for the views passages and passage_vs_rest: it ends with a sentence, "
+            "and where a section does. Documents of one passage are dropped, so take fewer words for short ones."
+        },
+    )
     view_max_length: int | None = field(
         default=None,
         metadata={"help": "Tokens of a view in training, if shorter than what the encoder reads (--max_seq_length)."},
@@ -133,6 +140,15 @@ class DataArguments:
             "and after on test documents, at each evaluation on others. Both are kept out of pretraining."
         },
     )
+
+    def __post_init__(self) -> None:
+        if self.passage_words < 1:
+            raise ValueError(f"--passage_words is {self.passage_words}: expected 1 or more, 100 in the paper.")
+
+    @property
+    def words_of_passages(self) -> int | None:
+        """`passage_words`; None for a view that needs no passages."""
+        return self.passage_words if self.view in OF_PASSAGES else None
 
 
 @dataclass

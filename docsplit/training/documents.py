@@ -51,6 +51,7 @@ def load_documents(
             data_args.text_column,
             data_args.sentence_splitter,
             num_proc=data_args.preprocessing_num_workers,
+            passage_words=data_args.words_of_passages,
         )
     counts = {"documents_in_corpus": dropped.pop("used"), "documents_dropped": sum(dropped.values())}
     counts["documents_kept_for_evaluations"] = num_sealed
@@ -82,7 +83,11 @@ def stream_documents(
         if num_held_out:
             held_out = head.select(range(min(num_held_out, len(head))))
             eval_dataset, _ = preparation.tokenize(
-                held_out, tokenizer, data_args.text_column, data_args.sentence_splitter
+                held_out,
+                tokenizer,
+                data_args.text_column,
+                data_args.sentence_splitter,
+                passage_words=data_args.words_of_passages,
             )
             eval_dataset = preparation.with_fixed_draws(eval_dataset)
             preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
@@ -103,6 +108,7 @@ def stream_documents(
         seed=args.seed,
         buffer_size=data_args.shuffle_buffer_size,
         excluded=excluded,
+        passage_words=data_args.words_of_passages,
     )
     return stream, eval_dataset, tokenizer, probe_split, counts
 

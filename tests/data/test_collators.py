@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from torch.utils.data import DataLoader
+from transformers.trainer_pt_utils import find_batch_size
 
 from docsplit.data import preparation
-from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, truncated_shares
+from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
+from docsplit.data.passages import SECTION_BREAK, to_passages
+from tests.conftest import make_corpus
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +118,152 @@ def test_truncated_shares_count_documents_and_tokens(dataset, wordpiece):
     assert shares["documents_truncated_share"] == pytest.approx(documents / len(dataset))
     assert shares["tokens_truncated_share"] == pytest.approx(lost / total)
     assert 0 < shares["tokens_truncated_share"] < 1
+
+
+# --- Rows that are passages ---
+
+WORDS = 12
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Of three documents of the corpus each, as sections."""
+    rows = [row["text"] for row in make_corpus(60)]
+    return [f"\n\n{SECTION_BREAK}".join(rows[number : number + 3]) for number in range(0, 60, 3)]
+
+
+@pytest.fixture
+def documents(texts, tokenizer):
+    dataset, _ = preparation.tokenize(Dataset.from_dict({"text": texts}), tokenizer, "text", "rules", None, WORDS)
+    return dataset.with_format("numpy")
+
+
+def rows_of(batch):
+    """(document, view) -> the rows there: (position, section, is_query, ids without padding)."""
+    found = {}
+    for number in range(len(batch["input_ids"])):
+        place = {name: int(value[number]) for name, value in batch["rows"].items()}
+        ids = batch["input_ids"][number][batch["attention_mask"][number] == 1].tolist()
+        row = place["position"], place["section"], place["is_query"], ids
+        found.setdefault((place["document"], place["view"]), []).append(row)
+    return found
+
+
+@pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
+@pytest.mark.parametrize("max_passages", [2, 5, 50])
+def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, documents, tokenizer, view, max_passages):
+    collator = PassageCollator(tokenizer, view, max_seq_length=24, max_passages=max_passages)
+    batch = collator([documents[number] for number in range(len(documents))])
+    assert batch["rows"].keys() == {"document", "view", "section", "position", "is_query"}
+    assert all(value.dtype == torch.int64 for value in batch["rows"].values())
+    rows, queries_at = rows_of(batch), set()
+    assert list(rows) == [(number, view) for number in range(len(texts)) for view in (0, 1)]  # one after another
+    for number, text in enumerate(texts):
+        passages = to_passages(text, WORDS)[:max_passages]
+        first, second = rows[number, 0], rows[number, 1]
+        assert len(first) == (len(passages) // 2 if view == "passages" else 1)
+        for own in (first, second):
+            assert [row[0] for row in own] == sorted(row[0] for row in own)
+        assert all(row[2] == (view == "passage_vs_rest") for row in first)
+        assert not any(row[2] for row in second)
+        queries_at |= {row[0] for row in first}
+        together = sorted([*first, *second])
+        assert [row[0] for row in together] == [*range(len(passages))]
+        assert [row[1] for row in together] == [passage.section for passage in passages]
+        expected = tokenizer([passage.text for passage in passages], truncation=True, max_length=24)["input_ids"]
+        assert [row[3] for row in together] == expected
+    assert len(queries_at) > 1
+
+
+def test_no_passage_crosses_a_section(texts, documents, tokenizer):
+    batch = PassageCollator(tokenizer, max_seq_length=512)([documents[number] for number in range(len(documents))])
+    for (number, _), rows in rows_of(batch).items():
+        sections = ["".join(section.lower().split()) for section in texts[number].split(SECTION_BREAK)]
+        assert len(sections) == 3
+        for _, section, _, ids in rows:
+            assert "".join(tokenizer.decode(ids, skip_special_tokens=True).lower().split()) in sections[section]
+
+
+def test_passages_are_masked_and_prompted_as_views_are(documents, tokenizer):
+    prompt = "bread and "
+    collator = PassageCollator(tokenizer, max_seq_length=64, mlm=True, prompt=prompt)
+    batch = collator([documents[number] for number in range(len(documents))])
+    masked = batch["mlm_targets"] != IGNORED
+    assert 0.1 < masked.sum() / (batch["attention_mask"].sum() - 2 * len(masked)) < 0.2
+    assert (batch["mlm_targets"][masked] == batch["input_ids"][masked]).all()
+    assert not masked[:, collator.prompt_positions].any()
+    assert all(
+        text.strip().startswith("bread and ")
+        for text in tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True)
+    )
+    no_masks = PassageCollator(tokenizer, max_seq_length=64, prompt=prompt)([documents[0]])
+    assert not {"mlm_input_ids", "mlm_targets"} & set(no_masks)
+
+
+def same(first, second):
+    flat = [batch | batch["rows"] for batch in (first, second)]
+    return flat[0].keys() == flat[1].keys() and all(
+        torch.equal(flat[0][name], flat[1][name]) for name in flat[0] if name != "rows"
+    )
+
+
+@pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
+def test_passages_are_drawn_by_seed_epoch_and_document_alone(documents, tokenizer, view):
+    """So a run that was killed, and resumed by a new collator within an epoch, sees what it would have seen."""
+
+    def batches(start=0, epoch=1, seed=3, workers=0):
+        collator = PassageCollator(tokenizer, view, seed=seed)
+        collator.epoch.value = epoch
+        rest = documents.select(range(start, len(documents)))
+        return list(DataLoader(rest, batch_size=4, collate_fn=collator, num_workers=workers))
+
+    whole = batches()
+    for resumed in (batches(start=8), batches(start=8, workers=2)):
+        assert all(same(one, other) for one, other in zip(resumed, whole[2:], strict=True))
+    others = rows_of(batches(start=2)[0])  # other documents beside it
+    assert [row[:3] for row in others[0, 0]] == [row[:3] for row in rows_of(whole[0])[2, 0]]
+    for different in (batches(epoch=2), batches(seed=4)):
+        assert not all(same(one, other) for one, other in zip(different, whole))
+    fixed = preparation.with_fixed_draws(documents)
+    collator = PassageCollator(tokenizer, view, seed=3)
+    evaluated = [collator([fixed[0], fixed[1]]) for collator.epoch.value in (0, 5)]
+    assert same(*evaluated)
+
+
+def test_the_size_of_a_batch_is_that_of_its_documents(dataset, documents, collator, tokenizer):
+    """Trainer and accelerate take that of the first tensor."""
+    assert find_batch_size(collator([dataset[index] for index in range(5)])) == 5
+    batch = PassageCollator(tokenizer, sketches=True)([documents[index] for index in range(5)])
+    assert find_batch_size(batch) == 5 < len(batch["input_ids"])
+    assert batch["sketches"].shape == (5, 8)
+
+
+def test_truncated_shares_count_passages(texts, documents, tokenizer):
+    collator = PassageCollator(tokenizer, max_seq_length=18, max_passages=4)
+    lost = wanted = documents_cut = cut = left_out = count = 0
+    for text in texts:
+        lengths = [len(tokenizer(f" {passage.text}")["input_ids"]) - 2 for passage in to_passages(text, WORDS)]
+        losses = [max(length - 16, 0) for length in lengths[:4]] + lengths[4:]
+        documents_cut += any(losses)
+        lost, wanted = lost + sum(losses), wanted + sum(lengths)
+        cut, left_out, count = cut + sum(map(bool, losses[:4])), left_out + len(lengths[4:]), count + len(lengths)
+    assert truncated_shares(documents, collator) == pytest.approx(
+        {
+            "documents_truncated_share": documents_cut / len(texts),
+            "tokens_truncated_share": lost / wanted,
+            "passages_truncated_share": cut / count,
+            "passages_left_out_share": left_out / count,
+        }
+    )
+    assert 0 < cut < count
+    assert left_out > 0
+
+
+def test_what_does_not_go_with_passages_is_refused(dataset, documents, tokenizer, wordpiece):
+    with pytest.raises(ValueError, match="view is 'crop', expected one of passages: passage_vs_rest, passages"):
+        PassageCollator(tokenizer, "crop")
+    with pytest.raises(ValueError, match="max_passages is 1: expected 2"):
+        PassageCollator(tokenizer, max_passages=1)
+    for collator in (PassageCollator(wordpiece), DocSplitCollator(wordpiece, "passages")):
+        with pytest.raises(ValueError, match="passage_words=100"):
+            collator([dataset[0]])

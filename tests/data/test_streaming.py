@@ -150,13 +150,17 @@ def test_processes_and_workers_share_a_pass_and_resume(files, make, world_size, 
         assert rest == [rank[first_batch : first_batch + 12] for rank in whole]
 
 
-def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer):
+@pytest.mark.parametrize(("view", "passage_words"), [("docsplit", None), ("passages", 5)])
+def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer, view, passage_words):
     (tmp_path / "all.txt").write_text("\n".join(TEXTS[:20]))
     stream, fingerprint = stream_corpus(str(tmp_path / "all.txt"))
-    ours = DocumentStream(stream, fingerprint, tokenizer, "text", "rules", batch_size=4)
-    expected, _ = preparation.tokenize(corpora.load_corpus(str(tmp_path / "all.txt")), tokenizer, "text", "rules")
+    how = tokenizer, "text", "rules"
+    ours = DocumentStream(stream, fingerprint, *how, batch_size=4, passage_words=passage_words)
+    expected, _ = preparation.tokenize(
+        corpora.load_corpus(str(tmp_path / "all.txt")), *how, passage_words=passage_words
+    )
     expected = {row["document_id"]: row for row in expected.with_format("numpy")}
-    collator = DocSplitCollator(tokenizer)
+    collator = DocSplitCollator(tokenizer, view)
     for feature in itertools.islice(ours.documents(0, 1), 20):
         row = expected[int(feature["document_id"])]
         assert set(feature) == set(row) | {"epoch"}
@@ -165,6 +169,22 @@ def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer):
         collator.epoch.value = 0
         for one, other in zip(collator.draw(feature), collator.draw(row)):
             np.testing.assert_array_equal(one, other)
+
+
+def test_documents_of_one_passage_are_passed_over_and_counted(make, tmp_path):
+    """Before they are dealt out, so that batches are full and a resumed stream finds its place."""
+    (tmp_path / "all.txt").write_text("\n".join(f"{text} {text}" if i % 3 else text for i, text in enumerate(TEXTS)))
+    stream = make(tmp_path / "all.txt", passage_words=15)
+    whole = list(itertools.islice(stream.documents(0, 1), 200))
+    assert {int(feature["document_id"]) for feature in whole} == {
+        document_id(f"{text} {text}") for i, text in enumerate(TEXTS) if i % 3
+    }
+    assert all(len(feature["passage_units"]) > 1 for feature in whole)
+    assert stream.num_dropped.value == 3 * 35
+    for skip in (7, 68, 100):
+        again = itertools.islice(make(tmp_path / "all.txt", passage_words=15).documents(0, 1, skip), 50)
+        expected = [(feature["epoch"], feature["document_id"]) for feature in whole[skip : skip + 50]]
+        assert [(feature["epoch"], feature["document_id"]) for feature in again] == expected
 
 
 def test_unusable_and_excluded_documents_are_passed_over_and_counted(make, tmp_path, wordpiece):
@@ -239,6 +259,8 @@ def test_a_checkpoint_knows_its_position_and_refuses_another_layout(make, tmp_pa
         again.resume(checkpoint, num_workers=1)
     with pytest.raises(ValueError, match="num_processes 1 -> 2"):
         make(tmp_path / "all.txt", world_size=2).resume(checkpoint, num_workers=2)
+    with pytest.raises(ValueError, match="passage_words None -> 100"):
+        make(tmp_path / "all.txt", passage_words=100).resume(checkpoint, num_workers=2)
     with pytest.raises(ValueError, match="excluded"):
         make(tmp_path / "all.txt", excluded=frozenset({1})).resume(checkpoint, num_workers=2)
     (tmp_path / "all.txt").write_text("\n".join(TEXTS[1:]))

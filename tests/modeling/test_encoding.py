@@ -1,16 +1,21 @@
 """Rows to vectors: the cheapest cut into micro-batches, and rows that an encoder combines to documents."""
 
+import itertools
 import random
 
 import pytest
 import torch
 import torch.distributed as dist
+from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel, Trainer, TrainingArguments
 
+from docsplit.data.collators import PassageCollator
+from docsplit.data.passages import SECTION_BREAK
+from docsplit.data.preparation import tokenize
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, RowBatch, Rows, _cheapest_cut, lay_out
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import free_port, spawn
+from tests.conftest import free_port, make_corpus, spawn
 from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
 cut = RowBatch.cut
@@ -100,9 +105,10 @@ class PassagesForMaskedLM(BertForMaskedLM):
         self.post_init()
 
 
-def make_model(**settings):
+def make_model(vocab_size=SMALL["vocab_size"], **settings):
     torch.manual_seed(0)
-    encoder = PassagesForMaskedLM(BertConfig(**SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    sizes = SMALL | {"vocab_size": vocab_size}
+    encoder = PassagesForMaskedLM(BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     model = DocSplitForContrastivePretraining(encoder.config, encoder, pooling="mean", max_seq_length=64, **settings)
     return model.double().train()
 
@@ -180,6 +186,52 @@ def test_cached_gradients_of_passages_are_the_same(settings):
         torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
         for name, gradient in gradients.items():
             torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def dataset(wordpiece):
+    """Eleven documents, of one to six sections."""
+    rows = [row["text"] for row in make_corpus(36)]
+    texts = [f"\n\n{SECTION_BREAK}".join(rows[3 * number : 3 * number + 1 + number % 6]) for number in range(11)]
+    return tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules", passage_words=6)[0]
+
+
+@pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
+def test_batches_of_the_collator_go_through(view, dataset, wordpiece):
+    batch = PassageCollator(wordpiece, view)([dataset[number] for number in range(len(dataset))])
+    results = []
+    for micro_batch_tokens, cache_gradients in ((None, False), (60, False), (60, True)):
+        model = make_model(vocab_size=len(wordpiece), mlm_weight=0)
+        model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+        results.append(loss_and_gradients(model, batch))
+    (plain, expected), *others = results
+    assert plain.embeddings.shape[:2] == (len(dataset), 2)
+    rows = batch["rows"]
+    states = make_model(vocab_size=len(wordpiece)).encoder.base_model(batch["input_ids"], batch["attention_mask"])[0]
+    mask = batch["attention_mask"][..., None]
+    vectors = (states * mask).sum(1) / mask.sum(1)
+    for document, of_a_view in itertools.product(range(len(dataset)), range(2)):
+        own = vectors[(rows["document"] == document) & (rows["view"] == of_a_view)].mean(0)
+        torch.testing.assert_close(plain.embeddings[document, of_a_view], own)
+    for output, gradients in others:
+        torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-12)
+
+
+def test_the_evaluation_loss_is_the_mean_over_batches_of_as_many_documents(dataset, wordpiece, tmp_path):
+    """However many passages they have: a batch of long documents does not count for more."""
+    collator, model = PassageCollator(wordpiece), make_model(vocab_size=len(wordpiece), mlm_weight=0).eval()
+    args = TrainingArguments(
+        tmp_path, per_device_eval_batch_size=4, dataloader_drop_last=True, remove_unused_columns=False, use_cpu=True
+    )
+    metrics = Trainer(model, args, collator, eval_dataset=dataset.with_format("numpy")).evaluate()
+    batches = [collator([dataset[number] for number in range(start, start + 4)]) for start in (0, 4)]
+    assert len({len(batch["input_ids"]) for batch in batches}) == 2
+    with torch.no_grad():
+        losses = [model(**batch).loss for batch in batches]
+    assert losses[0] != losses[1]
+    assert metrics["eval_loss"] == pytest.approx(float(sum(losses) / 2), rel=1e-6)
 
 
 def worker(rank, port, folder):
