@@ -73,8 +73,7 @@ def main() -> None:
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = models.prepare_model(start, model_args, args, tokenizer, settings)
-    models.note_passages(model, data_args.passage_words, data_args.sentence_splitter)
+    model = models.prepare_model(start, model_args, data_args, args, tokenizer, settings)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)

@@ -83,7 +83,9 @@ class GraphDocumentTransformer(InputModule):
         cls, model_name_or_path: str, trust_remote_code: bool = False, model_kwargs: Any = None, **kwargs: Any
     ) -> "GraphDocumentTransformer":
         """Load a checkpoint; `kwargs` are those of sentence-transformers."""
-        hub = {name: kwargs[name] for name in ("token", "revision", "local_files_only") if name in kwargs}
+        hub: dict[str, Any] = {
+            name: kwargs[name] for name in ("token", "revision", "local_files_only") if name in kwargs
+        }
         cache = kwargs.get("cache_folder")
         config = cls.load_config(model_name_or_path, cache_folder=cache, **hub)
         hub |= {"cache_dir": cache, "trust_remote_code": trust_remote_code}  # a tokenizer reads config.json too

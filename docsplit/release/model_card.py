@@ -24,6 +24,7 @@ from transformers import AutoConfig
 from docsplit.evaluation.data_names import without_folders
 from docsplit.evaluation.tables import markdown_table
 from docsplit.evaluation.tasks import task_of_file
+from docsplit.modeling.graph_documents import is_graph
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
@@ -91,16 +92,11 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
         hidden_size=config.hidden_size,
-        max_seq_length=f"{settings['max_seq_length']:,}",
+        reads=_reads(config, settings),
         similarity=similarity_of(settings),
         trust=", trust_remote_code=True" if needs_remote_code(config) else "",
         encode="encode_document" if prompt_of(settings) else "encode",
-        prompted=f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else "",
-        pooled=POOLED[settings["pooling"]],
-        normalized=", at unit length" if normalizes(settings) else "",
-        not_the_pooler="Not its `pooler_output`: that was not trained here, and may be all zeros. "
-        if has_pooler(config)
-        else "",
+        with_transformers=_with_transformers(config, settings, json.dumps(address)),
         head=HEAD if (directory / HEAD_FILE).exists() else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
@@ -190,6 +186,29 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
         shutil.copy(output_dir / "few_shot.png", folder)
     write_card(directory, address)
     return True
+
+
+def _reads(config: Any, settings: dict[str, Any]) -> str:
+    """How much of a document the embedding is of."""
+    tokens = f"up to {settings['max_seq_length']:,} tokens"
+    if not is_graph(config):
+        return f"a document of {tokens}"
+    return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each)"
+
+
+def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
+    """How transformers alone gives an embedding."""
+    if is_graph(config):
+        return (
+            f"`AutoModel.from_pretrained({address}, trust_remote_code=True)`: its `forward` takes the passages of "
+            "documents and gives their `embeddings`, and attention weights with `output_attentions=True`. "
+        )
+    prompted = f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else ""
+    said = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
+    said += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
+    if has_pooler(config):
+        said += "Not its `pooler_output`: that was not trained here, and may be all zeros. "
+    return said
 
 
 def _made_by(config: Any, run: dict[str, Any]) -> str:

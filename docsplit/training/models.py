@@ -10,7 +10,7 @@ from docsplit.modeling.graph_documents import GRAPH_SETTINGS, is_graph, make_gra
 from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.settings import checked_settings
 from docsplit.runtime.arguments import parse_config_overrides
-from docsplit.training.arguments import ModelArguments, PretrainingArguments
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
@@ -39,7 +39,7 @@ def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplit
             before any long work.
     """
     if model_args.model_name_or_path is None:
-        checked_settings(_random_config(model_args), _without_mlm(model_args, settings))
+        checked_settings(_random_config(model_args), settings)
         return None
     attention: dict[str, Any] = (
         {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
@@ -59,6 +59,7 @@ def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplit
 def prepare_model(
     start: DocSplitForContrastivePretraining | None,
     model_args: ModelArguments,
+    data_args: DataArguments,
     args: PretrainingArguments,
     tokenizer: Any,
     settings: dict[str, Any],
@@ -70,6 +71,7 @@ def prepare_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
+    _note_passages(model, data_args.passage_words, data_args.sentence_splitter)
     block_attention(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
@@ -87,8 +89,11 @@ def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]
     ids = {name: value for name, value in ids.items() if hasattr(known, name)}
     config = _random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
-    encoder = GraphDocumentModel(config) if is_graph(config) else None
-    return DocSplitForContrastivePretraining(config, encoder, **_without_mlm(model_args, settings))
+    if not is_graph(config):
+        return DocSplitForContrastivePretraining(config, **settings)
+    if "mlm_weight" not in settings:
+        logger.info("A graph document model has no masked-LM head: mlm_weight is 0.")
+    return DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
 
 
 def _random_config(model_args: ModelArguments, **values: Any) -> Any:
@@ -110,14 +115,6 @@ def _divide_overrides(overrides: str | None) -> tuple[dict[str, Any], str]:
     return parse_config_overrides(GraphDocumentConfig.model_type, ",".join(of_graph)), of_passages
 
 
-def _without_mlm(model_args: ModelArguments, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a random start: a graph document model has no head, which is said if nobody asked for that."""
-    if model_args.model_type != GraphDocumentConfig.model_type or "mlm_weight" in settings:
-        return settings
-    logger.info("A graph document model has no masked-LM head: mlm_weight is 0.")
-    return settings | {"mlm_weight": 0.0}
-
-
 def name_of_start(model_args: ModelArguments) -> str | None:
     """The start, where it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
     name = model_args.model_name_or_path
@@ -126,7 +123,7 @@ def name_of_start(model_args: ModelArguments) -> str | None:
     return name if is_graph(AutoConfig.from_pretrained(name)) else None
 
 
-def note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:
+def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:
     """Let the checkpoint of a graph document model cut documents into passages as they are cut in training."""
     config: Any = model.encoder.config
     if not is_graph(config):
