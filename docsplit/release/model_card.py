@@ -104,9 +104,9 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         plot=(directory / "training.png").exists(),
         options=_options(options, run.get("recipe")),
         evaluation=evaluation_text(results, evaluations),
-        limits=_limits(settings, run),
+        limits=_limits(config, settings, run),
         licence=licence_text(stated, start),
-        papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
+        papers="\n".join(f"- {paper}" for paper in _papers(config, settings, options)),
     )
     text = str(card)
     write_text(directory / "README.md", text)
@@ -224,7 +224,12 @@ def _made_by(config: Any, run: dict[str, Any]) -> str:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
-    model = f"{code(config.model_type)} of {config.num_hidden_layers} layers"
+    reader = config.passage_encoder if is_graph(config) else config
+    model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers"
+    if is_graph(config):
+        model += (
+            f", with {config.graph_layers} of graph attention over its passages ({code(config.graph_kind)} graph),"
+        )
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
@@ -277,17 +282,18 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
 
 
-def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
+def _limits(config: Any, settings: dict[str, Any], run: dict[str, Any]) -> str:
+    what = "passage" if is_graph(config) else "document"
     return (
-        f"It reads the first {settings['max_seq_length']:,} tokens of a document and nothing after them. Embeddings "
+        f"It reads the first {settings['max_seq_length']:,} tokens of a {what} and nothing after them. Embeddings "
         f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
         "their biases; other languages and kinds of text were not measured unless a table above says so. Numbers of "
         "other runs, with other data or other baselines, are not comparable with these."
     )
 
 
-def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
-    names = ["docsplit", options.get("view"), settings["objective"]]
+def _papers(config: Any, settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
+    names = ["docsplit", options.get("view"), settings["objective"], "passages" if is_graph(config) else None]
     if str(options.get("lora_r", "0")) != "0":
         names.append("lora")
     return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))
