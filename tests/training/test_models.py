@@ -3,7 +3,10 @@
 import logging
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+import run_docsplit_pretraining
 from docsplit.training import models
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -69,3 +72,22 @@ def test_the_passage_encoder_of_a_new_graph_cannot_be_kept_in_its_place(headless
         arguments = ModelArguments(model_name_or_path=str(name), model_type=kind)
         assert models.name_of_start(arguments) == (str(name) if kept else None)
     assert models.name_of_start(ModelArguments(model_type="graph_document")) is None
+
+
+def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless, corpus_file, tmp_path, capsys):
+    """From a passage encoder, with the paper's loss; a resumed run is the uninterrupted one."""
+    words = ["--model_type", "graph_document", "--model_name_or_path", headless, "--corpus", corpus_file]
+    words += ["--config_overrides", "graph_hidden_size=16,graph_kind=section,graph_attention_dropout=0.1"]
+    words += ["--view", "passages", "--passage_words", 12, "--symmetric_loss", "--similarity", "dot"]
+    words += ["--contrastive_temperature", 1, "--per_device_train_batch_size", 8, "--cache_gradients"]
+    words += ["--max_steps", 4, "--save_steps", 2, "--use_cpu", "--bf16", "false", "--micro_batch_tokens", 200]
+    run_here(run_docsplit_pretraining.main, *words, "--output_dir", tmp_path / "whole")
+    assert "trust_remote_code=True) loads it" in capsys.readouterr().out
+    checkpoint = tmp_path / "whole" / "checkpoint-2"
+    resume = ["--resume_from_checkpoint", checkpoint]
+    run_here(run_docsplit_pretraining.main, *words, "--output_dir", tmp_path / "resumed", *resume)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
+    before = load_file(checkpoint / "model.safetensors")
+    assert sum(not torch.equal(value, before[name]) for name, value in whole.items()) > 20
+    for name, value in whole.items():
+        assert torch.equal(resumed[name], value), name
