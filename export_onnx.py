@@ -12,10 +12,17 @@
 
 Pooling is inside, and normalisation to unit length, unless the encoder was trained on dot products. B and T are
 free. The file is compared with PyTorch under onnxruntime before the script ends.
+
+Of a graph document model the rows are the passages of one document, and (1, H) comes out; passages.py lies beside:
+
+    passages = to_passages("A document of any length ...", words=100)  # as the script says
+    rows = tokenizer.encode_batch([passage.text for passage in passages])
+    ... | {"section": numpy.array([passage.section for passage in passages])}  # unless the graph is full
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from docsplit.modeling.graph_documents import PASSAGES_FILE, is_graph
 from docsplit.modeling.long_documents import NOT_EXPORTABLE
 
 if TYPE_CHECKING:
@@ -38,12 +46,44 @@ class Embedder(nn.Module):
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
         self.encoder = encoder
+        self.config: Any = encoder[0].config
         self.unit_length = encoder.similarity_fn_name != "dot"
+        self.input_names = ["input_ids", "attention_mask"]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Embeddings of (B, T) ids and mask, (B, H)."""
         embeddings = self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+
+    def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
+        """Ids and mask (rows, length) of texts of 1 to `length` tokens, one of them of that length."""
+        generator = torch.Generator().manual_seed(rows * length)
+        lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
+        lengths[0] = length
+        mask = (torch.arange(length) < lengths).long()
+        return torch.randint(self.config.vocab_size, (rows, length), generator=generator), mask
+
+
+class GraphEmbedder(Embedder):
+    """From the passages of one document, (P, T), and their sections (P,) to its embedding (1, H)."""
+
+    def __init__(self, encoder: "SentenceTransformer"):
+        super().__init__(encoder)
+        self.input_names += ["section"] if self.config.graph_kind != "full" else []
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, section: Tensor | None = None) -> Tensor:
+        """The embedding of one document."""
+        module: Any = self.encoder[0]
+        vectors = module.model.encode_passages(input_ids, attention_mask)
+        index = torch.arange(input_ids.shape[0])[None]  # (1, P)
+        sections = None if section is None else section[None]
+        embeddings, _ = module.model.attend(vectors, index, torch.ones_like(index, dtype=torch.bool), sections, index)
+        return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+
+    def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
+        """And sections."""
+        sections = torch.arange(rows) // 2
+        return *super().random_batch(rows, length), *([sections] if "section" in self.input_names else [])
 
 
 def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
@@ -52,33 +92,24 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     Raises:
         ValueError: for an architecture that cannot be exported.
     """
-    transformer: Any = encoder[0]
-    model_type = transformer.config.model_type
-    if model_type in NOT_EXPORTABLE:
-        raise ValueError(f"A {model_type} cannot be written as ONNX: {NOT_EXPORTABLE[model_type]}.")
-    embedder = Embedder(encoder).eval()
-    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    config: Any = encoder[0].config
+    if config.model_type in NOT_EXPORTABLE:
+        raise ValueError(f"A {config.model_type} cannot be written as ONNX: {NOT_EXPORTABLE[config.model_type]}.")
+    embedder = (GraphEmbedder(encoder) if is_graph(config) else Embedder(encoder)).eval()
+    rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
+    shapes = {"section": {0: rows}}
     torch.onnx.export(
         embedder,
-        _random_batch(2, 8, transformer.config.vocab_size),
+        embedder.random_batch(2, 8),
         path,
-        input_names=["input_ids", "attention_mask"],
+        input_names=embedder.input_names,
         output_names=["embeddings"],
-        dynamic_shapes=(free, free),
+        dynamic_shapes=tuple(shapes.get(name, {0: rows, 1: tokens}) for name in embedder.input_names),
         dynamo=True,
         external_data=sum(weights.nbytes for weights in embedder.parameters()) > LARGEST_FILE,
         verbose=False,
     )
     return embedder
-
-
-def _random_batch(rows: int, length: int, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Ids and mask of texts of 1 to `length` tokens, one of them of that length."""
-    generator = torch.Generator().manual_seed(rows * length)
-    lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
-    lengths[0] = length
-    mask = (torch.arange(length) < lengths).long()
-    return torch.randint(vocab_size, (rows, length), generator=generator), mask
 
 
 @torch.no_grad()
@@ -87,13 +118,12 @@ def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    transformer: Any = embedder.encoder[0]
-    vocab_size = transformer.config.vocab_size
     differences = []
     for rows, length in ((1, 1), (1, longest), (3, max(longest // 3, 1)), (5, min(7, longest))):
-        ids, mask = _random_batch(rows, length, vocab_size)
-        expected = embedder(ids, mask)
-        found = torch.from_numpy(session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0])
+        batch = embedder.random_batch(rows, length)
+        expected = embedder(*batch)
+        inputs = {name: tensor.numpy() for name, tensor in zip(embedder.input_names, batch)}
+        found = torch.from_numpy(session.run(None, inputs)[0])
         differences.append(float((found - expected).abs().max() / expected.abs().max()))
     return max(differences)
 
@@ -132,6 +162,9 @@ def main() -> None:
     rules.save(str(options.out / "tokenizer.json"))
     if prompt := resolve_prompt(encoder, None):
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
+    if is_graph(embedder.config):
+        shutil.copy(PASSAGES_FILE, options.out)
+        print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
     length = "of unit length" if embedder.unit_length else "for dot products"
     print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, up to {encoder.max_seq_length} tokens; "

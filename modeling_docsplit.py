@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from docsplit.modeling import lora, saving, starts
+from docsplit.modeling import encoding, graph_documents, lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import RowBatch, encode_in_micro_batches, lay_out, pool, select_hidden_states
 from docsplit.modeling.long_documents import check_recomputation, length_multiple, patch_long_attention
@@ -180,7 +180,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
         for base_model in (self.encoder.base_model, *self.objective.further_encoders()):
-            base_model.forward = torch.compile(base_model.forward, *args, **({"dynamic": True} | kwargs))
+            reader = graph_documents.token_encoder(base_model)
+            reader.forward = torch.compile(reader.forward, *args, **({"dynamic": True} | kwargs))
 
     def add_lora(self, rank: int) -> None:
         """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1); see `docsplit.modeling.lora`.
@@ -334,8 +335,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         attention_mask = batch.attention_mask[rows, :longest]
         copies = [ids[rows, :longest] for ids in (batch.input_ids, batch.mlm_input_ids) if ids is not None]
         if kept is None or batch.mlm_targets is None:
-            hidden_states = base_model(input_ids=copies[0], attention_mask=attention_mask)[0]
-            return pool(hidden_states, attention_mask, pooling), torch.zeros((), device=rows.device)
+            vectors = encoding.encode_rows(base_model, copies[0], attention_mask, pooling)
+            return vectors, torch.zeros((), device=rows.device)
         # The rows and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.

@@ -26,6 +26,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docsplit.modeling.graph_documents import is_graph
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.modeling.sentence_transformers_files import prompt_of
@@ -73,12 +74,12 @@ def main() -> None:
 
     load = documents.stream_documents if data_args.streaming else documents.load_documents
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
-    model = models.prepare_model(start, model_args, args, tokenizer, settings)
+    model = models.prepare_model(start, model_args, data_args, args, tokenizer, settings)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
     results |= teacher.give_targets(model, model_args, data_args, args, (train_dataset, eval_dataset), checkpoint)
-    collator = collator_of(model.config.docsplit, tokenizer, data_args, args.seed)
+    collator = collator_of(model, tokenizer, data_args, args.seed)
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
@@ -97,7 +98,7 @@ def main() -> None:
     in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
     for callback in filter(None, in_this_order):
         trainer.add_callback(callback)
-    start_folder = guard.folder_of(model_args.model_name_or_path) if probe is not None else None
+    start_folder = guard.folder_of(models.name_of_start(model_args)) if probe is not None else None
     if probe is not None and checkpoint is None:
         probe.measure(with_test=True)  # logged by train(), whose clock should not count it
 
@@ -135,12 +136,13 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
     return checkpoint
 
 
-def collator_of(settings: dict[str, Any], tokenizer: Any, data_args: DataArguments, seed: int) -> "DocSplitCollator":
-    """Views as the command line and the model's settings want them."""
-    from docsplit.data.collators import DocSplitCollator
+def collator_of(model: Any, tokenizer: Any, data_args: DataArguments, seed: int) -> "DocSplitCollator":
+    """Views as the command line and the model's settings want them, in rows as the model takes them."""
+    from docsplit.data.collators import DocSplitCollator, PassageCollator
 
+    settings, kind = model.config.docsplit, PassageCollator if is_graph(model.config) else DocSplitCollator
     length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
-    return DocSplitCollator(tokenizer, data_args.view, length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
+    return kind(tokenizer, data_args.view, length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
 
 
 def save(trainer: Any, model: DocSplitForContrastivePretraining) -> None:

@@ -1,6 +1,7 @@
 """model.onnx and tokenizer.json alone give the embeddings of the checkpoint, normalised where cosines are meant."""
 
 import json
+import runpy
 import sys
 
 import numpy as np
@@ -14,7 +15,8 @@ from transformers import AutoConfig
 import export_onnx
 from docsplit.embedding.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, tiny_values
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from tests.conftest import make_corpus, tiny_config, tiny_values
 
 TEXTS = [row["text"] for row in make_corpus(6, seed=3)] + ["Bread.", ""]
 
@@ -100,3 +102,31 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
     with pytest.raises(RuntimeError, match="differs from PyTorch by nan"):
         export_onnx.main()
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "settings", [{"graph_kind": "section", "gat_version": 2}, pytest.param({}, marks=pytest.mark.slow)], ids=str
+)
+def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tmp_path, run_here, capsys):
+    """With model.onnx, tokenizer.json and passages.py alone."""
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece, initializer_range=0.3)
+    config = GraphDocumentConfig(config, graph_hidden_size=16, passage_words=12, **settings)
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model.save_pretrained(tmp_path / "checkpoint")
+    wordpiece.save_pretrained(tmp_path / "checkpoint")
+    run_here(export_onnx.main, tmp_path / "checkpoint", tmp_path / "onnx")
+    assert "Give the passages of one document at a time, of 12 words" in capsys.readouterr().out
+    to_passages = runpy.run_path(str(tmp_path / "onnx" / "passages.py"))["to_passages"]
+    tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json"))
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
+    encoder, sizes = load_encoder(str(tmp_path / "checkpoint"), device="cpu"), set()
+    for text in [*TEXTS[:4], f"## One\n\n{TEXTS[0]}\n\n## Two\n\n{TEXTS[1]}", "Bread."]:
+        passages = to_passages(text, words=12)
+        rows = tokenizer.encode_batch([passage.text for passage in passages])
+        inputs = {"input_ids": [row.ids for row in rows], "attention_mask": [row.attention_mask for row in rows]}
+        inputs |= {"section": [passage.section for passage in passages]} if "graph_kind" in settings else {}
+        (found,) = session.run(None, {name: np.array(values) for name, values in inputs.items()})
+        np.testing.assert_allclose(found, encoder.encode([text], normalize_embeddings=True), atol=1e-5)
+        sizes.add(len(passages))
+    assert len(sizes) > 2

@@ -7,6 +7,7 @@ embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached 
 import hashlib
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
+from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
+from docsplit.embedding.graph_documents import GraphEmbedder
 from docsplit.embedding.loading import resolve_prompt
 from docsplit.modeling.encoding import pool
+from docsplit.modeling.graph_documents import is_graph
 from docsplit.modeling.long_documents import LongDocuments, attention_for_embedding, length_multiple
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.modeling.settings import normalizes
 from docsplit.runtime.files import hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
+
+logger = logging.getLogger(__name__)
+
+CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
 
 
 @torch.inference_mode()
@@ -42,6 +50,8 @@ def encode(
     output_file: Path | None = None,
 ) -> np.ndarray:
     """Embed texts with an encoder whose config has the settings of `DocSplitForContrastivePretraining`.
+
+    A graph document model embeds them whole, all others up to their maximum length.
 
     With several processes (`torch.distributed`) all must call it, with the same weights, texts and options; each
     computes its share of the chunks, and all return the whole.
@@ -71,7 +81,12 @@ def encode(
         )
 
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
-    embedder, shape = _EncoderEmbedder(encoder, tokenizer, budget), (len(texts), encoder.config.hidden_size)
+    embedder: Embedder = _EncoderEmbedder(encoder, tokenizer, budget)
+    if is_graph(encoder.config):
+        graph: Any = encoder
+        length, prompt = settings["max_seq_length"], prompt_of(settings)
+        embedder = GraphEmbedder(graph, tokenizer, length, prompt, torch.float32, budget)
+    shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
     try:
         encoder.eval()
@@ -117,6 +132,11 @@ def embed_documents(
     prompt = resolve_prompt(model, prompt)
     if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
         embedder: Embedder = _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
+    elif isinstance(model[0], GraphDocumentTransformer):
+        if long_documents == "chunk_mean":
+            logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
+        own = (model[0].model, model[0].tokenizer, model[0].max_seq_length)
+        embedder = GraphEmbedder(*own, prompt, dtype, micro_batch_tokens)
     elif long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
     else:
@@ -267,5 +287,5 @@ def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
     versions = [torch.__version__, transformers.__version__, sentence_transformers.__version__]
     digest = hashlib.blake2b(identity(model).encode(), digest_size=12)
     digest.update(json.dumps([state, model.device.type, settings, versions], default=str).encode())
-    digest.update(hash_of_code("docsplit/embedding", "docsplit/modeling", "docsplit/data").encode())
+    digest.update(hash_of_code(*CODE).encode())
     return digest.hexdigest()

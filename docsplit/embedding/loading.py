@@ -11,6 +11,8 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
+from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.graph_documents import is_graph, is_graph_checkpoint
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
 from docsplit.modeling.sentence_transformers_files import document_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
@@ -40,16 +42,16 @@ def load_encoder(
     # model's plan for tensor parallelism, and lists all layers as "not sharded".
     logs.setLevel(logging.INFO)
     try:
-        is_assembled = not is_sentence_transformer_model(name_or_path) or is_own_longformer(
-            load_file_path(name_or_path, "modules.json")
-        )
+        modules = load_file_path(name_or_path, "modules.json")
+        has_own_module = is_own_longformer(modules) or is_graph_checkpoint(modules)  # for which we need no remote code
+        is_assembled = not is_sentence_transformer_model(name_or_path) or has_own_module
         if not is_assembled:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
             model = _assemble(name_or_path, pooling, device)
-        if isinstance(model[0], Transformer):
+        if isinstance(model[0], Transformer | GraphDocumentTransformer):
             check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
@@ -70,7 +72,9 @@ def load_encoder(
     model.float().eval()
     if isinstance(model[0], Transformer):
         prepare_long_attention(model[0].model, is_own=is_assembled)
-    positions = max_positions(model[0].config) if isinstance(model[0], Transformer) else None
+    reads_tokens = isinstance(model[0], Transformer | GraphDocumentTransformer)
+    config: Any = model[0].config if reads_tokens else None
+    positions = max_positions(config) if reads_tokens else None
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
             raise ValueError(
@@ -84,8 +88,12 @@ def load_encoder(
 
 
 def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
-    """A SentenceTransformer of an `AutoModel`, or of a Longformer of this project without its module."""
+    """A SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
     config = AutoConfig.from_pretrained(name_or_path)
+    if is_graph(config):
+        similar: Any = similarity_of(getattr(config, "docsplit", {}))
+        graph = GraphDocumentTransformer.load(name_or_path)
+        return SentenceTransformer(modules=[graph], device=device, similarity_fn_name=similar)
     settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")

@@ -31,7 +31,8 @@ class Rows:
 
     For DocSplit a row is a view. For an encoder with a method `combine(row_vectors, rows)` it is a passage of one:
     `combine` turns the vectors (R, H) of some rows into one (D, H) for each document and view among them, in the order
-    of documents, and of views within a document.
+    of documents, and of views within a document. What a row's vector is, such an encoder may say itself, with a method
+    `encode_passages(input_ids, attention_mask)`.
     """
 
     document: Tensor  # number in the batch
@@ -117,6 +118,13 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
     if pooling == "max":
         return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
     raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
+
+
+def encode_rows(base_model: Any, input_ids: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """Rows (R, T) to vectors (R, H): as `encode_passages` of an encoder that combines rows, else pooled states."""
+    if hasattr(base_model, "encode_passages"):
+        return base_model.encode_passages(input_ids, attention_mask)
+    return pool(base_model(input_ids=input_ids, attention_mask=attention_mask)[0], attention_mask, pooling)
 
 
 def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:

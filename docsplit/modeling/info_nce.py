@@ -146,17 +146,32 @@ class InfoNCE(Objective):
             default=False,
             metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
         )
+        reverse_loss: bool = field(
+            default=False,
+            metadata={"help": "Compare view 2 with all views 1 instead. Default: the checkpoint's, else False."},
+        )
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.symmetric_loss and self.reverse_loss:
+                raise ValueError("symmetric_loss has both directions, reverse_loss the second alone: choose one.")
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """The mean over documents; as `Objective.forward`."""
+        """The mean over documents; as `Objective.forward`. Of dot products, which have no bound, their spread too."""
         batch = gather_documents(embeddings, document_ids, counts)
-        return ObjectiveOutput(self.compare(embeddings, batch), batch.num_excluded)
+        parts = {}
+        if self.options.similarity == "dot":
+            with torch.no_grad():
+                logits = embeddings[:, 0].float() @ batch.embeddings[:, 1].float().T
+                parts["logits_std"] = (logits / self.options.contrastive_temperature).std()
+        return ObjectiveOutput(self.compare(embeddings, batch), batch.num_excluded, parts)
 
     def compare(self, embeddings: Tensor, batch: GlobalBatch) -> Tensor:
         """The loss () of this process's documents (B, 2, H) among those of all, scaled as `ObjectiveOutput` says."""
         first, second = batch.embeddings.unbind(1)  # (N, H) each
         softmax = (self.options.contrastive_temperature, batch.targets, batch.excluded, self.options.similarity)
-        total = info_nce(embeddings[:, 0], second, *softmax)
-        if self.options.symmetric_loss:
-            total = (total + info_nce(embeddings[:, 1], first, *softmax)) / 2
+        directions = [(embeddings[:, 0], second), (embeddings[:, 1], first)]
+        if not self.options.symmetric_loss:
+            directions = directions[1:] if self.options.reverse_loss else directions[:1]
+        total = torch.stack([info_nce(anchors, candidates, *softmax) for anchors, candidates in directions]).mean()
         return total * batch.scale

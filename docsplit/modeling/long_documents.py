@@ -146,7 +146,7 @@ def check_recomputation(config: Any, recomputes_layers: bool, cache_gradients: b
 
 def needs_remote_code(config: Any) -> bool:
     """Whether SentenceTransformer loads a checkpoint of this project with `trust_remote_code=True` alone."""
-    return config.model_type == "longformer"
+    return config.model_type in ("longformer", "graph_document")
 
 
 def is_own_longformer(modules_file: str | None) -> bool:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from docsplit.modeling.graph_documents import is_graph
 from docsplit.runtime.files import write_whole
 
 ADAPTER_FOLDER = "adapter"
@@ -22,7 +23,13 @@ LORA_SCALE = 2  # alpha / rank in LoRA's section 4.1
 
 
 def inject_lora(encoder: PreTrainedModel, rank: int) -> Any:
-    """Put low-rank updates on all matrices of the base model, freeze all else, and return peft's configuration."""
+    """Put low-rank updates on all matrices of the base model, freeze all else, and return peft's configuration.
+
+    Raises:
+        ValueError: for a graph document model, whose layers have nothing to start from.
+    """
+    if is_graph(encoder.config):
+        raise ValueError("LoRA does not go with a graph document model, whose graph begins as random: leave it out.")
     from peft import LoraConfig, inject_adapter_in_model
 
     base_model = encoder.base_model

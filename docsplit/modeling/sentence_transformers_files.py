@@ -16,6 +16,7 @@ from typing import Any, get_args
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
+from docsplit.modeling.graph_documents import GRAPH_MODULE, is_graph, write_graph_code
 from docsplit.modeling.long_documents import LONGFORMER_MODULE, needs_remote_code, write_transformer_module
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 from docsplit.runtime.files import write_text
@@ -84,6 +85,9 @@ def settings_of_start(
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
     """
     modules, saved = _read(name, MODULES, hub), getattr(config, "docsplit", None)
+    if is_graph(config):
+        length = (_read(name, TRANSFORMER_FILES[0], hub) or {}).get("max_seq_length")
+        return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
     if modules is None or (saved and modules[0]["type"] == LONGFORMER_MODULE):
         return {}
     pooling_path, normalize = _check_modules(name, modules, hub)
@@ -253,6 +257,12 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
         with_pooler: the weights have what `AutoModel` calls the pooler, where the architecture has one.
     """
     settings = config.docsplit
+    if is_graph(config):
+        write_graph_code(directory)
+        files: dict[str, Any] = {MODULES: [{"idx": 0, "name": "0", "path": "", "type": GRAPH_MODULE}]}
+        files |= {TRANSFORMER_FILES[0]: {"max_seq_length": settings["max_seq_length"]}}
+        _write_files(directory, files | {MODEL_FILE: {"similarity_fn_name": similarity_of(settings)}})
+        return
     kept, pooling = settings.get(KEPT, {}), settings["pooling"]
     transformer_type = "sentence_transformers.models.Transformer"
     if needs_remote_code(config):
@@ -274,12 +284,17 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
     if not kept.get("include_prompt", True):
         pooler["include_prompt"] = False
     (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    for name, content in {
+    files = {
         MODULES: modules,
         TRANSFORMER_FILES[0]: _transformer_file(config, kept.get("transformer", {}), with_pooler),
         "1_Pooling/config.json": pooler,
         MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity_of(settings)},
-    }.items():
+    }
+    _write_files(directory, files)
+
+
+def _write_files(directory: Path, contents: Mapping[str, Any]) -> None:
+    for name, content in contents.items():
         write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 

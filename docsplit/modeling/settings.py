@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
+from docsplit.modeling.graph_documents import PASSAGE_LENGTH, is_graph
 from docsplit.modeling.objectives import OBJECTIVES, objectives_with, option_names
 
 Pooling = Literal["cls", "mean", "max"]
@@ -56,6 +57,11 @@ def settings_for(objective: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in of_others} | {"objective": objective}
 
 
+def default_settings(config: PreTrainedConfig) -> dict[str, Any]:
+    """Of this encoder: `DEFAULT_SETTINGS`, and what a graph document model has in place of them."""
+    return DEFAULT_SETTINGS | ({"mlm_weight": 0.0, "max_seq_length": PASSAGE_LENGTH} if is_graph(config) else {})
+
+
 def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
     """Defaults, then what the checkpoint says, then the overrides.
 
@@ -66,7 +72,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
     objective = overrides.get("objective", saved["objective"])
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
-    settings = DEFAULT_SETTINGS | settings_for(objective, saved) | overrides
+    settings = default_settings(config) | settings_for(objective, saved) | overrides
     known = (*DEFAULT_SETTINGS, *option_names(objective), KEPT, RELEASED_DTYPE)
     for name in [name for name in settings if name not in known]:
         if having := objectives_with(name):
@@ -85,6 +91,11 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
         settings["max_seq_length"] = min(settings["max_seq_length"], positions)
     if settings["pooling"] not in get_args(Pooling):
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
+    if is_graph(config) and (settings["pooling"] != "cls" or settings["mlm_weight"]):
+        raise ValueError(
+            "A graph document model takes the [CLS] state of a passage and has no masked-LM head: leave out --pooling "
+            "and --mlm_weight (in Python pooling='cls', mlm_weight=0)."
+        )
     for name in ("contrastive_weight", "mlm_weight"):
         if settings[name] < 0:
             raise ValueError(f"{name} is {settings[name]}, expected 0 (none) or more.")
@@ -100,7 +111,8 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
-    """How many tokens the encoder has positions for; None where the config sets no limit."""
+    """How many tokens the encoder, of passages if it reads those, has positions for; None: the config has no limit."""
+    config = config.passage_encoder if is_graph(config) else config
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
         return None

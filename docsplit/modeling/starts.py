@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
+from docsplit.modeling.graph_documents import add_graph, is_graph, override_graph
 from docsplit.modeling.sentence_transformers_files import (
     OF_THE_HUB,
     describe_start,
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 HEAD_FILE = "mlm_head.safetensors"
 HEAD_VARIANT = "mlm"
 HEAD_INDEX = f"model.safetensors.index.{HEAD_VARIANT}.json"  # transformers' name for the index of that variant
+NEW_HEAD = " For a new, random head: --new_mlm_head (in Python new_mlm_head=True)."
 DTYPE_ARGUMENTS = {"dtype", "torch_dtype"}
 
 
@@ -62,17 +64,22 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
             f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
             f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
-    if said := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
+    if kwargs.get("graph") is not None and not is_graph(config):
+        config.docsplit = {}  # of a passage encoder nothing but its weights counts
+    elif said := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
         config.docsplit = said
     return config
 
 
-def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwargs: Any) -> Start:
+def load_start(
+    name: str | Path, *args: Any, new_mlm_head: bool = False, graph: Mapping[str, Any] | None = None, **kwargs: Any
+) -> Start:
     """Load the encoder of a checkpoint, with the masked-LM head that it has.
 
     Args:
         name: a folder, or a name on the Hub.
         new_mlm_head: make a random head where the checkpoint has none.
+        graph: settings of a `GraphDocumentConfig`; the start is one of those, or the passage encoder of a new one.
         kwargs: of `from_pretrained`; a `dtype` among them is that of training.
 
     Raises:
@@ -80,6 +87,9 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
             where there is one.
     """
     config = _own_config(name, kwargs)
+    if graph is not None and is_graph(config):
+        override_graph(name, config, graph)
+        kwargs["config"] = config
     if not DTYPE_ARGUMENTS & kwargs.keys():  # without a dtype in the config, that of the weights is the checkpoint's
         kwargs["dtype"] = torch.float32 if config.dtype is not None else "auto"
     is_ours = getattr(config, "docsplit", None) is not None
@@ -87,7 +97,7 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
         kwargs["variant"] = HEAD_VARIANT
     encoder: Any = None
     unused: set[str] = set()
-    if _is_masked_lm(config):
+    if _is_masked_lm(config) and graph is None:
         encoder, missing, unused = _load(AutoModelForMaskedLM, name, args, kwargs)
         prefix = _prefix_of_base(encoder)
         lacking = {key for key in missing if prefix is not None and not key.startswith(prefix)}
@@ -97,7 +107,8 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
         if lacking and not new_mlm_head:
             encoder = None
     elif new_mlm_head:
-        raise ValueError(f"transformers has no masked-LM head for a {config.model_type}: leave out --new_mlm_head.")
+        kind = config.model_type if graph is None else "graph_document"
+        raise ValueError(f"transformers has no masked-LM head for a {kind}: leave out --new_mlm_head.")
     elif config.is_encoder_decoder:
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
     has_head, pooler = encoder is not None, {}
@@ -115,6 +126,8 @@ def load_start(name: str | Path, *args: Any, new_mlm_head: bool = False, **kwarg
     dtype = str(config.dtype if config.dtype is not None else encoder.dtype).removeprefix("torch.")
     if kwargs["dtype"] == "auto":
         encoder.float()
+    if graph is not None and not is_graph(config):
+        encoder = add_graph(encoder, graph)
     if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
         logger.info(f"{name}: {len(left_out)} weights that the encoder has no place for are left out: {left_out[:3]}.")
     return Start(encoder, has_head, dtype, pooler)
@@ -139,18 +152,19 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: d
         start.encoder.config.docsplit[RELEASED_DTYPE] = said.get(RELEASED_DTYPE, start.dtype)
     if start.has_head:
         return settings
+    without_remedy = is_graph(start.encoder.config)
+    what = "A graph document model has no masked-LM head" if without_remedy else f"{name} has no masked-LM head"
     asked = settings.get("mlm_weight", said.get("mlm_weight"))
     weight = DEFAULT_SETTINGS["mlm_weight"] if asked is None else asked
     if not settings.get("contrastive_weight", said.get("contrastive_weight", 1)):
         raise ValueError(
-            f"{name} has no masked-LM head, and contrastive_weight is 0: nothing is left to train. Give "
-            "--new_mlm_head (in Python new_mlm_head=True) for a new, random one."
+            f"{what}, and contrastive_weight is 0: nothing is left to train.{'' if without_remedy else NEW_HEAD}"
         )
     if weight:
         logger.log(
             logging.INFO if asked is None else logging.WARNING,
-            f"{name} has no masked-LM head: mlm_weight is 0{'' if asked is None else f' in place of {asked}'}, and "
-            "the encoder alone is trained and kept. For a new, random head: --new_mlm_head (new_mlm_head=True).",
+            f"{what}: mlm_weight is 0{'' if asked is None else f' in place of {asked}'}, and the encoder alone is "
+            f"trained and kept.{'' if without_remedy else NEW_HEAD}",
         )
     return settings | {"mlm_weight": 0.0}
 

@@ -24,6 +24,7 @@ from transformers import AutoConfig
 from docsplit.evaluation.data_names import without_folders
 from docsplit.evaluation.tables import markdown_table
 from docsplit.evaluation.tasks import task_of_file
+from docsplit.modeling.graph_documents import is_graph
 from docsplit.modeling.long_documents import needs_remote_code
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
@@ -91,16 +92,11 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
         hidden_size=config.hidden_size,
-        max_seq_length=f"{settings['max_seq_length']:,}",
+        reads=_reads(config, settings),
         similarity=similarity_of(settings),
         trust=", trust_remote_code=True" if needs_remote_code(config) else "",
         encode="encode_document" if prompt_of(settings) else "encode",
-        prompted=f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else "",
-        pooled=POOLED[settings["pooling"]],
-        normalized=", at unit length" if normalizes(settings) else "",
-        not_the_pooler="Not its `pooler_output`: that was not trained here, and may be all zeros. "
-        if has_pooler(config)
-        else "",
+        with_transformers=_with_transformers(config, settings, json.dumps(address)),
         head=HEAD if (directory / HEAD_FILE).exists() else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
@@ -108,9 +104,9 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         plot=(directory / "training.png").exists(),
         options=_options(options, run.get("recipe")),
         evaluation=evaluation_text(results, evaluations),
-        limits=_limits(settings, run),
+        limits=_limits(config, settings, run),
         licence=licence_text(stated, start),
-        papers="\n".join(f"- {paper}" for paper in _papers(settings, options)),
+        papers="\n".join(f"- {paper}" for paper in _papers(config, settings, options)),
     )
     text = str(card)
     write_text(directory / "README.md", text)
@@ -192,6 +188,29 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
     return True
 
 
+def _reads(config: Any, settings: dict[str, Any]) -> str:
+    """How much of a document the embedding is of."""
+    tokens = f"up to {settings['max_seq_length']:,} tokens"
+    if not is_graph(config):
+        return f"a document of {tokens}"
+    return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each)"
+
+
+def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
+    """How transformers alone gives an embedding."""
+    if is_graph(config):
+        return (
+            f"`AutoModel.from_pretrained({address}, trust_remote_code=True)`: its `forward` takes the passages of "
+            "documents and gives their `embeddings`, and attention weights with `output_attentions=True`. "
+        )
+    prompted = f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else ""
+    said = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
+    said += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
+    if has_pooler(config):
+        said += "Not its `pooler_output`: that was not trained here, and may be all zeros. "
+    return said
+
+
 def _made_by(config: Any, run: dict[str, Any]) -> str:
     settings = current_settings(config.docsplit)
     start = _option(run, "model_name_or_path", "")
@@ -205,7 +224,12 @@ def _made_by(config: Any, run: dict[str, Any]) -> str:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
-    model = f"{code(config.model_type)} of {config.num_hidden_layers} layers"
+    reader = config.passage_encoder if is_graph(config) else config
+    model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers"
+    if is_graph(config):
+        model += (
+            f", with {config.graph_layers} of graph attention over its passages ({code(config.graph_kind)} graph),"
+        )
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
@@ -258,17 +282,18 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
 
 
-def _limits(settings: dict[str, Any], run: dict[str, Any]) -> str:
+def _limits(config: Any, settings: dict[str, Any], run: dict[str, Any]) -> str:
+    what = "passage" if is_graph(config) else "document"
     return (
-        f"It reads the first {settings['max_seq_length']:,} tokens of a document and nothing after them. Embeddings "
+        f"It reads the first {settings['max_seq_length']:,} tokens of a {what} and nothing after them. Embeddings "
         f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
         "their biases; other languages and kinds of text were not measured unless a table above says so. Numbers of "
         "other runs, with other data or other baselines, are not comparable with these."
     )
 
 
-def _papers(settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
-    names = ["docsplit", options.get("view"), settings["objective"]]
+def _papers(config: Any, settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
+    names = ["docsplit", options.get("view"), settings["objective"], "passages" if is_graph(config) else None]
     if str(options.get("lora_r", "0")) != "0":
         names.append("lora")
     return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))

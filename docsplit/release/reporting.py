@@ -35,9 +35,9 @@ def write_run(
         print(f"Keep what you had: the encoder in {output_dir} is the start, unchanged. Plot and results are beside.")
         return
     write_card(output_dir)
-    print(
-        f"Checkpoint, card, plot and results are in {output_dir}: SentenceTransformer({str(output_dir)!r}) loads it."
-    )
+    trust = ", trust_remote_code=True" if any(output_dir.glob("*_transformer.py")) else ""
+    loader = f"SentenceTransformer({str(output_dir)!r}{trust})"
+    print(f"Checkpoint, card, plot and results are in {output_dir}: {loader} loads it.")
 
 
 def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.arguments import first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
+from modeling_graph_document import GraphDocumentConfig
 
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
@@ -25,9 +26,19 @@ class ModelArguments:
             "help": "Masked language model or SentenceTransformer to start from, a Hub name or a folder. None: random."
         },
     )
-    model_type: str = field(default="bert", metadata={"help": "Architecture of a random start: bert, modernbert ..."})
+    model_type: str = field(
+        default="bert",
+        metadata={
+            "help": "Architecture of a random start: bert, modernbert ... graph_document: documents as graphs of "
+            "passages, with --model_name_or_path as passage encoder, or a checkpoint of this kind; random: a BERT."
+        },
+    )
     config_overrides: str | None = field(
-        default=None, metadata={"help": "For a random start: 'hidden_size=128,num_hidden_layers=2,...'."}
+        default=None,
+        metadata={
+            "help": "For a random start: 'hidden_size=128,num_hidden_layers=2,...'. Of a graph_document, beside a "
+            "start too: 'graph_kind=section,graph_layers=2,graph_hidden_size=512,...'."
+        },
     )
     tokenizer_name: str | None = field(
         default=None,
@@ -62,8 +73,12 @@ class ModelArguments:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
         if self.new_mlm_head and self.model_name_or_path is None:
             raise ValueError("--new_mlm_head is for a checkpoint: a random start has a head. Leave it out.")
-        if self.config_overrides is not None and self.model_name_or_path is not None:
-            raise ValueError("--config_overrides is for a random start: leave out --model_name_or_path or it.")
+        is_graph = self.model_type == GraphDocumentConfig.model_type
+        if self.config_overrides is not None and self.model_name_or_path is not None and not is_graph:
+            raise ValueError(
+                "--config_overrides is for a random start, or for --model_type graph_document: leave out "
+                "--model_name_or_path or it."
+            )
 
 
 @dataclass

@@ -27,7 +27,9 @@ RESULTS = (
     TRAINING_DOCUMENTS_FILE,  # of the weights that were there
 )
 # Of config.json, what says nothing about the model: Trainer and transformers write it.
-NOT_OF_THE_MODEL = "_name_or_path|architectures|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
+NOT_OF_THE_MODEL = (
+    "_name_or_path|architectures|auto_map|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
+)
 
 
 def seal(directory: Path) -> None:

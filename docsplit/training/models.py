@@ -5,11 +5,14 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from docsplit.data.segmentation import DEFAULT_SPLITTER
+from docsplit.modeling.graph_documents import GRAPH_SETTINGS, is_graph, make_graph_config
 from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.settings import checked_settings
 from docsplit.runtime.arguments import parse_config_overrides
-from docsplit.training.arguments import ModelArguments, PretrainingArguments
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +39,18 @@ def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplit
             before any long work.
     """
     if model_args.model_name_or_path is None:
-        overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
-        checked_settings(AutoConfig.for_model(model_args.model_type, **overrides), settings)
+        checked_settings(_random_config(model_args), settings)
         return None
-    attention = {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
+    attention: dict[str, Any] = (
+        {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
+    )
+    if model_args.model_type == GraphDocumentConfig.model_type:
+        attention["graph"], of_passages = _divide_overrides(model_args.config_overrides)
+        if of_passages:
+            raise ValueError(
+                f"--config_overrides beside a start are of the graph ({', '.join(GRAPH_SETTINGS)}): leave out "
+                f"{of_passages}."
+            )
     return DocSplitForContrastivePretraining.from_pretrained(
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **attention
     )
@@ -48,6 +59,7 @@ def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplit
 def prepare_model(
     start: DocSplitForContrastivePretraining | None,
     model_args: ModelArguments,
+    data_args: DataArguments,
     args: PretrainingArguments,
     tokenizer: Any,
     settings: dict[str, Any],
@@ -59,6 +71,7 @@ def prepare_model(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
+    _note_passages(model, data_args.passage_words, data_args.sentence_splitter)
     block_attention(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
@@ -70,13 +83,57 @@ def prepare_model(
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]) -> DocSplitForContrastivePretraining:
-    overrides = parse_config_overrides(model_args.model_type, model_args.config_overrides)
-    known, names = AutoConfig.for_model(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
+    known, names = _random_config(model_args), ("pad", "bos", "eos", "cls", "sep")
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
+    known = known.passage_encoder if is_graph(known) else known
     ids = {name: value for name, value in ids.items() if hasattr(known, name)}
-    config = AutoConfig.for_model(model_args.model_type, vocab_size=len(tokenizer), **ids, **overrides)
+    config = _random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
-    return DocSplitForContrastivePretraining(config, **settings)
+    if not is_graph(config):
+        return DocSplitForContrastivePretraining(config, **settings)
+    if "mlm_weight" not in settings:
+        logger.info("A graph document model has no masked-LM head: mlm_weight is 0.")
+    return DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
+
+
+def _random_config(model_args: ModelArguments, **values: Any) -> Any:
+    """The configuration of a random start; the values of a graph document model are its passage encoder's."""
+    kind, overrides = model_args.model_type, model_args.config_overrides
+    if kind != GraphDocumentConfig.model_type:
+        return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, overrides))
+    graph, of_passages = _divide_overrides(overrides)
+    return make_graph_config(
+        AutoConfig.for_model("bert", **values, **parse_config_overrides("bert", of_passages)), graph
+    )
+
+
+def _divide_overrides(overrides: str | None) -> tuple[dict[str, Any], str]:
+    """Those of a graph, and those of its passage encoder as they were written."""
+    pairs = overrides.split(",") if overrides else []
+    of_graph = [pair for pair in pairs if pair.partition("=")[0] in GRAPH_SETTINGS]
+    of_passages = ",".join(pair for pair in pairs if pair not in of_graph)
+    return parse_config_overrides(GraphDocumentConfig.model_type, ",".join(of_graph)), of_passages
+
+
+def name_of_start(model_args: ModelArguments) -> str | None:
+    """The start, where it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
+    name = model_args.model_name_or_path
+    if name is None or model_args.model_type != GraphDocumentConfig.model_type:
+        return name
+    return name if is_graph(AutoConfig.from_pretrained(name)) else None
+
+
+def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:
+    """Let the checkpoint of a graph document model cut documents into passages as they are cut in training."""
+    config: Any = model.encoder.config
+    if not is_graph(config):
+        return
+    if sentence_splitter != DEFAULT_SPLITTER:
+        logger.warning(
+            f"--sentence_splitter {sentence_splitter} finds the sentences of passages in training alone: a checkpoint "
+            f"finds them by {DEFAULT_SPLITTER}, which it carries."
+        )
+    config.passage_words = words
 
 
 def length_of_views(settings: dict[str, Any], view_max_length: int | None) -> int:

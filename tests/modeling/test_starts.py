@@ -253,3 +253,35 @@ def test_training_is_in_float32_and_the_release_in_the_dtype_of_the_start(has_he
     assert_equal(model.state_dict(), again.state_dict())
     folder = saved(again, AutoTokenizer.from_pretrained(folder), tmp_path / "further")
     assert AutoModel.from_pretrained(folder).dtype == torch.bfloat16
+
+
+# --- Graph document models -----------------------------------------------------------------------------------------
+
+
+def test_a_start_is_the_passage_encoder_of_a_graph(headless, tmp_path, wordpiece, caplog):
+    """Its weights and nothing else of it, be it a checkpoint of this project; then the graph is a start itself."""
+    first = from_pretrained(headless, pooling="mean", similarity="dot")
+    for folder in (headless, saved(first, wordpiece, tmp_path / "ours")):
+        with caplog.at_level(logging.INFO):
+            model = from_pretrained(folder, graph={"graph_hidden_size": 16, "graph_kind": "section"})
+        assert "A graph document model has no masked-LM head: mlm_weight is 0" in caplog.text
+        assert "new_mlm_head" not in caplog.text
+        settings = model.config.docsplit
+        assert (settings["pooling"], settings["similarity"], settings["mlm_weight"]) == ("cls", "cosine", 0)
+        assert settings["max_seq_length"] == 128  # 256, had it so many positions
+        expected = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+        assert_equal(model.encoder.passage_encoder.state_dict(), expected.state_dict())
+        model = from_pretrained(saved(model, wordpiece, tmp_path / "graph"))
+        assert_equal(model.encoder.passage_encoder.state_dict(), expected.state_dict())
+        assert str(tmp_path) not in (tmp_path / "graph" / "config.json").read_text()
+        assert "docsplit" not in json.loads((tmp_path / "graph" / "config.json").read_text())["passage_encoder"]
+    other = from_pretrained(tmp_path / "graph", graph={"graph_kind": "full", "graph_attention_dropout": 0.2})
+    assert_equal(other.state_dict(), model.state_dict())
+    assert (other.encoder.config.graph_kind, model.encoder.config.graph_kind) == ("full", "section")
+    assert other.encoder.layers[0].attention_dropout.p == 0.2
+    with pytest.raises(ValueError, match="was made with graph_heads 2, and has weights for that"):
+        from_pretrained(tmp_path / "graph", graph={"graph_heads": 4})
+    with pytest.raises(ValueError, match="no masked-LM head for a graph_document"):
+        from_pretrained(headless, graph={}, new_mlm_head=True)
+    with pytest.raises(ValueError, match="nothing is left to train"):
+        from_pretrained(tmp_path / "graph", contrastive_weight=0.0)

@@ -12,6 +12,7 @@ from transformers import DistilBertConfig
 from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
 from tests.processes import ROOT, run
 
@@ -269,3 +270,19 @@ def test_a_card_says_what_was_trained_on_and_how_much_of_the_test_was_seen(direc
     assert "seen in pretraining (and near-duplicates included): encoder 12.5 % (25.0 %)." in card
     folder = directory(all_results=RESULTS | {"documents_in_corpus": None})  # of a stream
     assert "documents in corpus" not in write_card(folder)
+
+
+def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
+    config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, graph_kind="star", passage_words=60)
+    settings = {"similarity": "dot", "max_seq_length": 48}
+    DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings).save_pretrained(tmp_path)
+    text = " ".join(write_card(tmp_path, "someone/graph").split())
+    assert (
+        "16 numbers for a document of any length, read in passages of about 60 words (up to 48 tokens each)." in text
+    )
+    assert "`bert` of 2 layers, with 2 of graph attention over its passages (`star` graph), started from" in text
+    assert 'SentenceTransformer("someone/graph", trust_remote_code=True)' in text
+    assert 'With transformers alone, `AutoModel.from_pretrained("someone/graph", trust_remote_code=True)`:' in text
+    assert "the first 48 tokens of a passage" in text
+    assert "last hidden" not in text
+    assert "Graph Attention Networks" in text

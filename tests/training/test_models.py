@@ -1,0 +1,93 @@
+"""Models of a pretraining run, as the command line describes them: documents as graphs of passages."""
+
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import run_docsplit_pretraining
+from docsplit.training import models
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,graph_hidden_size=16"
+
+
+def make(tokenizer, tmp_path, data=None, **options):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
+    model_args = ModelArguments(model_type="graph_document", **options)
+    settings = models.settings_of(model_args, args, {"similarity": "dot"})
+    start = models.load_start(model_args, settings)
+    return models.prepare_model(start, model_args, data or DataArguments(), args, tokenizer, settings)
+
+
+def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        model = make(wordpiece, tmp_path, config_overrides=f"{TINY},graph_kind=section,graph_layer_norm=true")
+    assert caplog.text.count("A graph document model has no masked-LM head: mlm_weight is 0.") == 1
+    config = model.encoder.config
+    assert (config.graph_kind, config.graph_layer_norm, config.graph_hidden_size) == ("section", True, 16)
+    assert (config.passage_encoder.hidden_size, config.passage_encoder.pad_token_id) == (32, wordpiece.pad_token_id)
+    assert config.vocab_size == len(wordpiece)
+    assert config.docsplit["mlm_weight"] == 0
+    assert config.docsplit["similarity"] == "dot"
+    with pytest.raises(ValueError, match="graph_kin isn't in the original config"):
+        make(wordpiece, tmp_path, config_overrides="graph_kin=section")
+
+
+def test_a_start_is_the_passage_encoder_or_the_whole(headless, wordpiece, tmp_path):
+    overrides = "graph_kind=star,graph_hidden_size=16"
+    model = make(wordpiece, tmp_path, model_name_or_path=str(headless), config_overrides=overrides)
+    assert model.encoder.config.graph_kind == "star"
+    model.save_pretrained(tmp_path / "graph")
+    again = make(wordpiece, tmp_path, model_name_or_path=str(tmp_path / "graph"), config_overrides="graph_kind=full")
+    assert (again.encoder.config.graph_kind, again.encoder.config.graph_hidden_size) == ("full", 16)
+    with pytest.raises(ValueError, match=r"beside a start are of the graph .*: leave out hidden_size=64"):
+        make(wordpiece, tmp_path, model_name_or_path=str(headless), config_overrides="hidden_size=64")
+    with pytest.raises(ValueError, match="or for --model_type graph_document"):
+        ModelArguments(model_name_or_path=str(headless), config_overrides=overrides)
+    eager = make(wordpiece, tmp_path, model_name_or_path=str(headless), attn_implementation="eager")
+    assert eager.encoder.passage_encoder.config._attn_implementation == "eager"
+
+
+def test_a_checkpoint_cuts_passages_as_the_training_did(headless, wordpiece, tmp_path, caplog):
+    data = DataArguments(passage_words=40, sentence_splitter="sentencizer")
+    model = make(wordpiece, tmp_path, data, model_name_or_path=str(headless))
+    assert model.encoder.config.passage_words == 40
+    assert "--sentence_splitter sentencizer finds the sentences of passages in training alone" in caplog.text
+    model.save_pretrained(tmp_path / "graph")
+    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path / "graph")
+    assert again.encoder.config.passage_words == 40
+
+
+def test_the_passage_encoder_of_a_new_graph_cannot_be_kept_in_its_place(headless, wordpiece, tmp_path):
+    model = make(wordpiece, tmp_path, model_name_or_path=str(headless))
+    model.save_pretrained(tmp_path / "graph")
+    for name, kind, kept in (
+        (headless, "graph_document", False),
+        (tmp_path / "graph", "graph_document", True),
+        (headless, "bert", True),
+    ):
+        arguments = ModelArguments(model_name_or_path=str(name), model_type=kind)
+        assert models.name_of_start(arguments) == (str(name) if kept else None)
+    assert models.name_of_start(ModelArguments(model_type="graph_document")) is None
+
+
+def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless, corpus_file, tmp_path, capsys):
+    """From a passage encoder, with the paper's loss; a resumed run is the uninterrupted one."""
+    words = ["--model_type", "graph_document", "--model_name_or_path", headless, "--corpus", corpus_file]
+    words += ["--config_overrides", "graph_hidden_size=16,graph_kind=section,graph_attention_dropout=0.1"]
+    words += ["--view", "passages", "--passage_words", 12, "--symmetric_loss", "--similarity", "dot"]
+    words += ["--contrastive_temperature", 1, "--per_device_train_batch_size", 8, "--cache_gradients"]
+    words += ["--max_steps", 4, "--save_steps", 2, "--use_cpu", "--bf16", "false", "--micro_batch_tokens", 200]
+    run_here(run_docsplit_pretraining.main, *words, "--output_dir", tmp_path / "whole")
+    assert "trust_remote_code=True) loads it" in capsys.readouterr().out
+    checkpoint = tmp_path / "whole" / "checkpoint-2"
+    resume = ["--resume_from_checkpoint", checkpoint]
+    run_here(run_docsplit_pretraining.main, *words, "--output_dir", tmp_path / "resumed", *resume)
+    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed"))
+    before = load_file(checkpoint / "model.safetensors")
+    assert sum(not torch.equal(value, before[name]) for name, value in whole.items()) > 20
+    for name, value in whole.items():
+        assert torch.equal(resumed[name], value), name
