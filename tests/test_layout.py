@@ -14,9 +14,9 @@ SCRIPTS = (
 )
 FLOORS = {  # a module imports lower floors, and its own folder
     "docsplit.runtime": 0,
+    "modeling_graph_document": 0,  # self-contained: a copy is in each checkpoint
     "docsplit.modeling": 1,
     "modeling_docsplit": 2,
-    "modeling_graph_document": 0,  # self-contained: a copy is in each checkpoint
     "docsplit.data": 3,
     "docsplit.embedding": 4,
     "docsplit.evaluation": 4,

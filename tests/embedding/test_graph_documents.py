@@ -179,12 +179,12 @@ def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
     text = " ".join(row["text"] for row in make_corpus(260, seed=6))
     assert len(text.split()) > 10_000
     assert len(to_passages(text, WORDS)) > 500
-    other = text[: text.rindex(" ")] + " anchor."
+    other = text[: 9 * len(text) // 10]
     with caplog.at_level(logging.INFO):
         found, _ = embed_documents(encoder, [text, other], long_documents="chunk_mean", dtype=torch.float32)
     assert "reads whole documents: --long_documents chunk_mean changes nothing" in caplog.text
     np.testing.assert_allclose(found, encoder.encode([text, other]), atol=1e-5, rtol=0)
-    assert np.abs(found[0] - found[1]).max() > 1e-7  # in its last word
+    assert np.abs(found[0] - found[1]).max() > 1e-5  # the last tenth counts
 
 
 def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):
