@@ -1,0 +1,98 @@
+"""The documents with the highest scalar products with each query: exact, or above a million documents nearly so.
+
+Exact search is by faiss where it is installed, else by torch in blocks, and needs some megabytes beside the vectors
+either way: no matrix of all scores is ever made. Above `EXACT_DOCUMENTS`, faiss looks through a part of the cells of
+an inverted file with 8 bits a number, and what it finds is scored anew with the vectors as they are; without faiss
+the search stays exact, and takes longer.
+"""
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+
+from docsplit.data.rankings import Retrieved
+from docsplit.embedding.neighbours import unit
+
+logger = logging.getLogger(__name__)
+
+EXACT_DOCUMENTS = 1_000_000
+BLOCK_QUERIES, BLOCK_VALUES = 256, 2**22  # scores at a time: 16 MB
+PROBED_CELLS = 64  # of the inverted file, of 4 sqrt(N)
+RESCORED = 2  # candidates, as a multiple of the depth
+TRAINING_VECTORS = 64  # of the inverted file, a cell
+
+
+def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[Retrieved, str]:
+    """The `depth` best documents of each query, equal scores in the order of rows.
+
+    Args:
+        queries: (Q, H) float32.
+        documents: (N, H) float32, also memory-mapped.
+
+    Returns: rows and scores, and how they were found, for the row of results.
+    """
+    depth, faiss = min(depth, len(documents)), _faiss()
+    if faiss is None:
+        return Retrieved.best(*_by_torch(queries, documents, depth), depth), "exact"
+    if len(documents) > EXACT_DOCUMENTS:
+        found = _by_inverted_file(faiss, queries, documents, depth)
+        return Retrieved.best(*found, depth), "inverted file, 8 bits, rescored"
+    scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # in blocks of its own
+    return Retrieved.best(rows, scores, depth), "exact"
+
+
+def comparable(vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """Vectors whose scalar products are the similarities that their encoder was trained for: `cosine` or `dot`."""
+    return unit(vectors) if similarity == "cosine" else vectors
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        return None
+    return faiss
+
+
+def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Block by block of queries, and of documents, whose best are joined with the best so far."""
+    all_rows, all_scores = [], []
+    width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
+    for start in range(0, len(queries), BLOCK_QUERIES):
+        block = torch.from_numpy(queries[start : start + BLOCK_QUERIES])
+        scores, rows = torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int64)
+        for first in range(0, len(documents), width):
+            part = torch.from_numpy(np.ascontiguousarray(documents[first : first + width]))
+            best, found = (block @ part.T).topk(min(depth, len(part)), dim=1)
+            scores, rows = torch.cat([scores, best], dim=1), torch.cat([rows, found + first], dim=1)
+            scores, kept = scores.topk(min(depth, scores.shape[1]), dim=1)
+            rows = rows.gather(1, kept)
+        all_rows.append(rows.to(torch.int32).numpy())
+        all_scores.append(scores.numpy())
+    return np.concatenate(all_rows), np.concatenate(all_scores)
+
+
+def _by_inverted_file(
+    faiss: Any, queries: np.ndarray, documents: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """An index of 8 bits a number, and the best of what it finds by their true scores; (-1, -inf) where it is less."""
+    cells = 4 * int(len(documents) ** 0.5)
+    index = faiss.index_factory(documents.shape[1], f"IVF{cells},SQ8", faiss.METRIC_INNER_PRODUCT)
+    logger.info(f"Indexing {len(documents):,} documents in {cells:,} cells")
+    sample = np.random.default_rng(0).permutation(len(documents))[: TRAINING_VECTORS * cells]
+    index.train(np.ascontiguousarray(documents[np.sort(sample)]))
+    for start in range(0, len(documents), EXACT_DOCUMENTS):
+        index.add(np.ascontiguousarray(documents[start : start + EXACT_DOCUMENTS]))
+    faiss.extract_index_ivf(index).nprobe = PROBED_CELLS
+    all_rows, all_scores = [], []
+    for query in queries:
+        candidates = index.search(query[None], min(RESCORED * depth, len(documents)))[1][0]
+        candidates = np.sort(candidates[candidates >= 0])
+        scores = documents[candidates] @ query
+        best = np.argsort(-scores, kind="stable")[:depth]
+        missing = depth - len(best)
+        all_rows.append(np.pad(candidates[best], (0, missing), constant_values=-1).astype(np.int32))
+        all_scores.append(np.pad(scores[best], (0, missing), constant_values=-np.inf))
+    return np.stack(all_rows), np.stack(all_scores)
