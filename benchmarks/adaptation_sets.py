@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from docsplit.data.citations import load_pair_files
 from docsplit.data.labelled import LabelledSplit, load_labelled
-from docsplit.data.rankings import Retrieved, load_ranking
+from docsplit.data.rankings import Retrieved, load_collection
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import effective_rank, kmeans_nmi
 from docsplit.evaluation.heads import linear
@@ -176,7 +176,7 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
     """nDCG@10 of documents ranked by cosine with the query."""
-    ranking = load_ranking(data_dir / "cranfield")
+    ranking = load_collection(str(data_dir / "cranfield"))
     count = len(ranking.documents)
 
     def of(found: Retrieved) -> Measured:

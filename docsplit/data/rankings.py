@@ -130,15 +130,6 @@ def _read(collection: str | None, queries: str | None, split: str | None) -> Sou
     return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
 
 
-def load_ranking(folder: str | Path) -> Ranking:
-    """`load_collection` of a folder.
-
-    Raises:
-        ValueError: as there.
-    """
-    return assemble(read_folder(Path(folder), None))
-
-
 def assemble(source: Source) -> Ranking:
     """Check what was read, leave out what cannot be measured, count it and say it.
 
