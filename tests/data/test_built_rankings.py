@@ -48,13 +48,17 @@ def test_first_sentences_are_taken_out(corpus):
 def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     rows = [{"title": f"Title {number}", "text": f"Text of {number}."} for number in range(300)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = {split: build(str(tmp_path / "corpus.jsonl"), "title", split) for split in ("train", "validation", "test")}
+    sources = {
+        split: build(str(tmp_path / "corpus.jsonl"), "title", split) for split in ("train", "validation", "test")
+    }
     queries = {split: {query for query, _ in source.queries} for split, source in sources.items()}
     assert sum(map(len, queries.values())) == len(set.union(*queries.values())) == 300
     assert all(15 < len(queries[split]) < 50 for split in ("validation", "test"))
     assert all(split_of(rows[int(query)]["text"]) == split for split, own in queries.items() for query in own)
     assert all(len(source.documents) == 300 for source in sources.values())
-    assert load_collection(str(tmp_path / "corpus.jsonl"), "title").query_ids == [q for q, _ in sources["test"].queries]
+    assert load_collection(str(tmp_path / "corpus.jsonl"), "title").query_ids == [
+        q for q, _ in sources["test"].queries
+    ]
 
 
 def test_python_docs_are_their_sealed_part_without_first_lines_and_see_also_lists(monkeypatch):

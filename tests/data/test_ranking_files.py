@@ -90,7 +90,9 @@ def test_trec(tmp_path):
         load_collection(str(tmp_path), split="dev")
 
 
-BEIR = [{"config_name": part, "data_files": [{"split": part, "path": f"{part}.jsonl"}]} for part in ("corpus", "queries")]
+BEIR = [
+    {"config_name": part, "data_files": [{"split": part, "path": f"{part}.jsonl"}]} for part in ("corpus", "queries")
+]
 OWN_QRELS = {"config_name": "default", "data_files": [{"split": "test", "path": "qrels/test.jsonl"}]}
 
 
@@ -110,7 +112,9 @@ def test_the_hub(tmp_path, monkeypatch, qrels_apart):
         real = getattr(datasets, function)
 
         def local(name, *words, real=real, **options):
-            return real(str(tmp_path / name.removeprefix("user/")) if name.startswith("user/") else name, *words, **options)
+            return real(
+                str(tmp_path / name.removeprefix("user/")) if name.startswith("user/") else name, *words, **options
+            )
 
         monkeypatch.setattr(datasets, function, local)
     ranking = load_collection("user/name")

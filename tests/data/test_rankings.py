@@ -68,7 +68,11 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
     [
         (["1\tz\t1"], {}, r"judges document z for query 1.*do the files belong together"),
         (["1\ta\t0"], {}, r"of 2 queries 0 with a text and a relevant document"),
-        (["1\ta\t1"], {"documents": [{"_id": "a", "title": "", "text": "x"}]}, "a document of an id that another text"),
+        (
+            ["1\ta\t1"],
+            {"documents": [{"_id": "a", "title": "", "text": "x"}]},
+            "a document of an id that another text",
+        ),
         (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "a query of an id that another text"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
         (["1 a 1"], {}, "has 1 fields, expected 3"),
