@@ -161,7 +161,7 @@ def assemble(source: Source) -> Ranking:
     asked = [query for query in all_queries if query not in {*silent}]
     left_out.say(
         "queries_without_judgment",
-        "queries have no judgment and are left out",
+        "queries have no judgment here and are left out",
         [q for q in asked if q not in judgments],
     )
     asked = [query for query in asked if query in judgments]

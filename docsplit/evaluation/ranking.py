@@ -94,14 +94,15 @@ def measure_retrieved(found: Retrieved, ranking: Ranking) -> dict[str, ItemScore
     values = {measure: np.zeros((1, len(ranking.query_ids)), dtype=np.float32) for measure in MEASURES}
     positions = {query: number for number, query in enumerate(ranking.query_ids)}
     for start in range(0, len(ranking.query_ids), MEASURED_QUERIES):
-        queries = ranking.query_ids[start : start + MEASURED_QUERIES]
-        qrels = {query: ranking.judgments[query] for query in queries}
+        lists = dict(zip(ranking.query_ids[start:], found.rows[start : start + MEASURED_QUERIES].tolist()))
+        lists = {query: rows for query, rows in lists.items() if max(rows) >= 0}  # of an empty list all is 0
+        qrels = {query: ranking.judgments[query] for query in lists}
         for measures, depth in (([ap], None), ([name for name in names if name != ap], DEEPEST_CUTOFF)):
             run = {
                 query: {ranking.document_ids[row]: -float(rank) for rank, row in enumerate(rows[:depth]) if row >= 0}
-                for query, rows in zip(queries, found.rows[start : start + MEASURED_QUERIES].tolist())
+                for query, rows in lists.items()
             }
-            for value in iter_calc(measures, qrels, run):
+            for value in iter_calc(measures, qrels, run) if run else ():
                 values[names[value.measure]][0, positions[value.query_id]] = value.value
     ones = np.ones((1, len(ranking.query_ids)), dtype=np.float32)
     return {measure: ItemScores(numerators, ones) for measure, numerators in values.items()}

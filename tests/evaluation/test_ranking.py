@@ -24,7 +24,7 @@ def values_of(found, ranking=RANKING):
     return {name: items.numerators[0] for name, items in measure_retrieved(found, ranking).items()}
 
 
-def many_queries(count=150, size=400):
+def many_queries(count=200, size=400):
     """Judged in part, with unknown documents, and with lists that end early."""
     rng = np.random.default_rng(0)
     names = [f"d{number}" for number in range(size)]
@@ -36,6 +36,7 @@ def many_queries(count=150, size=400):
     ranking = Ranking(names, [""] * size, list(judgments), [""] * count, judgments)
     rows = np.argsort(rng.normal(size=(count, size)))[:, :300].astype(np.int32)
     rows[::5, 15:] = -1
+    rows[7] = rows[130:] = -1  # nothing found: of one query, and of all that are measured at a time
     return ranking, Retrieved(rows, np.zeros(rows.shape, dtype=np.float32))
 
 
@@ -54,7 +55,7 @@ def slow_measures(rows, judged):
     values = {f"ndcg_at_{k}": gain(grades, k) / gain(ideal, k) for k in (10, 20)}
     values |= {f"precision_at_{k}": sum(relevant[:k]) / k for k in (5, 10, 20)}
     values |= {f"mrr_at_{k}": 1 / first if first <= k else 0 for k in (10, 100)}
-    values |= {f"judged_at_{k}": sum(known[:k]) / min(k, len(known)) for k in (10, 20)}
+    values |= {f"judged_at_{k}": sum(known[:k]) / max(min(k, len(known)), 1) for k in (10, 20)}
     values |= {"recall_at_100": sum(relevant[:100]) / total}
     return values | {"map": sum(count / rank for count, rank in enumerate(hits, 1)) / total}
 
