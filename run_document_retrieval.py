@@ -133,7 +133,7 @@ def search_with(
     name: str, run: "RankingRun", encoder_args: EncoderArguments, args: RetrievalArguments, is_main: bool
 ) -> list["Result"]:
     """Embed with one encoder, by all processes; search, join with BM25 and measure, by the first of them."""
-    from docsplit.embedding.search import comparable, search
+    from docsplit.embedding.search import make_comparable, search
     from docsplit.evaluation.ranking_methods import DEPTH
 
     ranking = run.ranking
@@ -141,8 +141,10 @@ def search_with(
     queries, of_queries = encoder_args.embed_queries(name, run.queries, args.query_prompt, is_main)
     if not is_main:
         return []
-    started, similarity = perf_counter(), of_queries["similarity"]
-    found, how = search(comparable(queries, similarity), comparable(documents, similarity), DEPTH)
+    started = perf_counter()
+    for vectors in (queries, documents):
+        make_comparable(vectors, of_queries["similarity"])
+    found, how = search(queries, documents, DEPTH)
     seconds = perf_counter() - started
     return run.rank(name, found, info | of_queries | {"search": how}, seconds, args.methods)
 

@@ -18,6 +18,7 @@ from docsplit.embedding.neighbours import unit
 logger = logging.getLogger(__name__)
 
 EXACT_DOCUMENTS = 1_000_000
+BLOCK_VECTORS = 4096  # brought to length one at a time
 BLOCK_QUERIES, BLOCK_VALUES = 256, 2**22  # scores at a time: 16 MB
 PROBED_CELLS = 64  # of the inverted file, of 4 sqrt(N)
 RESCORED = 2  # candidates, as a multiple of the depth
@@ -43,9 +44,13 @@ def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[Retr
     return Retrieved.best(rows, scores, depth), "exact"
 
 
-def comparable(vectors: np.ndarray, similarity: str) -> np.ndarray:
-    """Vectors whose scalar products are the similarities that their encoder was trained for: `cosine` or `dot`."""
-    return unit(vectors) if similarity == "cosine" else vectors
+def make_comparable(vectors: np.ndarray, similarity: str) -> None:
+    """Bring vectors (N, H) to length one where `similarity` is cosine, in place: a copy would double the memory.
+
+    Their scalar products are then the similarities that their encoder was trained for, cosine or dot.
+    """
+    for start in range(0, len(vectors) if similarity == "cosine" else 0, BLOCK_VECTORS):
+        vectors[start : start + BLOCK_VECTORS] = unit(vectors[start : start + BLOCK_VECTORS])
 
 
 def _faiss() -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from docsplit.embedding import search as module
-from docsplit.embedding.search import comparable, search
+from docsplit.embedding.search import make_comparable, search
 
 
 def vectors(queries=30, documents=500, width=16):
@@ -69,7 +69,11 @@ def test_equal_scores_are_in_the_order_of_rows(without_faiss):
     assert (found.rows == np.arange(9)).all()  # and no more than there are
 
 
-def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are():
-    queries, _ = vectors()
-    assert np.linalg.norm(comparable(queries, "cosine"), axis=1) == pytest.approx(np.ones(30), abs=1e-6)
-    assert comparable(queries, "dot") is queries
+def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are(monkeypatch):
+    _, documents = vectors()
+    before = documents.copy()
+    make_comparable(documents, "dot")
+    assert (documents == before).all()
+    monkeypatch.setattr(module, "BLOCK_VECTORS", 64)
+    make_comparable(documents, "cosine")
+    assert documents == pytest.approx(before / np.linalg.norm(before, axis=1, keepdims=True), abs=1e-6)
