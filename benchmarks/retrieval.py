@@ -34,7 +34,7 @@ def make_vectors(documents: int, queries: int, width: int) -> tuple[np.ndarray, 
     vectors = centres[rng.integers(CLUSTERS, size=documents)]
     vectors += rng.normal(size=(documents, width), scale=0.7).astype(np.float32)
     relevant = np.stack([rng.choice(documents, RELEVANT, replace=False) for _ in range(queries)])
-    asked = vectors[relevant[:, 0]] + rng.normal(size=(queries, width), scale=0.9).astype(np.float32)
+    asked = vectors[relevant[:, 0]] + rng.normal(size=(queries, width), scale=3.0).astype(np.float32)
     return vectors, asked.astype(np.float32), relevant
 
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EXACT_DOCUMENTS = 1_000_000
 BLOCK_VECTORS = 4096  # brought to length one at a time
-BLOCK_QUERIES, BLOCK_VALUES = 256, 2**22  # scores at a time: 16 MB
+BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # scores at a time: 8 MB
 PROBED_CELLS = 64  # of the inverted file, of 4 sqrt(N)
 RESCORED = 2  # candidates, as a multiple of the depth
 TRAINING_VECTORS = 64  # of the inverted file, a cell
@@ -36,7 +36,7 @@ def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[Retr
     """
     depth, faiss = min(depth, len(documents)), _faiss()
     if faiss is None:
-        return Retrieved.best(*_by_torch(queries, documents, depth), depth), "exact"
+        return _by_torch(queries, documents, depth), "exact"
     if len(documents) > EXACT_DOCUMENTS:
         found = _by_inverted_file(faiss, queries, documents, depth)
         return Retrieved.best(*found, depth), "inverted file, 8 bits, rescored"
@@ -61,22 +61,27 @@ def _faiss() -> Any:
     return faiss
 
 
-def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
     """Block by block of queries, and of documents, whose best are joined with the best so far."""
-    all_rows, all_scores = [], []
+    found = []
     width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
+    buffer = torch.empty(min(len(queries), BLOCK_QUERIES) * min(width, len(documents)))  # memory that is met once
     for start in range(0, len(queries), BLOCK_QUERIES):
         block = torch.from_numpy(queries[start : start + BLOCK_QUERIES])
-        scores, rows = torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int64)
+        scores, rows = torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int32)
         for first in range(0, len(documents), width):
             part = torch.from_numpy(np.ascontiguousarray(documents[first : first + width]))
-            best, found = (block @ part.T).topk(min(depth, len(part)), dim=1)
-            scores, rows = torch.cat([scores, best], dim=1), torch.cat([rows, found + first], dim=1)
-            scores, kept = scores.topk(min(depth, scores.shape[1]), dim=1)
+            products = buffer[: len(block) * len(part)].view(len(block), len(part))
+            torch.mm(block, part.T, out=products)
+            count = min(depth, products.shape[1])
+            if first:  # fewer and fewer are better than the worst of the best so far
+                count = min(count, int(np.count_nonzero(products > scores.amin(dim=1, keepdim=True), axis=1).max()))
+            best, own = products.topk(count, dim=1, sorted=False)
+            scores, rows = torch.cat([scores, best], dim=1), torch.cat([rows, own.int() + first], dim=1)
+            scores, kept = scores.topk(min(depth, scores.shape[1]), dim=1, sorted=False)
             rows = rows.gather(1, kept)
-        all_rows.append(rows.to(torch.int32).numpy())
-        all_scores.append(scores.numpy())
-    return np.concatenate(all_rows), np.concatenate(all_scores)
+        found.append(Retrieved.best(rows.numpy(), scores.numpy(), depth))
+    return Retrieved(np.concatenate([one.rows for one in found]), np.concatenate([one.scores for one in found]))
 
 
 def _by_inverted_file(

@@ -12,7 +12,7 @@ from docsplit.data.rankings import Ranking, Retrieved
 from docsplit.evaluation.links import pair_products
 from docsplit.evaluation.metrics import ItemScores
 
-MEASURED_QUERIES = 64  # at a time: bounds the memory
+MEASURED_QUERIES = 32  # at a time: bounds the memory
 # Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.
 MEASURES = {
     "ndcg_at_10": "nDCG@10",

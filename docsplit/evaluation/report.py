@@ -89,7 +89,7 @@ def write_comparison(
         text += (
             f"\n{len(clear)} of {len(differences)} differences have a 95 % interval without 0"
             f"{' and a corrected p below 0.05' if 'p_holm' in differences[0] else ''}; in {ahead} of them "
-            "several pretraining seeds agree.\n"
+            "neither is a single pretraining run.\n"
         )
     text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
     return f"\n{text}\n"

@@ -46,7 +46,7 @@ def test_faiss_finds_the_same():
     queries, documents = vectors()
     assert check(queries, documents, 50) == "exact"
     blocks = module._by_torch(queries, documents, 50)
-    assert search(queries, documents, 50)[0].scores == pytest.approx(blocks[1], abs=1e-5)
+    assert search(queries, documents, 50)[0].scores == pytest.approx(blocks.scores, abs=1e-5)
 
 
 def test_many_documents_are_searched_in_an_inverted_file_and_scored_exactly(monkeypatch):
