@@ -134,10 +134,10 @@ def write_queries(path: Path, results: Sequence[Result], run: RankingRun) -> Non
         known = result.head == "hybrid" and all(name in run.weights for name in names)
         weights = np.mean([run.weights[name] for name in names], axis=0) if known else None
         for number, (query, text) in enumerate(zip(run.ranking.query_ids, run.ranking.queries)):
-            weight = "" if weights is None else f"{weights[number]:g}"
-            fold = str(fold_of[number]) if run.folds else ""
+            own_weight = "" if weights is None else f"{weights[number]:g}"
+            own_fold = str(fold_of[number]) if run.folds else ""
             shown = [f"{values[number]:.6g}" for values in items]
-            table.writerow([result.encoder, result.head, query, text, fold, weight, *shown])
+            table.writerow([result.encoder, result.head, query, text, own_fold, own_weight, *shown])
     write_text(path, written.getvalue())
 
 

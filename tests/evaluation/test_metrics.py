@@ -197,8 +197,8 @@ def test_randomisation_equals_all_exchanges():
 def test_randomisation_calls_noise_a_difference_one_time_in_twenty():
     rng = np.random.default_rng(0)
     ones = np.ones((1, 40), dtype=np.float32)
-    found = [paired_randomisation(*(ItemScores(rng.random((1, 40)).astype(np.float32), ones) for _ in "ab"), num_samples=400)
-             for _ in range(400)]  # fmt: skip
+    drawn = [[ItemScores(rng.random((1, 40)).astype(np.float32), ones) for _ in "ab"] for _ in range(400)]
+    found = [paired_randomisation(*pair, num_samples=400) for pair in drawn]
     assert 0.02 < np.mean(np.array(found) < 0.05) < 0.09
 
 
