@@ -9,7 +9,7 @@ from benchmarks import retrieval
 
 
 def test_contenders_measure_the_same():
-    sizes = {"documents": 3000, "queries": 40, "width": 16}
+    sizes = {"documents": 3000, "queries": 40, "width": 128}
     ours = retrieval.Ours(*retrieval.make_vectors(**sizes), depth=100).evaluate()
     theirs = retrieval.Theirs(*retrieval.make_vectors(**sizes)).evaluate()
     assert {name: ours[name] for name in theirs} == pytest.approx(theirs, abs=1e-6)

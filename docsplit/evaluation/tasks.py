@@ -97,7 +97,8 @@ RANKING = Task(
 def task_of_file(contents: dict[str, Any]) -> Task:
     """The task that a results.json states; of a file older than tasks, the one whose columns its rows have."""
     if stated := contents.get("task"):
-        return Task(**stated | {"columns": tuple(stated["columns"])})
+        pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
+        return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})
     return _task_of_old_rows(contents["rows"])
 
 
