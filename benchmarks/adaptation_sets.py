@@ -17,16 +17,17 @@ from sklearn.model_selection import train_test_split
 
 from docsplit.data.citations import load_pair_files
 from docsplit.data.labelled import LabelledSplit, load_labelled
-from docsplit.data.rankings import load_ranking
+from docsplit.data.rankings import Retrieved, load_collection
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis import effective_rank, kmeans_nmi
 from docsplit.evaluation.heads import linear
 from docsplit.evaluation.links import cosine_scores
 from docsplit.evaluation.metrics import micro_f1_items, predictions
 from docsplit.evaluation.probing import runs_of
-from docsplit.evaluation.ranking import bm25_of_queries, bm25_scores, ndcg_of_queries
+from docsplit.evaluation.ranking import BM25, bm25_scores, measure_retrieved, top_of_scores
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000
+DEPTH = 100  # of a ranking
 VALIDATION_SHARE = 0.3  # of the training documents, where something is chosen
 Rows = np.ndarray  # of test items, drawn with replacement
 
@@ -175,20 +176,22 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
     """nDCG@10 of documents ranked by cosine with the query."""
-    ranking = load_ranking(data_dir / "cranfield")
+    ranking = load_collection(str(data_dir / "cranfield"))
     count = len(ranking.documents)
 
-    def of(scores: np.ndarray) -> Measured:
-        return Measured("ndcg_at_10", _of_items(ndcg_of_queries(scores, ranking)), len(scores))
+    def of(found: Retrieved) -> Measured:
+        values = measure_retrieved(found, ranking)["ndcg_at_10"].numerators[0]
+        return Measured("ndcg_at_10", _of_items(values), len(values))
 
     def measure(features: Any) -> Measured:
         scores = features[count:] @ features[:count].T
-        measured = of(scores.toarray() if issparse(scores) else scores)
+        measured = of(top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH))
         measured.others |= {} if issparse(features) else _geometry(features[:count])
         return measured
 
     texts = [*ranking.documents, *ranking.queries]
-    return DataSet("ranking", ranking.documents[:size], texts, measure, lambda: of(bm25_of_queries(ranking)))
+    bm25 = lambda: of(BM25(ranking.documents).retrieve(ranking.queries, DEPTH))  # noqa: E731
+    return DataSet("ranking", ranking.documents[:size], texts, measure, bm25)
 
 
 def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:

@@ -26,7 +26,8 @@ import torch.multiprocessing as mp
 
 ROOT = Path(__file__).parent.parent
 PRELOADED = [
-    "run_docsplit_pretraining", "run_probe_classification", "run_aan_retrieval", "convert_to_longformer", "explore",
+    "run_docsplit_pretraining", "run_probe_classification", "run_aan_retrieval", "run_document_retrieval",
+    "convert_to_longformer", "explore",
     "sentence_transformers", "sklearn.linear_model", "matplotlib.pyplot", "spacy.lang.en", "torch.utils.tensorboard",
     "tests.processes",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from docsplit.runtime.files import hash_of_code
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes")
-COMMANDS = ("pretrain", "probe", "retrieve", "convert-to-longformer", "export-onnx", "explore")
+COMMANDS = ("pretrain", "probe", "retrieve", "rank", "convert-to-longformer", "export-onnx", "explore")
 HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docsplit.py")
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
 

@@ -1,6 +1,7 @@
 """The options of scripts that say which labelled documents, or which papers and links. Nothing heavy is imported."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass
@@ -53,3 +54,32 @@ class CitationArguments:
         default=None,
         metadata={"help": "In place of pairs: links (citing, cited), to make splits that share no paper."},
     )
+
+
+@dataclass
+class RankingArguments:
+    """The collection: documents, queries and judgments."""
+
+    collection: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder with corpus.jsonl, queries.jsonl and qrels (BEIR), or the files of MS MARCO, WIKIR or "
+            "TREC; or a data set on the Hub in BEIR's form; with --queries a corpus. Default: the sealed part of "
+            "python_docs."
+        },
+    )
+    split: str | None = field(
+        default=None, metadata={"help": "Of the queries: train, dev, test ... Default: test, or the only one."}
+    )
+    queries: Literal["title", "first_sentence", "first_line"] | None = field(
+        default=None,
+        metadata={
+            "help": "Make queries of this of each document, and take it out: its own document has grade 2, those it "
+            "links to 1. Default: the queries that are judged; of python_docs first_line."
+        },
+    )
+    max_queries: int | None = field(default=None, metadata={"help": "At most so many, drawn at random."})
+
+    def __post_init__(self) -> None:
+        if self.max_queries is not None and self.max_queries < 1:
+            raise ValueError(f"--max_queries is {self.max_queries}: expected 1 or more.")

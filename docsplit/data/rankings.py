@@ -1,10 +1,23 @@
-"""Documents, queries, and which documents are relevant to a query: what search is measured on."""
+"""Documents, queries, and which documents are relevant to a query: what search is measured on.
 
-import csv
-from dataclasses import dataclass
+`load_collection` reads any of the forms of `docsplit.data.ranking_files`, or makes a collection of a corpus
+(`docsplit.data.built_rankings`). Whatever is left out on the way is counted, and said in one line each.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from docsplit.data.corpora import load_corpus
+import numpy as np
+
+from docsplit.data.built_rankings import QUERIES, build
+from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.ranking_files import Rows, Source, read_folder, read_hub
+from docsplit.runtime.files import add_texts
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -16,38 +29,208 @@ class Ranking:
     query_ids: list[str]
     queries: list[str]
     judgments: dict[str, dict[str, int]]  # query -> document -> grade, above 0 where relevant
+    counts: dict[str, int] = field(default_factory=dict)  # what was left out, or stays and cannot be found
+    notes: list[str] = field(default_factory=list)  # the same, in a line each
+    whole: dict[str, str] = field(default_factory=dict)  # documents as they were before a query was taken out
+
+    @property
+    def relevant_documents(self) -> list[str]:
+        """Documents that are relevant to a query, whole, as an encoder that was pretrained on them has read them."""
+        relevant = {name for one in self.judgments.values() for name, grade in one.items() if grade > 0}
+        return [
+            self.whole.get(name, text) for name, text in zip(self.document_ids, self.documents) if name in relevant
+        ]
+
+    def fingerprint(self) -> str:
+        """A hash of all ids, texts and judgments: equal for equal collections, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
+        for query in self.query_ids:
+            add_texts(digest, (f"{name} {grade}" for name, grade in sorted(self.judgments[query].items())))
+        return digest.hexdigest()
+
+    def with_queries(self, rows: Iterable[int]) -> "Ranking":
+        """The same collection with some of its queries, in the order of `rows`."""
+        ids = [self.query_ids[row] for row in rows]
+        texts = dict(zip(self.query_ids, self.queries))
+        return replace(
+            self, query_ids=ids, queries=[texts[q] for q in ids], judgments={q: self.judgments[q] for q in ids}
+        )
 
 
-def load_ranking(folder: str | Path) -> Ranking:
-    """Read corpus.jsonl, queries.jsonl and qrels.tsv (or the only file of qrels/) as BEIR writes them.
+@dataclass
+class Retrieved:
+    """The documents found for each query, the best first."""
 
-    A document is its title and text, a blank line between them unless the text begins with the title. Queries without
-    a relevant document are left out: no score is defined for them.
+    rows: np.ndarray  # (Q, K) int32, of the collection; -1 where fewer were found
+    scores: np.ndarray  # (Q, K) float32, descending
+
+    @classmethod
+    def best(cls, rows: np.ndarray, scores: np.ndarray, depth: int) -> "Retrieved":
+        """The best of rows (Q, M) with these scores, in order; of equal scores the lower row first."""
+        order = np.lexsort((rows, -scores))[:, :depth]
+        rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        return cls(rows.astype(np.int32), scores.astype(np.float32))
+
+    def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
+        """Of the first `count` queries, and of the others."""
+        return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
+
+
+def load_collection(
+    collection: str | None,
+    queries: str | None = None,
+    split: str | None = None,
+    max_queries: int | None = None,
+    seed: int = 0,
+) -> Ranking:
+    """Load a collection with its judged queries.
+
+    Args:
+        collection: a folder in a form of `docsplit.data.ranking_files`, a data set of the Hub in BEIR's, or
+            python_docs (also if None), whose queries are first lines. With `queries` a corpus for `load_corpus`.
+        queries: a name of `docsplit.data.built_rankings.QUERIES`, to make queries of documents; None: those judged.
+        split: of the queries. Default: test, or the only one; of python_docs, test is the sealed part.
+        max_queries: at most so many, drawn with `seed`.
 
     Raises:
-        ValueError: if a file or column is missing, or a judgment names no document or query of the files.
+        ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
     """
-    folder = Path(folder)
-    files = [folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))]
-    judged = [file for file in files if file.exists()]
-    if len(judged) != 1 or not all((folder / name).exists() for name in ("corpus.jsonl", "queries.jsonl")):
-        raise ValueError(f"{folder} should hold corpus.jsonl, queries.jsonl and one qrels.tsv, or qrels/NAME.tsv.")
-    documents = {str(row["_id"]): _text_of(row) for row in load_corpus(str(folder / "corpus.jsonl"))}
-    queries = {str(row["_id"]): str(row["text"]) for row in load_corpus(str(folder / "queries.jsonl"))}
+    ranking = assemble(_read(collection, queries, split))
+    if max_queries is not None and max_queries < len(ranking.queries):
+        drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:max_queries]
+        ranking.notes.append(f"{max_queries:,} of {len(ranking.queries):,} queries are drawn (--max_queries).")
+        ranking = ranking.with_queries(sorted(drawn.tolist()))
+    return ranking
+
+
+def other_queries(ranking: Ranking, collection: str | None, queries: str | None, split: str) -> Ranking:
+    """The documents of a collection that was loaded, with the queries of another split.
+
+    Raises:
+        ValueError: as `load_collection`.
+    """
+    source = _read(collection, queries, split)
+    source.documents = zip(ranking.document_ids, ranking.documents)
+    return assemble(source)
+
+
+def _read(collection: str | None, queries: str | None, split: str | None) -> Source:
+    if queries is not None and queries not in QUERIES:
+        raise ValueError(f"--queries has no {queries}: choose among {', '.join(QUERIES)}.")
+    if collection is None or collection == PYTHON_DOCS:
+        return build(PYTHON_DOCS, queries or "first_line", split)
+    if queries is not None:
+        return build(collection, queries, split)
+    if Path(collection).is_file():
+        raise ValueError(
+            f"--collection {collection} is a file: give the folder of a collection, or with --queries title or "
+            "first_sentence a corpus, of which queries are made."
+        )
+    return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
+
+
+def assemble(source: Source) -> Ranking:
+    """Check what was read, leave out what cannot be measured, count it and say it.
+
+    Documents without text stay. So do judgments of documents that are not there: they count as missed, as trec_eval
+    counts them. A query needs a text and a relevant document.
+
+    Raises:
+        ValueError: if an id stands for two texts, or no document, no query or no judged document is left.
+    """
+    left_out = _LeftOut(source)
+    documents = left_out.texts(source.documents, "document")
+    empty = [name for name, text in documents.items() if not text.strip()]
+    left_out.say("documents_empty", "documents are empty and stay: no word finds them, an encoder may", empty)
+    all_queries = left_out.texts(source.queries, "query")
+    judgments = _judgments(source, left_out, all_queries)
+    judged = {name for one in judgments.values() for name in one}
+    if judged and not judged & documents.keys():
+        raise ValueError(
+            f"{source.name} judges document {min(judged)} for query {next(iter(judgments))}, and no document that it "
+            f"judges is there, but {next(iter(documents), 'none')}: do the files belong together?"
+        )
+    left_out.say(
+        "judgments_of_unknown_documents",
+        "judgments are of documents that are not there, and count as not found if relevant",
+        [f"{query} {name}" for query, one in judgments.items() for name in one if name not in documents],
+    )
+    silent = [query for query, text in all_queries.items() if not text.strip()]
+    left_out.say("queries_empty", "queries are empty and left out", silent)
+    asked = [query for query in all_queries if query not in {*silent}]
+    left_out.say(
+        "queries_without_judgment",
+        "queries have no judgment here and are left out",
+        [q for q in asked if q not in judgments],
+    )
+    asked = [query for query in asked if query in judgments]
+    kept = [query for query in asked if max(judgments[query].values()) > 0]
+    nothing = [query for query in asked if query not in {*kept}]
+    left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", nothing)
+    if len(empty) == len(documents) or not kept:
+        raise ValueError(
+            f"{source.name} has {len(documents) - len(empty):,} documents with a text, and of {len(all_queries):,} "
+            f"queries {len(kept):,} with a text and a relevant document: {left_out.counts}."
+        )
+    logger.info(f"{source.name}: {len(documents):,} documents, {len(kept):,} queries")
+    return Ranking(
+        list(documents),
+        list(documents.values()),
+        kept,
+        [all_queries[query] for query in kept],
+        {query: judgments[query] for query in kept},
+        left_out.counts,
+        [*source.notes, *left_out.notes],
+        source.whole,
+    )
+
+
+class _LeftOut:
+    """Counts, and a line in the log and the results for each kind."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.counts: dict[str, int] = {}
+        self.notes: list[str] = []
+
+    def say(self, count: str, what: str, examples: list[str]) -> None:
+        """Count these, and name the first."""
+        self.counts[count] = len(examples)
+        if examples:
+            self.notes.append(f"{len(examples):,} {what}, such as {examples[0]}.")
+            logger.warning(f"{self.name}: {self.notes[-1]}")
+
+    def texts(self, rows: Rows, kind: str) -> dict[str, str]:
+        """Texts by id; an id may come again with the same text, which then counts once."""
+        found: dict[str, str] = {}
+        repeated: list[str] = []
+        other: list[str] = []
+        for name, text in rows:
+            if found.setdefault(name, text) is not text:
+                (repeated if found[name] == text else other).append(name)
+        if other:
+            raise ValueError(
+                f"{self.name} has {len(other):,} times a {kind} of an id that another text has already, such as "
+                f"{other[0]}: give each {kind} an id of its own."
+            )
+        plural = "documents" if kind == "document" else "queries"
+        self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)
+        return found
+
+
+def _judgments(source: Source, left_out: _LeftOut, queries: dict[str, str]) -> dict[str, dict[str, int]]:
+    """query -> document -> grade, of known queries; the higher grade where there are two."""
     judgments: dict[str, dict[str, int]] = {}
-    with judged[0].open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            query, document = row["query-id"], row["corpus-id"]
-            if query not in queries or document not in documents:
-                raise ValueError(
-                    f"{judged[0]} judges document {document} for query {query}: one of them is not there."
-                )
-            judgments.setdefault(query, {})[document] = int(row["score"])
-    judgments = {query: grades for query, grades in judgments.items() if max(grades.values()) > 0}
-    kept = [query for query in queries if query in judgments]
-    return Ranking(list(documents), list(documents.values()), kept, [queries[query] for query in kept], judgments)
-
-
-def _text_of(row: dict[str, str]) -> str:
-    title, text = row.get("title") or "", row["text"] or ""
-    return text if text.startswith(title) else f"{title}\n\n{text}"
+    unknown, contradicted = [], []
+    for query, document, grade in source.judgments:
+        if query not in queries:
+            unknown.append(f"{query} {document}")
+            continue
+        own = judgments.setdefault(query, {})
+        if own.get(document, grade) != grade and not source.whole:
+            contradicted.append(f"{query} {document}")
+        own[document] = max(grade, own.get(document, grade))
+    left_out.say("judgments_of_unknown_queries", "judgments are of queries that are not there and left out", unknown)
+    left_out.say("judgments_contradicted", "judgments contradict another one: the higher grade counts", contradicted)
+    return judgments

@@ -244,7 +244,7 @@ class _WholeModelEmbedder:
         return texts
 
     def embed(self, tokenized: list[str], advance: Advance) -> np.ndarray:
-        return self.model.encode(tokenized, prompt=self.prompt or None, show_progress_bar=False)
+        return self.model.encode_document(tokenized, prompt=self.prompt or None, show_progress_bar=False)
 
 
 def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:

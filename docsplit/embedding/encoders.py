@@ -174,6 +174,25 @@ class EncoderArguments:
             embeddings = smooth_texts(list(rows), embeddings, self.smooth_neighbours)
         return embeddings[[rows[text] for text in texts]], describe_encoder(model) | info
 
+    def embed_queries(
+        self, name: str, queries: Sequence[str], prompt: str | None, show_progress: bool
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Queries as the encoder wants them (`docsplit.embedding.queries`), (Q, H) float32, and what a row says."""
+        from docsplit.embedding.queries import embed_queries
+        from docsplit.runtime.files import cache_directory
+
+        model, _ = self._load(name)
+        vectors, own = embed_queries(
+            model,
+            queries,
+            prompt=prompt,
+            dtype=self.resolve_dtype(model.device),
+            micro_batch_tokens=self.embedding_tokens,
+            cache_dir=cache_directory(),
+            show_progress=show_progress,
+        )
+        return vectors, own
+
 
 def members_of(name: str) -> list[str]:
     """The encoders of an argument: PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.

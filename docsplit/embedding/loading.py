@@ -14,7 +14,7 @@ from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
 from docsplit.modeling.graph_documents import is_graph, is_graph_checkpoint
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
-from docsplit.modeling.sentence_transformers_files import document_prompt, similarity_of
+from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 
 logger = logging.getLogger(__name__)
@@ -175,3 +175,8 @@ def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
     """What stands before each text: the model's prompt for documents, else its default prompt, if None is given."""
     return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
+
+
+def resolve_query_prompt(model: SentenceTransformer, prompt: str | None) -> str:
+    """What stands before each query: the model's prompt for queries, else its default prompt, if None is given."""
+    return query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt

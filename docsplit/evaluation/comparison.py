@@ -13,9 +13,11 @@ import numpy as np
 from docsplit.data.seen_documents import SHARES
 from docsplit.evaluation.metrics import (
     ItemScores,
+    holm,
     interval,
-    leaves_zero_out,
+    is_clear,
     paired_bootstrap,
+    paired_randomisation,
     resample,
     sample_deviation,
 )
@@ -105,16 +107,19 @@ def _trainable_share(result: Result) -> float | None:
 
 
 def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """A paired bootstrap for each two encoders with the same head, number of labels and features.
+    """A paired test for each two encoders with the same head, number of labels and features.
 
     The measure is the main one of the task. Baselines, which are heads without an encoder, are compared with the head
-    `baseline_opponent` of every encoder.
+    `baseline_opponent` of every encoder; and where the task names `head_pairs`, so are these, of one encoder or with a
+    baseline. Intervals are the paired bootstrap's. So is p, unless the task asks for randomisation, which is corrected
+    for the number of comparisons (Holm).
 
-    "Ahead" is one of them where the interval leaves out 0 and neither is a single pretraining run: another seed may
-    turn a difference between two of these round, and the test items know nothing of it.
+    "Ahead" is one of them where the difference is clear (`is_clear`) and neither is a single pretraining run: another
+    seed may turn a difference between two of these round, and the test items know nothing of it.
 
     Returns: `head`, `shots`, `features`, `a`, `b` (encoders), `measure`, and `difference` (a - b), `low`, `high`,
-        `p_value` as `docsplit.evaluation.metrics.paired_bootstrap` gives them, not corrected for their number;
+        `p_value` as `docsplit.evaluation.metrics.paired_bootstrap` gives them, not corrected for their number, or
+        that of `paired_randomisation` with `p_holm`; `heads` of both where the task has pairs of them;
         `pretraining_seeds` of both (None where nothing was pretrained) and `ahead`, a, b or None.
 
     Raises:
@@ -125,15 +130,17 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     resampled = resample([result.main_items for result in results], pretraining_seeds=[count or 1 for count in seeds])
     found = []
     for one, two in combinations(range(len(results)), 2):
-        if results[one].is_baseline:
-            one, two = two, one  # the encoder first
+        pair = (results[two].head, results[one].head)
+        if pair in results[one].task.head_pairs or (results[one].is_baseline and not results[two].is_baseline):
+            one, two = two, one  # as the task names them, the encoder first
         a, b = results[one], results[two]
         if not _are_compared(a, b):
             continue
-        measured = paired_bootstrap(resampled[one], resampled[two])
-        ahead = None
-        if leaves_zero_out(measured) and 1 not in (seeds[one], seeds[two]):
-            ahead = a.encoder if measured["difference"] > 0 else b.encoder
+        measured: dict[str, Any] = paired_bootstrap(resampled[one], resampled[two])
+        if a.task.paired_test == "randomisation":
+            measured["p_value"] = paired_randomisation(a.main_items, b.main_items)
+        if a.task.head_pairs:
+            measured["heads"] = [a.head, b.head]
         found.append(
             {
                 "head": a.head,
@@ -144,13 +151,21 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "measure": a.task.main,
                 **measured,
                 "pretraining_seeds": [seeds[one], seeds[two]],
-                "ahead": ahead,
             }
         )
+    if results and results[0].task.paired_test == "randomisation":
+        for row, p_value in zip(found, holm([row["p_value"] for row in found])):
+            row["p_holm"] = p_value
+    for row in found:
+        is_ahead = is_clear(row) and 1 not in row["pretraining_seeds"]
+        row["ahead"] = (row["a"] if row["difference"] > 0 else row["b"]) if is_ahead else None
     return found
 
 
 def _are_compared(a: Result, b: Result) -> bool:
+    if a.shots != b.shots:
+        return False
+    if (a.head, b.head) in a.task.head_pairs and (b.is_baseline or a.encoder == b.encoder):
+        return True
     against_baseline = a.head == a.task.baseline_opponent and b.is_baseline
-    same = (a.head, a.features) == (b.head, b.features) or against_baseline
-    return same and a.shots == b.shots and a.encoder != b.encoder
+    return ((a.head, a.features) == (b.head, b.features) or against_baseline) and a.encoder != b.encoder

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from docsplit.data.arguments import CitationArguments, LabelledArguments
+from docsplit.data.arguments import CitationArguments, LabelledArguments, RankingArguments
 
 BUILT_IN = "python_docs"
+Options = LabelledArguments | CitationArguments | RankingArguments
 
 
 def without_folders(name: str) -> str:
@@ -18,7 +19,7 @@ def without_folders(name: str) -> str:
         return name
 
 
-def describe_data(options: LabelledArguments | CitationArguments, name: str | None = None) -> str:
+def describe_data(options: Options, name: str | None = None) -> str:
     """The evaluation data in one line: the name, and what was done to the documents.
 
     Args:
@@ -30,13 +31,26 @@ def describe_data(options: LabelledArguments | CitationArguments, name: str | No
     return " ".join(", ".join([name or source, *preparation]).split())
 
 
-def data_source(options: LabelledArguments | CitationArguments, name: str | None = None) -> str:
+def data_source(options: Options, name: str | None = None) -> str:
     """The name alone, for tables."""
     return name or _parts(options)[0]
 
 
-def _parts(options: LabelledArguments | CitationArguments) -> list[str]:
+def _parts(options: Options) -> list[str]:
+    if isinstance(options, RankingArguments):
+        return _rankings(options)
     return _labelled(options) if isinstance(options, LabelledArguments) else _citations(options)
+
+
+def _rankings(options: RankingArguments) -> list[str]:
+    source = without_folders(options.collection or BUILT_IN)
+    made_of = options.queries or ("first_line" if source == BUILT_IN else None)
+    return [
+        source,
+        f"{options.split} queries" if options.split else "",
+        f"queries made of each document's {made_of.replace('_', ' ')}" if made_of else "",
+        f"{options.max_queries:,} queries drawn" if options.max_queries else "",
+    ]
 
 
 def _labelled(options: LabelledArguments) -> list[str]:

@@ -18,7 +18,7 @@ from docsplit.evaluation import links, ranking
 from docsplit.evaluation.heads import HeadOutput, Run, standardize
 from docsplit.evaluation.mlp_head import mlp
 from docsplit.evaluation.presets import LINK_BASELINES, PRESETS
-from docsplit.evaluation.results import Result, link_result
+from docsplit.evaluation.results import NO_ENCODER, Result, link_result
 
 logger = logging.getLogger(__name__)
 
@@ -69,17 +69,6 @@ def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
 
 def baselines(pairs: CitationPairs, options: LinkOptions) -> Iterator[Result]:
     """What needs no encoder."""
-    info = dict.fromkeys(
-        [
-            "pooling",
-            "max_seq_length",
-            "num_parameters",
-            "dtype",
-            "long_documents",
-            "smooth_neighbours",
-            "embedding_seconds",
-        ]
-    )
     for head in (head for head in options.heads if head in LINK_BASELINES):
         logger.info(f"Scoring the pairs by {head}")
         started, threshold = perf_counter(), 0.5
@@ -92,4 +81,4 @@ def baselines(pairs: CitationPairs, options: LinkOptions) -> Iterator[Result]:
             test = links.popularity(pairs, options.seed)
         output = untrained(test, perf_counter() - started)
         papers, labels = links.num_papers(pairs.test), pairs.test.labels
-        yield link_result(head, head, output, labels, info, threshold, is_baseline=True, test_documents=papers)
+        yield link_result(head, head, output, labels, NO_ENCODER, threshold, is_baseline=True, test_documents=papers)

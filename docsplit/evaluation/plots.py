@@ -98,6 +98,24 @@ def _spread(row: dict[str, Any], measure: str) -> float:
     return 100 * (row[f"{measure}_std"] or 0.0)
 
 
+def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int], path: str | Path) -> None:
+    """nDCG and recall over the number of documents read, a line for each encoder and method, as PNG.
+
+    Args:
+        curves: of `docsplit.evaluation.ranking.curves`, by what the legend calls them.
+        depths: at which they were measured.
+    """
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    for axis, measure, title in zip(axes, ("ndcg", "recall"), ("nDCG", "Recall")):
+        for number, (name, values) in enumerate(curves.items()):
+            axis.plot(depths, 100 * values[measure], label=name, **_style(number) | {"markersize": 3})
+        axis.set(xscale="log", xlabel="depth: documents of each list", ylabel=f"{title}@depth (%)", ylim=(0, None))
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize="small")
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+    plt.close(figure)
+
+
 def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
     """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]

@@ -11,6 +11,9 @@ TFIDF_HEADS = ("linear", "knn")
 TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")
+BM25 = "bm25"
+RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
+BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
 
 
 @dataclass(frozen=True)

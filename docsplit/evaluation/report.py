@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.evaluation.contamination import contamination_note
-from docsplit.evaluation.metrics import leaves_zero_out
+from docsplit.evaluation.metrics import is_clear
 from docsplit.evaluation.tables import (
     cost_table,
     detail_table,
@@ -24,7 +24,7 @@ from docsplit.evaluation.tasks import Task
 from docsplit.runtime.files import versions, write_text
 
 
-def text_statistics(name: str, parts: dict[str, list[str]], num_classes: int) -> list[dict[str, Any]]:
+def text_statistics(name: str, parts: dict[str, list[str]], num_classes: int | None) -> list[dict[str, Any]]:
     """Documents, classes and words (between white space) of each part, as in Table 1 of the DocSplit paper (v1)."""
     rows = []
     for part, texts in parts.items():
@@ -84,11 +84,12 @@ def write_comparison(
     write_text(folder / "results.md", _markdown(task, rows, differences, statistics, title, notes))
     text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(rows, task)}\n"
     if differences:
-        clear = [row for row in differences if leaves_zero_out(row)]
+        clear = [row for row in differences if is_clear(row)]
         ahead = sum(bool(row.get("ahead")) for row in clear)
         text += (
-            f"\n{len(clear)} of {len(differences)} differences have a 95 % interval without 0; in {ahead} of them "
-            "several pretraining seeds agree.\n"
+            f"\n{len(clear)} of {len(differences)} differences have a 95 % interval without 0"
+            f"{' and a corrected p below 0.05' if 'p_holm' in differences[0] else ''}; in {ahead} of them "
+            "neither is a single pretraining run.\n"
         )
     text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
     return f"\n{text}\n"
@@ -112,25 +113,43 @@ def _markdown(
         if table := detail_table(rows, detail):
             parts.append(f"## {heading}\n\n{table}")
     if differences:
-        explained = (
-            "Points, first minus second encoder, each with the same features. Paired bootstrap over test items, runs "
-            "of the head and, where there are several, pretraining seeds. `seeds` are those of the two (- where "
-            "nothing was pretrained). In bold, and named as ahead, where the 95 % interval leaves 0 out and neither "
-            "is a single pretraining run; with one, `one run says` so, and the next seed may say otherwise. The "
-            f"{len(differences)} p-values are not corrected for their number: one in twenty falls below 0.05 where "
-            "nothing differs."
-        )
-        parts.append(f"## Differences\n\n{explained}\n\n{difference_table(differences, task)}")
+        parts.append(f"## Differences\n\n{_explained(differences, task)}\n\n{difference_table(differences, task)}")
     parts.append(f"## Encoders\n\n{encoder_table(rows)}")
-    parts.append(f"## Cost of the heads\n\nTraining, seconds a run.\n\n{cost_table(rows)}")
+    if task.has_training:
+        parts.append(f"## Cost of the heads\n\nTraining, seconds a run.\n\n{cost_table(rows)}")
     parts.append("Unrounded numbers, settings and versions are in results.json.")
     return "\n\n".join(parts) + "\n"
 
 
+def _explained(differences: Sequence[dict[str, Any]], task: Task) -> str:
+    """What the table of differences has, and what its p-values are worth."""
+    text = (
+        "Points, first minus second encoder, each with the same features. Paired bootstrap over test items, runs of "
+        "the head and, where there are several, pretraining seeds."
+    )
+    clear = "the 95 % interval leaves 0 out"
+    corrected = (
+        f"The {len(differences)} p-values are not corrected for their number: one in twenty falls below 0.05 where "
+        "nothing differs."
+    )
+    if task.paired_test == "randomisation":
+        text = (
+            f"Points, first minus second. Intervals: paired bootstrap over {task.items} and, where there are several, "
+            f"pretraining seeds. p: paired randomisation test over {task.items}, which takes the seeds as they are."
+        )
+        clear = "the interval leaves 0 out, the corrected p is below 0.05"
+        corrected = f"Holm's correction is for the {len(differences)} tests of this table."
+    return (
+        f"{text} `seeds` are those of the two (- where nothing was pretrained). In bold, and named as ahead, where "
+        f"{clear} and neither is a single pretraining run; with one, `one run says` so, and the next seed may say "
+        f"otherwise. {corrected}"
+    )
+
+
 def _caption(rows: Sequence[dict[str, Any]], task: Task) -> str:
     caption = (
-        "In percent; ± is the standard deviation over runs: draws of the labels with few, seeds of the head with the "
-        "full training set. The best of a column is bold, which does not say that it is better: see the differences."
+        f"In percent; ± is the standard deviation over {task.runs}. The best of a column is bold, which does not say "
+        "that it is better: see the differences."
     )
     if any(row["features"] == "standardized" for row in rows):
         caption += (

@@ -23,6 +23,13 @@ from docsplit.evaluation.tasks import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIF
 
 logger = logging.getLogger(__name__)
 
+# What a row of a baseline says of the encoder that it has not.
+NO_ENCODER: dict[str, Any] = dict.fromkeys(
+    (
+        *("pooling", "max_seq_length", "num_parameters", "dtype"),
+        *("long_documents", "smooth_neighbours", "embedding_seconds"),
+    )
+)
 ONE_CLASS_SHARE = 0.95  # of the test items: a head that gives more of them one class has hardly learnt anything
 
 

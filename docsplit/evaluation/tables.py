@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from docsplit.evaluation.metrics import leaves_zero_out
+from docsplit.evaluation.metrics import is_clear
 from docsplit.evaluation.tasks import Task
 
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
@@ -164,7 +164,9 @@ def _line_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str
         for row, line in zip(rows, cells)
     ]
     titles = [*(["features"] if several else []), *(task.measures[measure] for measure in task.columns)]
-    return markdown_table(["encoder", "head", *titles, "seeds", f"{task.measures[task.main]}, 95 % interval"], body)
+    return markdown_table(
+        ["encoder", task.head_title, *titles, "seeds", f"{task.measures[task.main]}, 95 % interval"], body
+    )
 
 
 def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
@@ -212,13 +214,18 @@ def difference_table(differences: Sequence[dict[str, Any]], task: Task) -> str:
     for row in differences:
         text = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
         ahead = row.get("ahead")
-        verdict = names[ahead] if ahead else "one run says" if leaves_zero_out(row) else ""
+        verdict = names[ahead] if ahead else "one run says" if is_clear(row) else ""
         counts = " / ".join("-" if count is None else str(count) for count in row.get("pretraining_seeds", ("?", "?")))
         encoders = f"{names[row['a']]} - {names[row['b']]}"
         measure, p_value = task.measures[row["measure"]], f"{row['p_value']:.3f}"
         shown = f"**{text}**" if ahead else text
-        body.append([encoders, head_name(row), _shots(row["shots"]), measure, shown, counts, p_value, verdict])
-    header = ["encoders", "head", "labels per class", "measure", "difference [95 % interval]", "seeds", "p", "ahead"]
+        heads = " - ".join(unique(row["heads"])) if row.get("heads") else head_name(row)
+        labels = [_shots(row["shots"])] if task.has_training else []
+        corrected = [f"{row['p_holm']:.3f}"] if "p_holm" in row else []
+        body.append([encoders, heads, *labels, measure, shown, counts, p_value, *corrected, verdict])
+    header = ["encoders", task.head_title, *(["labels per class"] if task.has_training else []), "measure"]
+    header += ["difference [95 % interval]", "seeds", "p"]
+    header += [*(["p, Holm"] if any("p_holm" in row for row in differences) else []), "ahead"]
     return markdown_table(header, body)
 
 

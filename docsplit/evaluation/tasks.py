@@ -23,6 +23,11 @@ class Task:
     note: str = ""  # said under the tables
     baseline_opponent: str | None = None  # the head of every encoder that baselines without an encoder meet
     items: str = "documents"  # what is tested: a row has their number as `test_documents`, `test_pairs` ...
+    head_title: str = "head"  # what tables call a head
+    head_pairs: Sequence[tuple[str, str]] = ()  # heads that are compared on one encoder, or with one of a baseline
+    paired_test: Literal["bootstrap", "randomisation"] = "bootstrap"  # the latter is corrected by Holm
+    runs: str = "runs: draws of the labels with few, seeds of the head with the full training set"  # what ± is over
+    has_training: bool = True  # of heads, on labels
 
     def __post_init__(self) -> None:
         if unknown := [name for name in (self.main, *self.columns) if name not in self.measures]:
@@ -59,11 +64,41 @@ LINKS = Task(
     items="pairs",
 )
 
+RANKING = Task(
+    name="text-ranking",
+    measures={
+        "ndcg_at_10": "nDCG@10",
+        "ndcg_at_20": "nDCG@20",
+        "precision_at_5": "P@5",
+        "precision_at_10": "P@10",
+        "precision_at_20": "P@20",
+        "mrr_at_10": "MRR@10",
+        "mrr_at_100": "MRR@100",
+        "recall_at_100": "Recall@100",
+        "map": "MAP",
+        "judged_at_10": "judged@10",
+        "judged_at_20": "judged@20",
+    },
+    main="ndcg_at_10",
+    columns=("ndcg_at_10", "ndcg_at_20", "precision_at_5", "precision_at_10", "precision_at_20", "mrr_at_10",
+             "mrr_at_100", "recall_at_100", "map", "judged_at_10"),
+    layout="lines",
+    heading="Documents ranked for queries",
+    items="queries",
+    head_title="method",
+    head_pairs=(("dense", "bm25"), ("hybrid", "bm25"), ("rrf", "bm25"), ("hybrid", "dense"), ("rrf", "dense"),
+                ("bm25", "bm25 k1=0.9 b=0.4")),
+    paired_test="randomisation",
+    runs="pretraining seeds",
+    has_training=False,
+)  # fmt: skip
+
 
 def task_of_file(contents: dict[str, Any]) -> Task:
     """The task that a results.json states; of a file older than tasks, the one whose columns its rows have."""
     if stated := contents.get("task"):
-        return Task(**stated | {"columns": tuple(stated["columns"])})
+        pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
+        return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})
     return _task_of_old_rows(contents["rows"])
 
 

@@ -53,6 +53,11 @@ def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str 
     return next((prompt for prompt in own if prompt), "")
 
 
+def query_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
+    """What stands before a query: the prompt for queries, else the default one, else nothing; empty ones are none."""
+    return next((prompt for name in ("query", default_prompt_name or "") if (prompt := prompts.get(name))), "")
+
+
 def prompt_of(settings: Mapping[str, Any]) -> str:
     """The prompt of a document, of an encoder with these settings."""
     model = settings.get(KEPT, {}).get("model", {})

@@ -1,5 +1,6 @@
 """Metrics against scikit-learn and loops; the bootstrap against a loop, and on simulated noise."""
 
+import itertools
 import time
 
 import numpy as np
@@ -13,9 +14,12 @@ from docsplit.evaluation.metrics import (
     LinkMetric,
     Resampled,
     accuracy_items,
+    holm,
     interval,
+    is_clear,
     micro_f1_items,
     paired_bootstrap,
+    paired_randomisation,
     predictions,
     resample,
 )
@@ -175,6 +179,38 @@ def interval_of(system):
 
 def compared(a, b, num_samples=metrics.NUM_SAMPLES, seed=0):
     return paired_bootstrap(*resample([a, b], num_samples, seed), seed)
+
+
+def test_randomisation_equals_all_exchanges():
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 9)), rng.random((3, 9)) + 0.25  # of two and of three runs
+    differences = a.mean(axis=0) - b.mean(axis=0)
+    signs = np.array(list(itertools.product([-1, 1], repeat=9)))
+    exact = (abs(signs @ differences) >= abs(differences.sum()) - 1e-9).mean()
+    items = [ItemScores(values.astype(np.float32), np.ones_like(values, dtype=np.float32)) for values in (a, b)]
+    assert 0.005 < exact < 0.5
+    assert paired_randomisation(*items) == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 10_000))
+    assert paired_randomisation(items[0], items[0]) == 1
+    assert paired_randomisation(*items) == paired_randomisation(*reversed(items))
+
+
+def test_randomisation_calls_noise_a_difference_one_time_in_twenty():
+    rng = np.random.default_rng(0)
+    ones = np.ones((1, 40), dtype=np.float32)
+    drawn = [[ItemScores(rng.random((1, 40)).astype(np.float32), ones) for _ in "ab"] for _ in range(400)]
+    found = [paired_randomisation(*pair, num_samples=400) for pair in drawn]
+    assert 0.02 < np.mean(np.array(found) < 0.05) < 0.09
+
+
+def test_holm_equals_its_steps():
+    values = [0.01, 0.04, 0.03, 0.005, 0.9]
+    by_hand = {0.005: 5 * 0.005, 0.01: 4 * 0.01, 0.03: 3 * 0.03, 0.04: 3 * 0.03, 0.9: 0.9}  # 2 x 0.04 is below 0.09
+    assert holm(values) == pytest.approx([by_hand[value] for value in values])
+    assert holm([]) == []
+    assert holm([0.8, 0.7]) == [1.0, 1.0]
+    clear = {"low": 0.1, "high": 0.2}
+    assert [is_clear(clear | {"p_holm": p}) for p in (0.04, 0.06)] == [True, False]
+    assert [is_clear(clear), is_clear({"low": -0.1, "high": 0.2, "p_holm": 0.01})] == [True, False]
 
 
 def test_the_interval_is_that_of_the_normal_approximation():

@@ -1,0 +1,79 @@
+"""The best documents of each query: in blocks, with and without faiss, as a full sort finds them."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from docsplit.embedding import search as module
+from docsplit.embedding.search import make_comparable, search
+
+
+def vectors(queries=30, documents=500, width=16):
+    rng = np.random.default_rng(0)
+    return (rng.normal(size=(count, width)).astype(np.float32) for count in (queries, documents))
+
+
+@pytest.fixture
+def without_faiss(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_QUERIES", 7)
+    monkeypatch.setattr(module, "BLOCK_VALUES", 7 * 64)
+
+
+def check(queries, documents, depth):
+    found, how = search(queries, documents, depth)
+    scores = queries.astype(np.float64) @ documents.T.astype(np.float64)
+    expected = np.sort(scores, axis=1)[:, ::-1][:, :depth]
+    assert found.scores == pytest.approx(expected, abs=1e-4)
+    assert np.take_along_axis(scores, found.rows.astype(int), axis=1) == pytest.approx(expected, abs=1e-4)
+    assert all(len({*rows}) == len(rows) for rows in found.rows.tolist())
+    assert (np.diff(found.scores) <= 0).all()
+    return how
+
+
+@pytest.mark.parametrize("depth", [1, 10, 100, 499])
+def test_blocks_find_what_a_full_sort_finds(without_faiss, small_blocks, depth):
+    assert check(*vectors(), depth) == "exact"
+
+
+def test_faiss_finds_the_same():
+    pytest.importorskip("faiss")
+    queries, documents = vectors()
+    assert check(queries, documents, 50) == "exact"
+    blocks = module._by_torch(queries, documents, 50)
+    assert search(queries, documents, 50)[0].scores == pytest.approx(blocks.scores, abs=1e-5)
+
+
+def test_many_documents_are_searched_in_an_inverted_file_and_scored_exactly(monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(module, "EXACT_DOCUMENTS", 1000)
+    queries, documents = vectors(documents=4000)
+    documents[:30] = 3 * queries  # one clear answer each
+    found, how = search(queries, documents, 20)
+    assert "rescored" in how
+    assert found.rows[:, 0].tolist() == list(range(30))
+    scores = np.take_along_axis(queries @ documents.T, found.rows.astype(int), axis=1)
+    assert found.scores == pytest.approx(scores, abs=1e-4)
+    best = np.sort(queries @ documents.T, axis=1)[:, ::-1][:, :20]
+    assert (found.scores >= best[:, -1:] - 1e-4).mean() > 0.8  # recall
+
+
+def test_equal_scores_are_in_the_order_of_rows(without_faiss):
+    queries = np.rint(next(iter(vectors())))  # whose products are exact
+    found, _ = search(queries, np.tile(queries[:1], (9, 1)), 20)
+    assert (found.rows == np.arange(9)).all()  # and no more than there are
+
+
+def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are(monkeypatch):
+    _, documents = vectors()
+    before = documents.copy()
+    make_comparable(documents, "dot")
+    assert (documents == before).all()
+    monkeypatch.setattr(module, "BLOCK_VECTORS", 64)
+    make_comparable(documents, "cosine")
+    assert documents == pytest.approx(before / np.linalg.norm(before, axis=1, keepdims=True), abs=1e-6)
