@@ -11,6 +11,9 @@ TFIDF_HEADS = ("linear", "knn")
 TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")
+ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
+NEED_A_TAGGER = ("redundancy", "attention")
+MAP_METHODS = ("tsne", "umap", "pca")
 
 
 @dataclass(frozen=True)
