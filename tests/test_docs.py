@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser
 
 import run_aan_retrieval
+import run_embedding_analysis
 import run_probe_classification
 from docsplit.data.views import VIEWS
 from docsplit.embedding.encoders import EncoderArguments
@@ -34,6 +35,9 @@ ARGUMENTS = {
     ],
     "run_aan_retrieval.py": [
         EncoderArguments, run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments,
+    ],
+    "run_embedding_analysis.py": [
+        EncoderArguments, run_embedding_analysis.DataArguments, run_embedding_analysis.AnalysisArguments,
     ],
 }  # fmt: skip
 
