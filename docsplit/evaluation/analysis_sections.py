@@ -23,9 +23,9 @@ from docsplit.evaluation.tasks import CLUSTERING
 matplotlib.use("Agg")  # no screen needed
 BETWEEN = "95 % interval over documents in brackets."
 VARIANT_NAMES = {
-    "nouns_verbs": "nouns and verbs",
-    "with_names": "and names (PROPN)",
-    "lemma_alone": "nouns and verbs, equal by lemma alone",
+    "nouns_verbs": "Nouns and verbs",
+    "with_names": "Nouns, verbs and names (PROPN)",
+    "lemma_alone": "Nouns and verbs, equal by lemma alone",
 }
 
 
@@ -47,7 +47,7 @@ def redundancy_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
         header = ["words", "n", "R", "R of the null", "R / R of the null"]
         header += [f"R, {paper_numbers.COLUMN}"] if variant == "nouns_verbs" else []
         left_out = own[-1]["left_out"]
-        caption = f"{VARIANT_NAMES[variant].capitalize()}. {BETWEEN}"
+        caption = f"{VARIANT_NAMES[variant]}. {BETWEEN}"
         tables.append(Table(f"{caption} Left out, without any of them: {left_out:,} documents.", header, cells))
     header = ["", "R", "R of the null", "R / R of the null"]
     cells = [
@@ -177,11 +177,11 @@ def attention_section(found: dict[str, Any], folder: Path) -> Section:
         tables.append(Table(f"{caption} {BETWEEN}", ["encoder", *CLASSES], cells))
     header = ["encoder", "class", *(f"{tercile} words" for tercile in TERCILES)]
     cells = [
-        [names[row["encoder"]], name, *(with_interval(row, f"{name}_{tercile}_to_uniform") for tercile in TERCILES)]
+        [names[row["encoder"]], name, *(_third(row, f"{name}_{tercile}") for tercile in TERCILES)]
         for row in rows
         for name in CLASSES[:4]
     ]
-    caption = "1 is uniform, by class and by thirds of the words' document frequency in these documents."
+    caption = "1 is uniform, by class and by thirds of the words' document frequency in these documents; n words."
     tables.append(Table(caption, header, cells))
     tables.append(_differences(found, names, {f"{name}_to_uniform": f"{name}, 1 is uniform" for name in CLASSES}))
     tables.append(_what_was_read(rows, names))
@@ -198,6 +198,12 @@ def attention_section(found: dict[str, Any], folder: Path) -> Section:
     caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
     figure = _bars(rows, names, groups, "times uniform attention", folder / "attention.png", caption, line=1.0)
     return Section("Attention by part of speech", notes, tables, [figure])
+
+
+def _third(row: dict[str, Any], name: str) -> str:
+    """The number of a class and third, and of how many words it is."""
+    shown = with_interval(row, f"{name}_to_uniform")
+    return shown and f"{shown} n {cell(row[f'words_{name}'])}"
 
 
 def _what_was_read(rows: list[dict[str, Any]], names: dict[str, str]) -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.evaluation.metrics import ItemScores, Resampled, interval, paired_bootstrap, resample, sample_deviation
+from docsplit.evaluation.metrics import Resampled, interval, item_draws, paired_bootstrap, sample_deviation
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,17 @@ class Estimates:
 def over_documents(parts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Resampled]:
     """Ratios of sums over documents: of each name the numerators and denominators (D,) of the same documents.
 
-    A mean over the documents that have a value has 1 as their denominators and 0 as those of the others.
+    A mean over the documents that have a value has 1 as their denominators and 0 as those of the others. A set of
+    documents of which none has a value gets that of all.
     """
-    items = [
-        ItemScores(above[None].astype(np.float64), below[None].astype(np.float64)) for above, below in parts.values()
-    ]
-    return dict(zip(parts, resample(items)))
+    above, below = (np.stack([part[side] for part in parts.values()]).astype(np.float64) for side in (0, 1))  # (P, D)
+    values = above.sum(axis=1) / below.sum(axis=1)  # (P,)
+    samples = []
+    for times in item_draws(above.shape[1]):
+        sums, weights = times @ above.T, times @ below.T  # (N, P)
+        samples.append(np.where(weights > 0, sums / np.where(weights > 0, weights, 1), values))
+    drawn = np.concatenate(samples)
+    return {name: Resampled(values[[row]], drawn[:, [row]]) for row, name in enumerate(parts)}
 
 
 def merge_members(name: str, members: Sequence[str], parts: Sequence[Estimates]) -> Estimates:

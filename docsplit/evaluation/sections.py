@@ -8,7 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], ro
 def write_report(folder: Path, title: str, sections: Sequence[Section], contents: dict[str, Any]) -> None:
     """Write analysis.json (all of `contents`), analysis.md and report.html, which holds its pictures, each whole."""
     title = " ".join(title.split())
+    # A single encoder has no differences.
+    sections = [replace(section, tables=[table for table in section.tables if table.rows]) for section in sections]
     write_text(folder / JSON_FILE, json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / MARKDOWN_FILE, markdown(title, sections))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -27,6 +27,14 @@ def test_means_over_the_documents_that_have_a_value():
     assert times.mean() == pytest.approx(1)
 
 
+def test_a_set_without_a_value_has_that_of_all():
+    only = np.zeros(40)
+    only[3] = 1
+    found = over_documents({"mean": (7 * only, only)})["mean"]
+    assert (found.samples == 7).all()
+    assert found.scores == [7]
+
+
 def test_a_group_of_seeds_is_wider_than_its_members():
     members = [estimates(str(seed), VALUES[0] + shift, n=1) for seed, shift in enumerate((0, 0.5, 1.5))]
     group = merge_members("group", ["0", "1", "2"], members)

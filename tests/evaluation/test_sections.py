@@ -24,7 +24,7 @@ def test_a_figure_has_its_numbers_beside_it(tmp_path):
 
 def test_the_page_and_the_tables(tmp_path):
     table = Table("Cells <script>", ["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]])
-    section = Section("Clusters & co", ["A note."], [table], [make_figure(tmp_path)])
+    section = Section("Clusters & co", ["A note."], [table, Table("Empty", ["x"], [])], [make_figure(tmp_path)])
     write_report(tmp_path, "Analysis of\nsets", [section], {"value": float("nan"), "title": "t"})
     assert json.loads((tmp_path / "analysis.json").read_text()) == {"value": None, "title": "t"}
     page = (tmp_path / "report.html").read_text()
@@ -33,6 +33,7 @@ def test_the_page_and_the_tables(tmp_path):
     assert page.count("<script") == 0
     assert "data:image/png;base64," in page
     assert "<title>Analysis of sets</title>" in page
+    assert "Empty" not in page
     text = (tmp_path / "analysis.md").read_text()
     assert r"y\|z" in text
     assert "![A curve.](curve.png)" in text
