@@ -120,6 +120,8 @@ def check(encoder_args: EncoderArguments, args: AnalysisArguments, split: "Label
         logger.warning(
             "--smooth_neighbours averages whole documents: sentences, halves and attention are as they are."
         )
+    if TFIDF in encoder_args.model_name_or_path and "attention" in args.analyses:
+        logger.info("tfidf has no attention: that analysis is of the others.")
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     if set(args.analyses) == {"redundancy"}:
         return tagger

@@ -33,6 +33,7 @@ class TaggedText:
     lemmas: list[str]  # lower-cased; of a word without a lemma the word
     parts_of_speech: list[str]  # universal: NOUN, VERB, PROPN ...
     spans: np.ndarray  # (W, 2) the first letter of each word and the one behind it
+    has_lemmas: bool  # some word has one
 
 
 def load_tagger(name: str) -> "Language":
@@ -86,6 +87,8 @@ def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
             raise ValueError(
                 f"The spaCy pipeline {describe_tagger(nlp)} gave no word a part of speech: name another one."
             )
+        if start == 0 and not any(text.has_lemmas for text in tagged):
+            logger.warning(f"{describe_tagger(nlp)} sets no lemmas: words are told apart by their forms.")
         yield from tagged
     if blanked:
         logger.warning(
@@ -97,4 +100,4 @@ def _words_of(doc: Any) -> TaggedText:
     words = [token for token in doc if not token.is_space]
     lemmas = [(token.lemma_ or token.text).lower() for token in words]
     spans = np.array([(token.idx, token.idx + len(token)) for token in words], dtype=np.int64).reshape(-1, 2)
-    return TaggedText(lemmas, [token.pos_ for token in words], spans)
+    return TaggedText(lemmas, [token.pos_ for token in words], spans, any(token.lemma_ for token in words))

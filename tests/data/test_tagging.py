@@ -47,6 +47,16 @@ def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):
     assert "in 1 documents" in caplog.text
 
 
+def test_a_pipeline_without_lemmas_is_said(tmp_path, caplog):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("attribute_ruler").add([[{"LOWER": "ships"}]], {"POS": "NOUN"})
+    nlp.to_disk(tmp_path / "without")
+    with caplog.at_level(logging.WARNING):
+        (found,) = tag(load_tagger(str(tmp_path / "without")), ["Ships sail."])
+    assert found.lemmas == ["ships", "sail", "."]
+    assert "en_pipeline 0.0.0 sets no lemmas" in caplog.text
+
+
 def test_a_pipeline_that_cannot_tag_is_refused(tmp_path):
     with pytest.raises(ValueError, match="python -m spacy download en_core_nothing"):
         load_tagger("en_core_nothing")
