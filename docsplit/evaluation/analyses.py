@@ -228,6 +228,7 @@ def contents_of(
             "train_documents": len(kept["train"]),
             "test_documents": len(kept["test"]),
             "clusters": len(np.unique(kept["train"])),
+            "largest_class": float(np.bincount(kept["test"]).max() / len(kept["test"])),
             "left_out": f" Left out: {left_out:,} documents with several labels or none." if left_out else "",
         }
     if own := of.get("geometry"):

@@ -86,7 +86,7 @@ def similarity_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
     rows, counts = found["rows"], found["counts"]
     names, paper = encoder_names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
     shown = [name for name in MEASURES if any(f"{name}_mean" in row for row in rows)]
-    cells = [[names[row["encoder"]], *(with_interval(row, name) for name in shown)] for row in rows]
+    cells = [[names[row["encoder"]], *(with_interval(row, name, 3) for name in shown)] for row in rows]
     beside = {name: paper_numbers.beside(paper, "5", name, data) for name in ("inner", "inter")}
     cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
     notes = [
@@ -264,7 +264,8 @@ def clustering_section(found: dict[str, Any], data: str) -> Section:
     )  # fmt: skip
     notes = [
         f"{found['train_documents']:,} training documents, on which k-means is fitted, {found['test_documents']:,} "
-        f"test documents, which are assigned; {found['clusters']} clusters, as many as classes.{found['left_out']}",
+        f"test documents, which are assigned; {found['clusters']} clusters, as many as classes.{found['left_out']} "
+        f"The largest class has {found['largest_class']:.3f} of the test documents: less than that no purity can be.",
         task.note,
     ]
     return Section("Clusters", notes, tables)
