@@ -29,9 +29,9 @@ from docsplit.evaluation.attention_by_word import (
     document_words,
     word_weights,
 )
-from docsplit.evaluation.clustering import clusterings, one_label
+from docsplit.evaluation.clustering import check_labels, clusterings, one_label
 from docsplit.evaluation.estimates import Estimates
-from docsplit.evaluation.maps import plot_maps, project
+from docsplit.evaluation.maps import check_size, plot_maps, project
 from docsplit.evaluation.redundancy import content_words, redundancy_rows
 from docsplit.evaluation.report import write_comparison
 from docsplit.evaluation.sections import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, Table, write_report
@@ -83,8 +83,15 @@ def choose_documents(split: LabelledSplit, options: AnalysisOptions, tagger: Any
 
     Args:
         tagger: of `docsplit.data.tagging.load_tagger`; None where nothing is tagged.
+
+    Raises:
+        ValueError: if there are too few documents, sentences or labels for an analysis, before any long work.
     """
     rows = stratified_sample(strata_of(split.test_labels), options.sample_documents, options.seed)
+    if "map" in options.analyses:
+        check_size(len(rows))
+    if "clustering" in options.analyses:
+        check_labels(split.train_labels, split.test_labels)
     texts, classes = [split.test_texts[row] for row in rows], split.test_labels[rows]
     none = Sentences([], np.zeros(0, int), len(rows), np.zeros((0, 2), int), np.zeros((0, 2), int), {})
     documents = Documents(rows, texts, classes, none, [])

@@ -82,6 +82,20 @@ def one_label(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, labels[rows].argmax(axis=1)
 
 
+def check_labels(train: np.ndarray, test: np.ndarray) -> None:
+    """Refuse labels that clusters cannot be compared with.
+
+    Raises:
+        ValueError: if no test document has exactly one label, or those of the training documents are fewer than two.
+    """
+    classes, tested = len(np.unique(one_label(train)[1])), len(one_label(test)[1])
+    if classes < 2 or not tested:
+        raise ValueError(
+            f"Clusters need documents with exactly one label: {classes} classes have some in train, and {tested} "
+            "documents are such in test. Leave clustering out of --analyses."
+        )
+
+
 def clusterings(
     encoder: str,
     kinds: dict[str, dict[str, np.ndarray]],

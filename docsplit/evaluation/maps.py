@@ -43,14 +43,23 @@ def _is_installed(method: str) -> bool:
     return importlib.util.find_spec(PACKAGES[method][0]) is not None
 
 
+def check_size(num_documents: int) -> None:
+    """Refuse what is no map.
+
+    Raises:
+        ValueError: for fewer than four documents.
+    """
+    if num_documents < 4:
+        raise ValueError(f"{num_documents} test documents are no map: give four or more, or leave map out.")
+
+
 def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[np.ndarray, str]:
     """Points (N, 2) of vectors (N, H), and what made them.
 
     Raises:
         ValueError: for fewer than four documents.
     """
-    if len(vectors) < 4:
-        raise ValueError(f"{len(vectors)} documents are no map: give four or more.")
+    check_size(len(vectors))
     width = min(COMPONENTS, *vectors.shape)
     components = PCA(width, random_state=seed).fit_transform(vectors)
     start = components[:, :2] if width > 1 else np.pad(components, ((0, 0), (0, 1)))

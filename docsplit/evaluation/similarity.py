@@ -60,6 +60,9 @@ def choose_sentences(sentences: Sequence[Sequence[str]], classes: np.ndarray, se
     Args:
         sentences: of each document, D.
         classes: (D,) class indices, or (D, C) multi-hot.
+
+    Raises:
+        ValueError: if no document has two sentences, or a single one has any.
     """
     generator, seen = np.random.default_rng((seed, 6)), set()
     counts = dict.fromkeys(("sentences", "short", "duplicates", "beyond_the_cap", "documents_without_pair"), 0)
@@ -83,6 +86,8 @@ def choose_sentences(sentences: Sequence[Sequence[str]], classes: np.ndarray, se
         documents += [document] * len(distinct)
     of_sentences = np.array(documents, dtype=np.int64)
     counts["sentences"] = len(texts)
+    if counts["documents_without_pair"] == len(sentences):
+        raise ValueError(f"No document has two sentences of {MIN_WORDS} or more words: there is no inner similarity.")
     pairs = _draw_pairs(of_sentences, classes, generator)
     return Sentences(texts, of_sentences, len(sentences), *pairs, counts)
 
@@ -121,14 +126,9 @@ def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLE
 
     Args:
         vectors: (S, H) of the sentences, of any length; dense or sparse.
-
-    Raises:
-        ValueError: if no document has two sentences.
     """
     unit = _unit(vectors)
     inner, of_documents, weights = _inner_cosines(unit, sentences)
-    if not len(inner):
-        raise ValueError(f"No document has two sentences of {MIN_WORDS} or more words: there is no inner similarity.")
     kinds = {"inter": sentences.inter} | ({"same_class": sentences.same_class} if len(sentences.same_class) else {})
     cosines = {kind: _cosines(unit, pairs) for kind, pairs in kinds.items()}
     quantiles = np.quantile(np.concatenate([inner, *cosines.values()]), np.linspace(0, 1, BINS + 1)[1:-1])
@@ -215,8 +215,6 @@ def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndar
         cosines.append(values)
         documents.append(np.full(len(values), document))
         weights.append(np.full(len(values), 1 / len(values)))
-    if not cosines:
-        return np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)
     return np.concatenate(cosines), np.concatenate(documents), np.concatenate(weights)
 
 

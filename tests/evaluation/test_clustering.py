@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from docsplit.evaluation import clustering
-from docsplit.evaluation.clustering import cluster, cluster_measures, clusterings, one_label, purity_items, tfidf_svd
+from docsplit.evaluation.clustering import (
+    check_labels,
+    cluster,
+    cluster_measures,
+    clusterings,
+    one_label,
+    purity_items,
+    tfidf_svd,
+)
 from docsplit.evaluation.comparison import comparisons, rows
 from docsplit.evaluation.probing import tfidf_features
 from docsplit.evaluation.tasks import CLUSTERING
@@ -82,6 +90,15 @@ def test_documents_with_several_labels_or_none_are_left_out():
     assert (kept.tolist(), classes.tolist()) == ([0, 2], [0, 2])
     kept, classes = one_label(LABELS)
     assert (len(kept), classes.tolist()) == (60, LABELS.tolist())
+
+
+def test_labels_without_classes_are_refused():
+    several = np.array([[1, 0], [1, 1], [0, 1]], dtype=np.int8)
+    check_labels(several, several)
+    with pytest.raises(ValueError, match="0 documents are such in test"):
+        check_labels(several, several[1:2])
+    with pytest.raises(ValueError, match="1 classes have some in train"):
+        check_labels(several[:2], several)
 
 
 def test_rows_of_both_kinds_with_their_spread():

@@ -136,8 +136,12 @@ def test_what_is_left_out_is_counted():
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="inter needs two or more"):
-        choose_sentences([["one two three"], ["no"]], np.zeros(2, dtype=int))
-    alone = choose_sentences([["one two three"], ["four five six"]], np.array([0, 1]))
-    assert alone.same_class.shape == (0, 2)
+        choose_sentences([["one two three", "four five six"], ["no"]], np.zeros(2, dtype=int))
     with pytest.raises(ValueError, match="No document has two sentences"):
-        similarity(np.eye(2), alone)
+        choose_sentences([["one two three"], ["four five six"]], np.array([0, 1]))
+
+
+def test_without_a_shared_class_there_is_no_such_column():
+    sentences = choose_sentences([["one two three", "four five six"], ["seven eight nine"]], np.array([0, 1]))
+    assert sentences.same_class.shape == (0, 2)
+    assert set(similarity(np.eye(3), sentences, 5)) == {"inner", "inter", "inner_minus_inter", "auc"}
