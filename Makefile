@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing clean
+.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ bench-segmentation: install-dev  ## sentence splitters
 
 bench-probing: install-dev  ## heads on frozen embeddings
 	$(BIN)/python -m benchmarks.probing --shots 5
+
+bench-analyses: install-dev  ## analyses of embeddings, beside embedding; needs a spaCy pipeline
+	$(BIN)/python -m benchmarks.analyses
 
 clean:  ## remove the environment and the caches of the tools
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build docsplit.egg-info

@@ -113,6 +113,28 @@ def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def spacy_pipeline(tmp_path_factory) -> Path:
+    """The folder of a spaCy pipeline that knows the words of the topics: some are verbs, one has a plural's lemma."""
+    import spacy
+
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("attribute_ruler")
+    verbs = {"knead", "sail", "prune"}
+    for word in " ".join(TOPICS.values()).split():
+        part = "VERB" if word in verbs else "NOUN"
+        ruler.add([[{"LOWER": word}]], {"POS": part, "LEMMA": word})
+    ruler.add([[{"LOWER": "ships"}]], {"POS": "NOUN", "LEMMA": "Ship"})
+    ruler.add([[{"LOWER": "cold"}]], {"POS": "ADJ", "LEMMA": "cold"})
+    ruler.add([[{"LOWER": "dover"}]], {"POS": "PROPN", "LEMMA": "Dover"})
+    ruler.add([[{"LOWER": {"IN": COMMON.split()}}]], {"POS": "ADP", "LEMMA": "x"})
+    ruler.add([[{"IS_PUNCT": True}]], {"POS": "PUNCT", "LEMMA": "."})
+    nlp.add_pipe("sentencizer")  # not needed for tags
+    folder = tmp_path_factory.mktemp("spacy") / "pipeline"
+    nlp.to_disk(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def wordpiece(corpus, tmp_path_factory):
     return train_wordpiece(corpus, "text", 300, tmp_path_factory.mktemp("tokenizers"))
 

@@ -15,6 +15,7 @@ from transformers import HfArgumentParser
 
 import run_aan_retrieval
 import run_document_retrieval
+import run_embedding_analysis
 import run_probe_classification
 from docsplit.data.views import VIEWS
 from docsplit.embedding.encoders import EncoderArguments
@@ -38,6 +39,9 @@ ARGUMENTS = {
     ],
     "run_document_retrieval.py": [
         EncoderArguments, run_document_retrieval.DataArguments, run_document_retrieval.RetrievalArguments,
+    ],
+    "run_embedding_analysis.py": [
+        EncoderArguments, run_embedding_analysis.DataArguments, run_embedding_analysis.AnalysisArguments,
     ],
 }  # fmt: skip
 

@@ -13,19 +13,22 @@ from transformers import TrainingArguments
 
 import run_aan_retrieval
 import run_document_retrieval
+import run_embedding_analysis
 import run_probe_classification
 from docsplit.training import arguments
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = (
     *("explore", "export_onnx", "convert_to_longformer"),
-    *("run_aan_retrieval", "run_document_retrieval", "run_probe_classification", "run_docsplit_pretraining"),
+    *("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis"),
+    *("run_probe_classification", "run_docsplit_pretraining"),
 )
 OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives bring
     "run_docsplit_pretraining": (arguments.ModelArguments, arguments.DataArguments, arguments.PretrainingArguments),
     "run_probe_classification": (run_probe_classification.DataArguments, run_probe_classification.ProbeArguments),
     "run_aan_retrieval": (run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments),
     "run_document_retrieval": (run_document_retrieval.DataArguments, run_document_retrieval.RetrievalArguments),
+    "run_embedding_analysis": (run_embedding_analysis.DataArguments, run_embedding_analysis.AnalysisArguments),
 }
 
 OURS = {"docsplit", "modeling_docsplit", "modeling_graph_document", "yaml", *SCRIPTS}

@@ -13,8 +13,18 @@ import pytest
 from docsplit.runtime.files import hash_of_code
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes")
-COMMANDS = ("pretrain", "probe", "retrieve", "rank", "convert-to-longformer", "export-onnx", "explore")
+SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes", "docs")
+COMMANDS = (
+    "pretrain",
+    "probe",
+    "retrieve",
+    "rank",
+    "analyse",
+    "search",
+    "convert-to-longformer",
+    "export-onnx",
+    "explore",
+)
 HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docsplit.py")
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
 
@@ -68,6 +78,8 @@ def test_what_is_installed_is_what_is_here(installed):
             assert (there / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
     recipes = {path.name: path.read_text() for path in (ROOT / "recipes").glob("*.yaml")}
     assert {path.name: path.read_text() for path in (there / "docsplit" / "recipes").glob("*")} == recipes
+    papers = {path.name: path.read_text() for path in (ROOT / "docs" / "papers").glob("*.json")}
+    assert {path.name: path.read_text() for path in (there / "docsplit" / "papers").glob("*")} == papers
     assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {
         f"docsplit-{name}" for name in COMMANDS
     }

@@ -160,6 +160,11 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
     return brought
 
 
+def says_pooling(name_or_path: str) -> bool:
+    """Whether an encoder brings its pooling: SentenceTransformers and this project's checkpoints do."""
+    return is_sentence_transformer_model(name_or_path) or hasattr(AutoConfig.from_pretrained(name_or_path), "docsplit")
+
+
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
     """What decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
     poolers = [module for module in model if isinstance(module, PoolingModule)]

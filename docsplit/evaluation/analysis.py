@@ -1,6 +1,7 @@
 """What embeddings look like: their geometry, their clusters, and a map of them."""
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -77,6 +78,53 @@ def effective_rank(vectors: np.ndarray) -> float:
     variances = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False).astype(np.float64) ** 2
     shares = variances[variances > 0] / variances.sum()
     return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def hubness(neighbours: np.ndarray) -> dict[str, float]:
+    """Whether some documents are the neighbours of very many (Radovanovic et al. 2010).
+
+    Of how many documents' k nearest each one is, N_k, k on average: `hubness` is the skewness of N_k (0 where there
+    are no hubs), `largest_hub` its maximum over k, `antihubs` the share of documents that are nobody's neighbours.
+
+    Args:
+        neighbours: (N, k) rows of the nearest others of each document.
+    """
+    counts = np.bincount(neighbours.ravel(), minlength=len(neighbours)).astype(np.float64)
+    deviations = counts - counts.mean()
+    variance = (deviations**2).mean()
+    return {
+        "hubness": float((deviations**3).mean() / variance**1.5) if variance else 0.0,
+        "largest_hub": float(counts.max() / neighbours.shape[1]),
+        "antihubs": float((counts == 0).mean()),
+    }
+
+
+def mean_cosine(vectors: np.ndarray) -> float:
+    """Of all pairs of two of the vectors (N, H): near 1 where all point the same way."""
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    total = np.square(unit.sum(axis=0, dtype=np.float64)).sum() - np.square(unit, dtype=np.float64).sum()
+    return float(total / (len(unit) * (len(unit) - 1)))
+
+
+def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) -> dict[str, float]:
+    """How documents lie in space: alignment and uniformity, use of the dimensions, hubs.
+
+    Args:
+        documents: (N, H).
+        halves: (B, 2, H) of the two halves of documents, as `embedding_geometry` takes them; two documents or more.
+        neighbours: (N, k) as `hubness` takes them.
+    """
+    of_halves = embedding_geometry(torch.from_numpy(halves))
+    own = spread(documents)
+    width = documents.shape[1]
+    return {
+        "alignment": float(of_halves["alignment"]),
+        "uniformity": float(of_halves["uniformity"]),
+        "mean_cosine": mean_cosine(documents),
+        "width": float(width),
+        **own | {"dimension_std": own["dimension_std"] * width**0.5},
+        **hubness(neighbours),
+    }
 
 
 def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:

@@ -14,7 +14,7 @@ real in 30 % of the cases where there is none, for pretraining runs differ. Item
 item is met by each run of each seed, and each is drawn independently of the others (Owen, 2007).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,20 +213,25 @@ def resample(
     return [Resampled(system.of_runs(), drawn, count) for system, drawn, count in zip(systems, samples, counts)]
 
 
-def _sampled_scores(numerators: np.ndarray, denominators: np.ndarray, num_samples: int, seed: int) -> np.ndarray:
-    """(R, M) each to the scores (num_samples, R) on items drawn with replacement."""
+def item_draws(num_items: int, num_samples: int = NUM_SAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
+    """How often each item is in each of `num_samples` sets of so many items, drawn with replacement.
+
+    Yields: (S, num_items) float32, some of the sets at a time, which bounds the memory.
+    """
     generator = np.random.default_rng(seed)
-    num_items = numerators.shape[1]
-    above, below = _summable(numerators.T), _summable(denominators.T)
     chunk = max(CHUNK_DRAWS // num_items, 1)
-    samples = []
     for start in range(0, num_samples, chunk):
         size = min(chunk, num_samples - start)
         drawn = generator.integers(num_items, size=(size, num_items))
         drawn += num_items * np.arange(size)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(np.float32)
-        samples.append(_ratios(times @ above, times @ below))
-    return np.concatenate(samples)
+        yield np.bincount(drawn.ravel(), minlength=size * num_items).reshape(size, num_items).astype(np.float32)
+
+
+def _sampled_scores(numerators: np.ndarray, denominators: np.ndarray, num_samples: int, seed: int) -> np.ndarray:
+    """(R, M) each to the scores (num_samples, R) on items drawn with replacement."""
+    above, below = _summable(numerators.T), _summable(denominators.T)
+    draws = item_draws(numerators.shape[1], num_samples, seed)
+    return np.concatenate([_ratios(times @ above, times @ below) for times in draws])
 
 
 def _summable(values: np.ndarray) -> np.ndarray:

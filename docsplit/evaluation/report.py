@@ -80,7 +80,7 @@ def write_comparison(
         "notes": list(notes),
         "versions": versions(),
     }
-    write_text(folder / "results.json", json.dumps(_plain(contents), indent=2, allow_nan=False) + "\n")
+    write_text(folder / "results.json", json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / "results.md", _markdown(task, rows, differences, statistics, title, notes))
     text = f"# {title}\n\n{result_tables(rows, task)}\n\n{_caption(rows, task)}\n"
     if differences:
@@ -160,14 +160,14 @@ def _caption(rows: Sequence[dict[str, Any]], task: Task) -> str:
     return "\n\n".join(filter(None, [f"{caption} {task.note}".strip(), "\n".join(notes)]))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold: no numpy, no NaN, no infinity; anything else as text."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, list | tuple | set):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -93,6 +93,24 @@ RANKING = Task(
     has_training=False,
 )  # fmt: skip
 
+CLUSTERING = Task(
+    name="text-clustering",
+    measures={
+        "nmi": "NMI",
+        "nmi_sqrt": "NMI, geometric mean",
+        "nmi_max": "NMI, maximum",
+        "purity": "Purity",
+        "v_measure": "V-measure",
+        "ari": "ARI",
+    },
+    main="purity",
+    columns=("nmi", "nmi_sqrt", "nmi_max", "purity", "v_measure", "ari"),
+    layout="lines",
+    heading="Clusters of the test documents",
+    note="k-means with as many clusters as classes, fitted on the training documents; ± is over its seeds. V-measure "
+    "is the NMI with the arithmetic mean.",
+)
+
 
 def task_of_file(contents: dict[str, Any]) -> Task:
     """The task that a results.json states; of a file older than tasks, the one whose columns its rows have."""

@@ -131,6 +131,19 @@ def attention_for_embedding(encoder: Any) -> Iterator[None]:
             use_transformers_attention(encoder)
 
 
+def use_eager_attention(base_model: Any) -> None:
+    """Let an encoder return its attention weights: transformers' own attention, and no fast implementation of it.
+
+    A Longformer or BigBird gets what `patch_long_attention` gives it, so that the first token's attention is global.
+    """
+    from docsplit.modeling.longformer_attention import use_transformers_attention
+
+    patch_long_attention(base_model)
+    use_transformers_attention(base_model)
+    if base_model.config._attn_implementation != "eager":
+        base_model.set_attn_implementation("eager")
+
+
 def check_recomputation(config: Any, recomputes_layers: bool, cache_gradients: bool) -> None:
     """Refuse what would compute a BigBird's layers again with the attention of another micro-batch.
 

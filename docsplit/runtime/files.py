@@ -16,7 +16,7 @@ from typing import Protocol
 
 PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
-    *("accelerate", "setfit", "bm25s"),
+    *("accelerate", "setfit", "bm25s", "spacy"),
 )
 PARTIAL = ".partial"  # the end of the name of a file that a kill may have left
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed

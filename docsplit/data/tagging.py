@@ -1,0 +1,103 @@
+"""Words, lemmas and parts of speech of texts, by any spaCy pipeline that its user has installed.
+
+Only what parts of speech and lemmas need is run: no parser, no named entities. spaCy's tokenizer takes quadratic time
+in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, which moves no other character.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+
+logger = logging.getLogger(__name__)
+
+NEEDED = ("tok2vec", "transformer", "tagger", "morphologizer", "attribute_ruler", "lemmatizer", "trainable_lemmatizer")
+LONGEST_WORD = 500  # letters
+LONGEST_TEXT = 50_000_000  # letters, of one document; spaCy's own limit is for parsers, which take more memory
+BATCH_TEXTS = 64
+VOCABULARY_LIMIT = 1_000_000  # words that a pipeline remembers, before it forgets new ones after each batch
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
+
+
+@dataclass(frozen=True)
+class TaggedText:
+    """The words of a text, in order; white space is no word."""
+
+    lemmas: list[str]  # lower-cased; of a word without a lemma the word
+    parts_of_speech: list[str]  # universal: NOUN, VERB, PROPN ...
+    spans: np.ndarray  # (W, 2) the first letter of each word and the one behind it
+    has_lemmas: bool  # some word has one
+
+
+def load_tagger(name: str) -> "Language":
+    """Load a spaCy pipeline by name or folder, with what parts of speech and lemmas need and nothing else.
+
+    Raises:
+        ValueError: naming the remedy, if there is no such pipeline, or if it tags nothing.
+    """
+    import spacy  # slow to import
+
+    try:
+        nlp = spacy.load(name)
+    except OSError as error:
+        raise ValueError(
+            f"--spacy_pipeline {name!r} is not installed, and redundancy and attention need parts of speech: "
+            f"`python -m spacy download {name}`, name another pipeline, or leave these two out of --analyses."
+        ) from error
+    if not {"tagger", "morphologizer", "attribute_ruler"} & set(nlp.pipe_names):
+        raise ValueError(
+            f"--spacy_pipeline {name!r} has no tagger, morphologizer or attribute_ruler, but {nlp.pipe_names}: give "
+            "one that sets parts of speech, en_core_web_sm for example."
+        )
+    for pipe in nlp.pipe_names:
+        if pipe not in NEEDED:
+            nlp.disable_pipe(pipe)
+    nlp.max_length = LONGEST_TEXT
+    return nlp
+
+
+def describe_tagger(nlp: "Language") -> str:
+    """Language, name and version of a pipeline, as its files state them."""
+    return f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
+
+
+def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
+    """Tag each text, in order.
+
+    Raises:
+        ValueError: if no word of the first batch gets a part of speech.
+    """
+    blanked = 0
+    for start in range(0, len(texts), BATCH_TEXTS):
+        batch = [
+            _LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in texts[start : start + BATCH_TEXTS]
+        ]
+        blanked += sum(one != text for one, text in zip(batch, texts[start : start + BATCH_TEXTS]))
+        full = len(nlp.vocab.strings) > VOCABULARY_LIMIT
+        with nlp.memory_zone() if full else contextlib.nullcontext():
+            tagged = [_words_of(doc) for doc in nlp.pipe(batch, batch_size=BATCH_TEXTS)]
+        if start == 0 and not any(part for text in tagged for part in text.parts_of_speech):
+            raise ValueError(
+                f"The spaCy pipeline {describe_tagger(nlp)} gave no word a part of speech: name another one."
+            )
+        if start == 0 and not any(text.has_lemmas for text in tagged):
+            logger.warning(f"{describe_tagger(nlp)} sets no lemmas: words are told apart by their forms.")
+        yield from tagged
+    if blanked:
+        logger.warning(
+            f"Words of {LONGEST_WORD} letters and more were left out of the tagging, in {blanked:,} documents."
+        )
+
+
+def _words_of(doc: Any) -> TaggedText:
+    words = [token for token in doc if not token.is_space]
+    lemmas = [(token.lemma_ or token.text).lower() for token in words]
+    spans = np.array([(token.idx, token.idx + len(token)) for token in words], dtype=np.int64).reshape(-1, 2)
+    return TaggedText(lemmas, [token.pos_ for token in words], spans, any(token.lemma_ for token in words))

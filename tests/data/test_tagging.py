@@ -1,0 +1,71 @@
+"""Tags of a pipeline that the tests build: words, lemmas and where they stand; and pipelines that cannot be used."""
+
+import logging
+
+import numpy as np
+import pytest
+import spacy
+
+from docsplit.data import tagging
+from docsplit.data.tagging import describe_tagger, load_tagger, tag
+
+
+@pytest.fixture(scope="module")
+def tagger(spacy_pipeline):
+    return load_tagger(str(spacy_pipeline))
+
+
+def test_words_lemmas_and_places(tagger):
+    text = "The ships  sail\nto Dover, cold."
+    (found,) = tag(tagger, [text])
+    assert [text[start:end] for start, end in found.spans] == ["The", "ships", "sail", "to", "Dover", ",", "cold", "."]
+    assert found.lemmas == ["x", "ship", "sail", "x", "dover", ".", "cold", "."]  # lower-cased
+    assert found.parts_of_speech == ["ADP", "NOUN", "VERB", "ADP", "PROPN", "PUNCT", "ADJ", "PUNCT"]
+
+
+def test_only_what_tags_need_is_run(tagger):
+    assert tagger.pipe_names == ["attribute_ruler"]
+    assert describe_tagger(tagger) == "en_pipeline 0.0.0"
+
+
+def test_many_texts_in_order_as_one_by_one(tagger, monkeypatch):
+    monkeypatch.setattr(tagging, "BATCH_TEXTS", 3)
+    texts = [f"{'The ship. ' * number}" for number in range(8)]
+    together = list(tag(tagger, texts))
+    for text, found in zip(texts, together, strict=True):
+        (alone,) = tag(tagger, [text]) if text else (found,)
+        assert (found.lemmas, found.parts_of_speech) == (alone.lemmas, alone.parts_of_speech)
+        np.testing.assert_array_equal(found.spans, alone.spans)
+    assert together[0].spans.shape == (0, 2)
+
+
+def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):
+    text = f"The {'a' * 5000} ship"
+    with caplog.at_level(logging.WARNING):
+        (found,) = tag(tagger, [text])
+    assert [text[start:end] for start, end in found.spans] == ["The", "ship"]
+    assert "in 1 documents" in caplog.text
+
+
+def test_a_pipeline_without_lemmas_is_said(tmp_path, caplog):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("attribute_ruler").add([[{"LOWER": "ships"}]], {"POS": "NOUN"})
+    nlp.to_disk(tmp_path / "without")
+    with caplog.at_level(logging.WARNING):
+        (found,) = tag(load_tagger(str(tmp_path / "without")), ["Ships sail."])
+    assert found.lemmas == ["ships", "sail", "."]
+    assert "en_pipeline 0.0.0 sets no lemmas" in caplog.text
+
+
+def test_a_pipeline_that_cannot_tag_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="python -m spacy download en_core_nothing"):
+        load_tagger("en_core_nothing")
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.to_disk(tmp_path / "splitter")
+    with pytest.raises(ValueError, match="has no tagger"):
+        load_tagger(str(tmp_path / "splitter"))
+    nlp.add_pipe("attribute_ruler")
+    nlp.to_disk(tmp_path / "empty")
+    with pytest.raises(ValueError, match="gave no word a part of speech"):
+        list(tag(load_tagger(str(tmp_path / "empty")), ["The ship."]))

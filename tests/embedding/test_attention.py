@@ -1,0 +1,129 @@
+"""The attention that embeddings are read from: against transformers' eager attention, one text at a time."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BigBirdConfig,
+    DistilBertConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+)
+
+from docsplit.embedding import attention
+from docsplit.embedding.attention import attention_to_tokens, check_attention, describe_attention
+from docsplit.embedding.loading import load_encoder
+from tests.conftest import tiny_values
+
+TEXTS = ["The ship sailed.", "A loaf of bread and butter in the oven of the harbour, on a plate.", "Salt."]
+
+
+def config_of(architecture, tokenizer):
+    values = tiny_values(tokenizer)
+    return {
+        "bert": lambda: BertConfig(**values),
+        "roberta": lambda: RobertaConfig(**values),
+        "mpnet": lambda: MPNetConfig(**values),
+        "modernbert": lambda: ModernBertConfig(**values),
+        "distilbert": lambda: DistilBertConfig(
+            vocab_size=len(tokenizer), dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=128
+        ),
+        "longformer": lambda: LongformerConfig(**values, attention_window=[8, 8]),
+        "big_bird": lambda: BigBirdConfig(**values, block_size=4, num_random_blocks=1),
+    }[architecture]()
+
+
+@pytest.fixture
+def encoder(tmp_path, wordpiece, byte_level_bpe):
+    def make(architecture, pooling="cls"):
+        tokenizer = byte_level_bpe if architecture == "roberta" else wordpiece
+        torch.manual_seed(0)
+        model = AutoModel.from_config(config_of(architecture, tokenizer))
+        for parameter in model.parameters():  # attention that is far from uniform
+            if parameter.ndim == 2:
+                parameter.data *= 8
+        model.save_pretrained(tmp_path / architecture)
+        tokenizer.save_pretrained(tmp_path / architecture)
+        return load_encoder(str(tmp_path / architecture), pooling=pooling, max_seq_length=40), tmp_path / architecture
+
+    return make
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "mpnet", "modernbert", "distilbert"])
+def test_weights_are_those_of_eager_attention(architecture, pooling, encoder):
+    loaded, folder = encoder(architecture, pooling)
+    found = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=1000))  # all in one batch, padded
+    assert describe_attention(loaded)["attended_from"] == ("[CLS]" if pooling == "cls" else "mean over tokens")
+    eager = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    for text, own in zip(TEXTS, found, strict=True):
+        encoded = loaded.tokenizer(text, return_tensors="pt", truncation=True, max_length=40)
+        with torch.no_grad():
+            last = eager(**encoded, output_attentions=True).attentions[-1][0]  # (heads, T, T)
+        expected = last[:, 0].mean(0) if pooling == "cls" else last.mean((0, 1))
+        np.testing.assert_allclose(own.weights, expected, atol=1e-5)
+        assert own.weights.sum() == pytest.approx(1, abs=1e-4)
+        assert own.weights.std() > 1e-3
+
+
+def test_a_longformers_weights_are_its_global_row(encoder):
+    """Of the first token, which attends to all tokens by projections of its own: computed here from the last layer."""
+    loaded, _ = encoder("longformer", "mean")
+    base, inputs = loaded[0].model, {}
+    hook = base.encoder.layer[-1].attention.self.register_forward_hook(
+        lambda module, args, kwargs, output: inputs.update(hidden=(kwargs.get("hidden_states", *args[:1]))),
+        with_kwargs=True,
+    )
+    (found,) = attention_to_tokens(loaded, TEXTS[1:2], "", micro_batch_tokens=1000)
+    hook.remove()
+    assert describe_attention(loaded)["attended_from"] == "global row of the first token"
+    layer, hidden = base.encoder.layer[-1].attention.self, inputs["hidden"][0, : len(found.weights)]
+    query = layer.query_global(hidden[0]).view(2, 16) / 4
+    scores = torch.einsum("hd,thd->ht", query, layer.key_global(hidden).view(-1, 2, 16))
+    np.testing.assert_allclose(found.weights, scores.softmax(-1).mean(0).detach(), atol=1e-5)
+    assert found.weights.std() > 0.001
+
+
+def test_a_short_text_of_a_bigbird(encoder):
+    loaded, _ = encoder("big_bird")
+    for own in attention_to_tokens(loaded, TEXTS, "", 1000):
+        assert own.weights.sum() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_tokens_and_their_places(architecture, encoder, monkeypatch):
+    monkeypatch.setattr(attention, "CHUNK_TEXTS", 2)
+    loaded, _ = encoder(architecture)
+    found = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=20))
+    for text, own in zip(TEXTS, found, strict=True):
+        assert own.offsets.shape == (len(own.weights), 2)
+        special = own.offsets[:, 1] <= own.offsets[:, 0]
+        assert special.nonzero()[0].tolist() == [0, len(special) - 1]
+        assert "".join(text[start:end] for start, end in own.offsets).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_prompt_is_no_part_of_the_text(encoder):
+    loaded, _ = encoder("bert")
+    plain, prompted = (list(attention_to_tokens(loaded, TEXTS, prompt, 1000)) for prompt in ("", "query: "))
+    for text, without, with_prompt in zip(TEXTS, plain, prompted, strict=True):
+        places = [offsets for offsets in with_prompt.offsets.tolist() if offsets[1] > offsets[0]]
+        assert places == [offsets for offsets in without.offsets.tolist() if offsets[1] > offsets[0]]
+        assert max(end for _, end in places) == len(text)
+        assert len(with_prompt.weights) > len(without.weights)
+
+
+def test_long_texts_are_cut(encoder):
+    loaded, _ = encoder("bert")
+    (found,) = attention_to_tokens(loaded, ["ship " * 200], "", 1000)
+    assert len(found.weights) == describe_attention(loaded)["max_tokens"] == 40
+
+
+def test_an_encoder_without_places_is_refused(encoder):
+    loaded, _ = encoder("bert")
+    loaded[0].processor = None
+    with pytest.raises(ValueError, match="fast tokenizer"):
+        check_attention(loaded)
