@@ -41,14 +41,17 @@ def setting_names() -> set[str]:
 def current_settings(saved: dict[str, Any]) -> dict[str, Any]:
     """Settings as today's checkpoints have them, of one that may be older.
 
-    Older ones have the options of all objectives at once: a queue stood for MoCo, `symmetric` for `symmetric_loss`.
+    Older ones have the options of all objectives at once: a queue stood for MoCo, `symmetric` for `symmetric_loss`. An
+    option that came later has its default, which is what was trained with.
     """
     settings = dict(saved)
     if settings.get("momentum_queue_size"):
         settings["objective"] = "momentum_contrast"
     if "symmetric" in settings:
         settings["symmetric_loss"] = settings.pop("symmetric")
-    return settings_for(settings.get("objective", DEFAULT_SETTINGS["objective"]), settings)
+    objective = settings.get("objective", DEFAULT_SETTINGS["objective"])
+    defaults = vars(OBJECTIVES[objective].Options()) if saved and objective in OBJECTIVES else {}
+    return defaults | settings_for(objective, settings)
 
 
 def settings_for(objective: str, settings: dict[str, Any]) -> dict[str, Any]:
