@@ -9,6 +9,7 @@ import numpy as np
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.loading import describe_encoder, load_encoder, resolve_prompt
 from docsplit.embedding.neighbours import unit
+from docsplit.embedding.queries import SIMILARITIES, embed_queries
 from docsplit.modeling.settings import Pooling
 
 PARTS = ("pooling", "max_seq_length", "prompt")  # options that decide the vectors, kept in the manifest
@@ -37,7 +38,7 @@ class IndexedEncoder:
         self.model, self.cache_dir = load_encoder(name, pooling, max_seq_length), cache_dir
         self.prompt = resolve_prompt(self.model, prompt)
         similarity = str(self.model.similarity_fn_name or "cosine")
-        if similarity not in ("cosine", "dot"):
+        if similarity not in SIMILARITIES:
             raise ValueError(f"{name} compares vectors by {similarity}: an index can by cosine or dot product alone.")
         self.is_cosine = similarity == "cosine"
         facts = describe_encoder(self.model)
@@ -69,5 +70,5 @@ class IndexedEncoder:
 
     def embed_query(self, text: str) -> np.ndarray:
         """A query, (H,) float32: with the encoder's prompt for queries, where it has one."""
-        vector = np.asarray(self.model.encode_query([text], show_progress_bar=False), dtype=np.float32)
-        return (unit(vector) if self.is_cosine else vector)[0]
+        vectors, _ = embed_queries(self.model, [text])
+        return (unit(vectors) if self.is_cosine else vectors)[0]
