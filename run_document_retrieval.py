@@ -144,9 +144,9 @@ def search_with(
     started = perf_counter()
     for vectors in (queries, documents):
         make_comparable(vectors, of_queries["similarity"])
-    found, how = search(queries, documents, DEPTH)
+    found = search(queries, documents, DEPTH)
     seconds = perf_counter() - started
-    return run.rank(name, found, info | of_queries | {"search": how}, seconds, args.methods)
+    return run.rank(name, found, info | of_queries, seconds, args.methods)
 
 
 def statistics_of(run: "RankingRun") -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from typing import Any, get_args
 
 from docsplit.modeling.settings import Pooling
 
-METHODS = ("hybrid", "dense", "bm25")  # of docsplit.embedding.index, which is imported when it is needed
+METHODS = ("hybrid", "dense", "bm25")
 PASSAGE_LINES = 3
 SHOWN_PAIRS, SHOWN_IDS = 50, 3
 
@@ -59,7 +59,9 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     build.add_argument("--prompt", help="before each document (default: what the encoder says)")
     query = verb("query", "The best documents for a question, each with its best passage.")
     query.add_argument("text", nargs="?", help="left out: asks, again and again, until an empty line")
-    query.add_argument("--method", choices=METHODS, default=METHODS[0], help="what counts (default: both)")
+    query.add_argument(
+        "--method", choices=METHODS, default=METHODS[0], help="hybrid (default): reciprocal rank fusion of both"
+    )
     query.add_argument("--count", type=int, default=10, help="documents (default: 10)")
     add = verb("add", "Add documents; those that are in the index unchanged are passed over.")
     reads_documents(add)

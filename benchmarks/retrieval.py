@@ -57,7 +57,7 @@ class Ours:
 
         for vectors in (self.vectors, self.asked):
             make_comparable(vectors, "cosine")
-        found, _ = search(self.asked, self.vectors, self.depth)
+        found = search(self.asked, self.vectors, self.depth)
         return {name: float(items.of_runs()[0]) for name, items in measure_retrieved(found, self.ranking).items()}
 
 

@@ -81,7 +81,6 @@ def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, co
             assert 0 <= row[measure] == row[f"{measure}_mean"] <= 1
         assert row["ndcg_at_10_low"] <= row["ndcg_at_10"] <= row["ndcg_at_10_high"]
     assert rows[0]["similarity"] == "cosine"
-    assert rows[0]["search"] == "exact"
     assert results["settings"]["counts"]["documents_empty"] == 0
 
 

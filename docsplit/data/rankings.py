@@ -6,9 +6,10 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from docsplit.data.ranking_files import Rows, Source, read_folder, read_hub
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
+
+RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
+Named = TypeVar("Named", int, tuple[int, int])  # what stands for a document
 
 
 @dataclass
@@ -75,6 +79,15 @@ class Retrieved:
     def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
         """Of the first `count` queries, and of the others."""
         return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
+
+
+def fuse(rankings: Sequence[Sequence[Named]]) -> list[tuple[Named, float]]:
+    """Reciprocal rank fusion: each document's sum over rankings of 1 / (60 + rank), the highest first."""
+    scores: dict[Named, float] = {}
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
 def load_collection(

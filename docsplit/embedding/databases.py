@@ -51,8 +51,6 @@ def export(index: Index, database: str, uri: str, name: str = "documents", repla
     """
     if database not in DATABASES:
         raise ValueError(f"There is no database {database!r}, expected one of {', '.join(DATABASES)}.")
-    count = sum(
-        segment.passages_of(int(row)).stop - segment.passages_of(int(row)).start for segment, row in index.documents()
-    )
+    count = sum(len(segment.passage_vectors[segment.passages_of(row)]) for segment, row in index.documents())
     module: Any = importlib.import_module(DATABASES[database])
     return module.write(passages_of(index), count, index.manifest["encoder"], uri, name, replace)

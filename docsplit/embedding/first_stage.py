@@ -1,4 +1,4 @@
-"""The documents of an index that are nearest to a query, or have its words; and rankings put together."""
+"""The documents of an index that are nearest to a query, or have its words."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,6 @@ import torch
 from docsplit.embedding.segments import Segment, bm25
 
 CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
-RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
 Key = tuple[int, int]  # number of a segment, row in it
 
 
@@ -43,12 +42,3 @@ def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int)
         rows = np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))
         found += [((number, int(row)), float(scores[row])) for row in rows if scores[row] > 0]
     return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
-
-
-def fuse(rankings: Sequence[Sequence[tuple[Key, float]]]) -> list[tuple[Key, float]]:
-    """Reciprocal rank fusion of rankings of (key, score): sum over rankings of 1 / (60 + rank)."""
-    scores: dict[Key, float] = {}
-    for ranking in rankings:
-        for rank, (key, _) in enumerate(ranking, start=1):
-            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))

@@ -25,8 +25,9 @@ import numpy as np
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
+from docsplit.data.rankings import fuse
 from docsplit.embedding import approximate
-from docsplit.embedding.first_stage import Key, best_by_words, fuse, nearest
+from docsplit.embedding.first_stage import Key, best_by_words, nearest
 from docsplit.embedding.segments import Segment, write_segment
 from docsplit.runtime.files import write_text, write_whole
 
@@ -37,7 +38,6 @@ SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while one is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents than half of that; more are merged into one
 FUSED = 1000  # of each ranking, for a hybrid one
-METHODS = ("hybrid", "dense", "bm25")
 Embed = Callable[[Sequence[str]], np.ndarray]
 
 
@@ -96,7 +96,7 @@ class Index:
             rankings += self.nearest(vector[None], depth)
         if method != "dense":
             rankings.append(best_by_words(self.segments, words, depth))
-        ranked = rankings[0] if len(rankings) == 1 else fuse(rankings)
+        ranked = rankings[0] if len(rankings) == 1 else fuse([[key for key, _ in one] for one in rankings])
         return [self._hit(key, score, vector) for key, score in ranked[:count]]
 
     def nearest(self, vectors: np.ndarray, count: int) -> list[list[tuple[Key, float]]]:
@@ -243,7 +243,8 @@ def add(
 ) -> dict[str, int]:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
 
-    Documents that are in the index with the same text and title stay as they are.
+    Documents that are in the index with the same text and title stay as they are. So do those whose new text is empty:
+    they are counted as empty.
 
     Returns: as `build`, and how many were replaced and unchanged.
 

@@ -12,8 +12,6 @@ from docsplit.embedding.neighbours import unit
 from docsplit.embedding.queries import SIMILARITIES, embed_queries
 from docsplit.modeling.settings import Pooling
 
-PARTS = ("pooling", "max_seq_length", "prompt")  # options that decide the vectors, kept in the manifest
-
 
 class IndexedEncoder:
     """An encoder with the options that an index was built with.

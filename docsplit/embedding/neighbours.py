@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from docsplit.data.preparation import document_id
+from docsplit.embedding import inverted_file
 
 logger = logging.getLogger(__name__)
 
 EXACT_DOCUMENTS = 100_000
 CHUNK_VALUES = 2**25  # similarities at a time: 128 MB
-PROBED_CELLS = 32  # of the approximate search, of 4 sqrt(N)
 
 
 def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
@@ -57,16 +57,9 @@ def check_search(num_documents: int) -> None:
 
 def nearest_approximately(embeddings: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """As `nearest`, with faiss: some neighbours are missed; where fewer are found, the rest has a cosine of -inf."""
-    import faiss
-
     embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
-    index = faiss.index_factory(
-        embeddings.shape[1], f"IVF{4 * int(len(embeddings) ** 0.5)},Flat", faiss.METRIC_INNER_PRODUCT
-    )
-    index.train(embeddings)
-    index.add(embeddings)
-    faiss.extract_index_ivf(index).nprobe = PROBED_CELLS
-    cosines, found = index.search(embeddings, count + 1)
+    index, _ = inverted_file.make([embeddings])
+    found, cosines = inverted_file.search(index, [embeddings], embeddings, count + 1)
     own = (found == np.arange(len(found))[:, None]) | (found < 0)
     cosines[own] = -np.inf
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]

@@ -1,13 +1,9 @@
-"""The documents with the highest scalar products with each query: exact, or above a million documents nearly so.
+"""The documents with the highest scalar products with each query, exactly.
 
-Exact search is by faiss where it is installed, else by torch in blocks, and needs some megabytes beside the vectors
-either way: no matrix of all scores is ever made. Above `EXACT_DOCUMENTS`, faiss looks through a part of the cells of
-an inverted file with 8 bits a number, and what it finds is scored anew with the vectors as they are; without faiss
-the search stays exact, and takes longer.
+The search is by faiss where it is installed, else by torch in blocks, and needs some megabytes beside the vectors
+either way: no matrix of all scores is ever made. It stays exact for millions of documents: to sort 10^6 vectors into
+the cells of an inverted file takes the work of 5,600 exact queries, more than an evaluation has.
 """
-
-import logging
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,33 +11,24 @@ import torch
 from docsplit.data.rankings import Retrieved
 from docsplit.embedding.neighbours import unit
 
-logger = logging.getLogger(__name__)
-
-EXACT_DOCUMENTS = 1_000_000
 BLOCK_VECTORS = 4096  # brought to length one at a time
 BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # scores at a time: 8 MB
-PROBED_CELLS = 64  # of the inverted file, of 4 sqrt(N)
-RESCORED = 2  # candidates, as a multiple of the depth
-TRAINING_VECTORS = 64  # of the inverted file, a cell
 
 
-def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> tuple[Retrieved, str]:
+def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
     """The `depth` best documents of each query, equal scores in the order of rows.
 
     Args:
         queries: (Q, H) float32.
         documents: (N, H) float32, also memory-mapped.
-
-    Returns: rows and scores, and how they were found, for the row of results.
     """
-    depth, faiss = min(depth, len(documents)), _faiss()
-    if faiss is None:
-        return _by_torch(queries, documents, depth), "exact"
-    if len(documents) > EXACT_DOCUMENTS:
-        found = _by_inverted_file(faiss, queries, documents, depth)
-        return Retrieved.best(*found, depth), "inverted file, 8 bits, rescored"
+    depth = min(depth, len(documents))
+    try:
+        import faiss
+    except ImportError:
+        return _by_torch(queries, documents, depth)
     scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # in blocks of its own
-    return Retrieved.best(rows, scores, depth), "exact"
+    return Retrieved.best(rows, scores, depth)
 
 
 def make_comparable(vectors: np.ndarray, similarity: str) -> None:
@@ -51,14 +38,6 @@ def make_comparable(vectors: np.ndarray, similarity: str) -> None:
     """
     for start in range(0, len(vectors) if similarity == "cosine" else 0, BLOCK_VECTORS):
         vectors[start : start + BLOCK_VECTORS] = unit(vectors[start : start + BLOCK_VECTORS])
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        return None
-    return faiss
 
 
 def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
@@ -82,27 +61,3 @@ def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retriev
             rows = rows.gather(1, kept)
         found.append(Retrieved.best(rows.numpy(), scores.numpy(), depth))
     return Retrieved(np.concatenate([one.rows for one in found]), np.concatenate([one.scores for one in found]))
-
-
-def _by_inverted_file(
-    faiss: Any, queries: np.ndarray, documents: np.ndarray, depth: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """An index of 8 bits a number, and the best of what it finds by their true scores; (-1, -inf) where it is less."""
-    cells = 4 * int(len(documents) ** 0.5)
-    index = faiss.index_factory(documents.shape[1], f"IVF{cells},SQ8", faiss.METRIC_INNER_PRODUCT)
-    logger.info(f"Indexing {len(documents):,} documents in {cells:,} cells")
-    sample = np.random.default_rng(0).permutation(len(documents))[: TRAINING_VECTORS * cells]
-    index.train(np.ascontiguousarray(documents[np.sort(sample)]))
-    for start in range(0, len(documents), EXACT_DOCUMENTS):
-        index.add(np.ascontiguousarray(documents[start : start + EXACT_DOCUMENTS]))
-    faiss.extract_index_ivf(index).nprobe = PROBED_CELLS
-    all_rows, all_scores = [], []
-    for query in queries:
-        candidates = index.search(query[None], min(RESCORED * depth, len(documents)))[1][0]
-        candidates = np.sort(candidates[candidates >= 0])
-        scores = documents[candidates] @ query
-        best = np.argsort(-scores, kind="stable")[:depth]
-        missing = depth - len(best)
-        all_rows.append(np.pad(candidates[best], (0, missing), constant_values=-1).astype(np.int32))
-        all_scores.append(np.pad(scores[best], (0, missing), constant_values=-np.inf))
-    return np.stack(all_rows), np.stack(all_scores)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from docsplit.data.rankings import Ranking, Retrieved
+from docsplit.data.rankings import Ranking, Retrieved, fuse
 from docsplit.evaluation.ranking import dcg, grades_of, ideal_dcg
 
 WEIGHTS = tuple(number / 20 for number in range(21))  # of the first list
-RRF_CONSTANT = 60  # Cormack et al., 2009
 CHOSEN_BY = 10  # the depth of the nDCG
 
 
@@ -57,13 +56,12 @@ def _scaled(joined: np.ndarray, lists: list[np.ndarray], found: Retrieved) -> np
 
 def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> Retrieved:
     """By the sum of 1 / (60 + rank) over both lists; ranks begin at 1."""
-    union = union_of(first, second)
-    scores = np.zeros(union.rows.shape, dtype=np.float32)
-    for found in (first, second):
-        for own, rows, ranked in zip(scores, union.rows, found.rows):
-            ranked, size = ranked[ranked >= 0], int((rows >= 0).sum())
-            own[np.searchsorted(rows[:size], ranked)] += 1 / (RRF_CONSTANT + 1 + np.arange(len(ranked)))
-    return Retrieved.best(union.rows, np.where(union.rows >= 0, scores, -np.inf), depth)
+    rows = np.full((len(first.rows), depth), -1, dtype=np.int32)
+    scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+    for number, lists in enumerate(zip(first.rows, second.rows)):
+        fused = fuse([one[one >= 0].tolist() for one in lists])[:depth]
+        rows[number, : len(fused)], scores[number, : len(fused)] = zip(*fused) if fused else ((), ())
+    return Retrieved(rows, scores)
 
 
 def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
