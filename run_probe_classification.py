@@ -89,20 +89,12 @@ def main() -> None:
         (EncoderArguments, DataArguments, ProbeArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.data.labelled import load_labelled
-    from docsplit.evaluation.data_names import data_source
-    from docsplit.evaluation.report import text_statistics
-    from docsplit.evaluation.tables import statistics_table
+    from docsplit.evaluation.report import read_labelled
     from docsplit.runtime.launching import join_processes
 
     state = join_processes()
-    options = asdict(data_args)
-    with state.main_process_first():  # the others find it in the cache
-        split = load_labelled(text_columns=options.pop("text_column"), **options, seed=args.seed)
+    split, statistics = read_labelled(data_args, args.data_name, args.seed, state)
     check(encoder_args, args, split)
-    statistics = text_statistics(data_source(data_args, args.data_name), split.texts, len(split.class_names))
-    if state.is_main_process:
-        print(f"\n{statistics_table(statistics)}\n")
 
     results, names = [], list(dict.fromkeys(encoder_args.model_name_or_path))
     for name in names:

@@ -179,6 +179,18 @@ def tiny_model(wordpiece):
 
 
 @pytest.fixture(scope="session")
+def encoder(wordpiece, tmp_path_factory):
+    """A folder with a random checkpoint of this project, mean-pooled."""
+    folder = tmp_path_factory.mktemp("encoders") / "ours"
+    torch.manual_seed(0)
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
+        folder
+    )
+    wordpiece.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def scattered(tmp_path_factory, wordpiece):
     """A folder with a random encoder, mean-pooled, whose documents lie apart: something to distil."""
     folder = tmp_path_factory.mktemp("scattered")

@@ -6,30 +6,17 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-import torch
 
 from docsplit.data.citations import load_named
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
-from modeling_docsplit import DocSplitForContrastivePretraining
 from run_aan_retrieval import DataArguments, RetrievalArguments, main
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus
 from tests.processes import ROOT, run
 
 SCRIPT = ("run_aan_retrieval.py", "--dtype", "float32")
-
-
-@pytest.fixture(scope="module")
-def encoder(wordpiece, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoders") / "ours"
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
-        folder
-    )
-    wordpiece.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

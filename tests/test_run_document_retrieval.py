@@ -6,30 +6,17 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.data.preparation import document_id
 from docsplit.data.rankings import load_collection
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.evaluation.ranking import BM25, measure_retrieved
-from modeling_docsplit import DocSplitForContrastivePretraining
 from run_document_retrieval import main
-from tests.conftest import make_corpus, tiny_config
+from tests.conftest import make_corpus
 from tests.processes import run
 
 COUNT, QUERIES = 60, 24
-
-
-@pytest.fixture(scope="module")
-def encoder(wordpiece, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("encoders") / "ours"
-    torch.manual_seed(0)
-    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
-        folder
-    )
-    wordpiece.save_pretrained(folder)
-    return folder
 
 
 def write_collection(folder, split="test", first=0):

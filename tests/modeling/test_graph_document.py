@@ -20,15 +20,8 @@ import modeling_graph_document as graph
 from docsplit.modeling.graph_documents import make_graph_config
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
-from tests.test_modeling_docsplit import loss_and_gradients
+from tests.test_modeling_docsplit import SMALL, loss_and_gradients
 
-SMALL = {
-    "vocab_size": 120,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 KINDS = ("full", "section", "star")
 
