@@ -35,14 +35,15 @@ def parts_of(data: str, data_dir: Path, size: int, part: str) -> Parts:
     split = with_validation(news(data_dir, size) if data == "20news" else judgments(data_dir))
     assert split.validation_texts is not None
     assert split.validation_labels is not None
-    validation = split.validation_texts, _names(split, split.validation_labels)
-    parts = {"train": (split.train_texts, _names(split, split.train_labels))}
+    validation = split.validation_texts, label_names(split, split.validation_labels)
+    parts = {"train": (split.train_texts, label_names(split, split.train_labels))}
     if part == "validation":
         return parts | {"test": validation}
-    return parts | {"validation": validation, "test": (split.test_texts, _names(split, split.test_labels))}
+    return parts | {"validation": validation, "test": (split.test_texts, label_names(split, split.test_labels))}
 
 
-def _names(split: LabelledSplit, labels: np.ndarray) -> list[Any]:
+def label_names(split: LabelledSplit, labels: np.ndarray) -> list[Any]:
+    """The names of the class of each document, or lists of those of its classes."""
     if labels.ndim == 1:
         return [split.class_names[label] for label in labels]
     return [[split.class_names[label] for label in np.flatnonzero(row)] for row in labels]
@@ -58,8 +59,9 @@ def write_parts(parts: Parts, folder: Path) -> None:
 
 
 def name_of(encoder: str) -> str:
-    """Of NAME=path,path the name."""
-    return encoder.partition("=")[0]
+    """Of NAME=path,path the name; the start alone has none."""
+    name, given, _ = encoder.partition("=")
+    return name if given else "start"
 
 
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, Any]]:

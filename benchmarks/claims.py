@@ -1,0 +1,174 @@
+"""Which of the papers' explanations hold here: redundancy, similarity, attention and clusters of several encoders.
+
+    python -m benchmarks.claims --data_dir DIR --masked_lm outputs/small --model NAME --spacy_pipeline en_core_web_sm
+    python -m benchmarks.claims ... --list
+
+DocSplit explains its gains so: long documents say the same again (Table 4), sentences of one document are alike
+(Table 5), and after pretraining more attention goes to nouns (SimLTE, Figure 3). The graph document model shows
+clusters (Table 1). The cells are those of claims.yaml; DIR has the folders 20newsgroups, ecthr and wikipedia. Running
+again goes on where it was stopped: see `benchmarks.cells`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cells import add_options, run_and_report, what_is_missing
+from benchmarks.study import Study
+from docsplit.evaluation.redundancy import LENGTH_CLASSES
+from docsplit.evaluation.tables import markdown_table
+
+STUDY = Path(__file__).with_suffix(".yaml")
+LENGTHS = tuple(LENGTH_CLASSES)
+RATIOS = ("masked LM", "SimCSE", "random")
+Found = dict[tuple[str, str, str], dict[str, Any]]  # (data, metric, method) -> row
+
+
+def by_name(rows: list[dict[str, Any]]) -> Found:
+    """Rows by data, metric and method."""
+    return {(row["data"], row["metric"], row["method"]): row for row in rows}
+
+
+def _cell(row: dict[str, Any] | None, decimals: int = 2) -> str:
+    """A value with its interval, or else its standard deviation over seeds."""
+    if row is None:
+        return ""
+    text = f"{row['value']:.{decimals}f}"
+    if row.get("low") is not None:
+        return f"{text} [{row['low']:.{decimals}f}, {row['high']:.{decimals}f}]"
+    return f"{text} ± {row['std']:.{decimals}f}" if row.get("std") else text
+
+
+def _encoders(found: Found, metric: str) -> list[str]:
+    return list(dict.fromkeys(method for _, name, method in found if name == metric))
+
+
+def redundancy_table(found: Found, sets: list[str]) -> str:
+    """R, over the R of the null, by length; and how each goes with length."""
+    lines = []
+    for data in sets:
+        own = []
+        for length in LENGTHS:
+            names = [f"redundancy {name}, {length} words" for name in ("r", "r_to_null")]
+            r, ratio = (found.get((data, name, "")) for name in names)
+            own.append(f"{r['value']:.2f}; {_cell(ratio)} ({r['n']:,})" if r and ratio else "")
+        ranks = [
+            found.get((data, f"rank correlation of length and {name}", "")) for name in ("r", "r_null", "r_to_null")
+        ]
+        if any(own):
+            lines.append((data, *own, *(_cell(one) for one in ranks)))
+    header = ["", *(f"{length} words" for length in LENGTHS), "length and R", "and R of the null", "and their ratio"]
+    return markdown_table(header, lines)
+
+
+def table(found: Found, sets: list[str], metrics: list[str], decimals: int = 2) -> str:
+    """A row a set and metric, a column an encoder."""
+    encoders = _encoders(found, metrics[0])
+    lines = [
+        (data, metric.replace("_", " "), *(_cell(found.get((data, metric, one)), decimals) for one in encoders))
+        for data in sets
+        for metric in metrics
+        if any((data, metric, one) in found for one in encoders)
+    ]
+    return markdown_table(["", "", *encoders], lines)
+
+
+def ratio_table(found: Found, sets: list[str]) -> str:
+    """How much more attention nouns get from DocSplit than from the others."""
+    metric = "noun_to_uniform, ratio"
+    lines = []
+    for data in sets:
+        cells = []
+        for other in RATIOS:
+            row = found.get((data, metric, f"DocSplit / {other}"))
+            turned = found.get((data, metric, f"{other} / DocSplit"))
+            if row is None and turned is not None:
+                row = {"value": 1 / turned["value"], "low": 1 / turned["high"], "high": 1 / turned["low"]}
+            cells.append(_cell(row))
+        if any(cells):
+            lines.append((data, *cells))
+    return markdown_table(["", *(f"DocSplit / {other}" for other in RATIOS)], lines)
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    found = by_name(results["rows"])
+    sets = list(dict.fromkeys(data for data, _, _ in found))
+    parts = [
+        "# Which of the papers' explanations hold here",
+        "In brackets 95 % intervals over documents, and over seeds where there are three (random, SimCSE, DocSplit); "
+        "± is the standard deviation over seeds.",
+        "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank correlations:",
+        redundancy_table(found, sets),
+        "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
+        "of one document is the more alike (AUC; the second: than a pair of one class):",
+        table(found, sets, ["inner", "inter", "same_class", "auc", "auc_same_class"]),
+        "Attention to a word, 1 is uniform:",
+        table(found, sets, ["noun_to_uniform", "noun_frequent_to_uniform", "noun_rare_to_uniform", "verb_to_uniform",
+                            "adjective_to_uniform", "other_to_uniform", "special_share"]),
+        "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
+        "SimCSE's):",
+        ratio_table(found, sets),
+        "k-means with as many clusters as classes; documents of one class alone:",
+        table(found, sets, ["nmi", "purity"], 3),
+        "Geometry:",
+        table(found, sets, ["alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"]),
+        what_is_missing(results),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """R over its null by length; inner and inter similarity; attention to nouns: a line or a group of bars a set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = by_name(results["rows"])
+    sets = list(dict.fromkeys(data for data, _, _ in found))
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4))
+    for data in sets:
+        rows = [found.get((data, f"redundancy r_to_null, {length} words", "")) for length in LENGTHS]
+        there = [(place, row["value"]) for place, row in enumerate(rows) if row]
+        if there:
+            axes[0].plot(*zip(*there), marker="o", label=data)
+    axes[0].axhline(1, color="grey", linewidth=1)
+    axes[0].set_xticks(range(len(LENGTHS)), LENGTHS)
+    axes[0].set_title("redundancy over that of its null, by words", fontsize=10)
+    for axis, metric, title in (
+        (axes[1], "auc", "a pair of one document is the more alike (AUC)"),
+        (axes[2], "noun_to_uniform", "attention to nouns, 1 is uniform"),
+    ):
+        encoders = _encoders(found, metric)
+        for number, data in enumerate(sets):
+            own = [(place, found.get((data, metric, one))) for place, one in enumerate(encoders)]
+            points = [(place + 0.12 * (number - len(sets) / 2), row["value"]) for place, row in own if row]
+            if points:
+                axis.plot(*zip(*points), linestyle="", marker="o", label=data)
+        axis.set_xticks(range(len(encoders)), encoders, rotation=30, ha="right", fontsize=8)
+        axis.set_title(title, fontsize=10)
+    handles = {text: handle for axis in axes for handle, text in zip(*axis.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=max(len(sets), 1), fontsize=9)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--masked_lm", required=True, help="where SimCSE and DocSplit go on from, a folder")
+    parser.add_argument("--model", required=True, help="another encoder, which is adapted")
+    parser.add_argument("--spacy_pipeline", default="en_core_web_sm")
+    add_options(parser, "outputs/claims_study", "benchmarks/results/claims.json")
+    options = parser.parse_args()
+    given = {name: getattr(options, name) for name in ("data_dir", "masked_lm", "model", "spacy_pipeline")}
+    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
+    sys.exit(run_and_report(study, options, markdown, plot))
+
+
+if __name__ == "__main__":
+    main()
