@@ -113,9 +113,9 @@ def test_equal_with_more_global_tokens_than_a_head_is_wide(wide_softmax, monkeyp
         assert len(projected) == expected
 
 
-@pytest.mark.parametrize("length", [1, 511, 1024, 8192])
+@pytest.mark.parametrize("length", [1, 511, 1024, 2048])
 def test_equal_to_transformers_in_fp32(length):
-    model = make_longformer((512, 256), 8192, torch.float32)
+    model = make_longformer((512, 256), 2048, torch.float32)
     assert_equal(model, make_inputs((length, max(length - 100, 1)), 2), 1e-4)
 
 
