@@ -31,12 +31,12 @@ def words(output_dir, collection, *options):
         *("--view", "query_document", "--corpus", collection, "--output_dir", output_dir, "--use_cpu"),
         *("--config_overrides", TINY, "--vocab_size", "300", "--pooling", "mean", "--max_seq_length", "32"),
         *("--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1"),
-        *("--disable_tqdm", "true", "--num_train_epochs", "4", "--save_steps", "3", *options),
+        *("--disable_tqdm", "true", "--num_train_epochs", "2", "--save_steps", "3", *options),
     ]
 
 
 def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_that_are_gone(tmp_path, collection):
-    """24 queries, 6 steps an epoch, other negatives from step 12 on: SIGKILL after step 15; and on from step 12."""
+    """24 queries, 6 steps an epoch, other negatives from step 6 on: SIGKILL after step 9; and on from step 6."""
     environment = os.environ | ONE_THREAD
     options = ("--negatives", "bm25", "self", "--negatives_per_query", "2")
     script = "run_docsplit_pretraining.py"
@@ -45,15 +45,15 @@ def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_t
     assert "Negatives of bm25: " in result.stderr
     assert "Negatives of self: " in result.stderr
     assert len(list((whole / "negatives").iterdir())) == 2  # and no encoder
-    notes = [json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) for step in (9, 12, 15)]
+    notes = [json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) for step in (3, 6, 9)]
     assert [note["phase"] for note in notes] == [0, 0, 1]
 
     process = Script(script, *words(killed, collection, *options), env=environment)
-    wait_for((killed / "checkpoint-15" / "checkpoint_manifest.json").exists, process)
+    wait_for((killed / "checkpoint-9" / "checkpoint_manifest.json").exists, process)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait().returncode == -signal.SIGKILL
     shutil.copytree(whole, tmp_path / "early")
-    for folder, checkpoint in ((killed, "newest"), (tmp_path / "early", tmp_path / "early" / "checkpoint-12")):
+    for folder, checkpoint in ((killed, "newest"), (tmp_path / "early", tmp_path / "early" / "checkpoint-6")):
         resume = ("--resume_from_checkpoint", checkpoint)
         again = run_script(script, *words(folder, collection, *options, *resume), env=environment)
         assert "Negatives of" not in again.stderr  # the files are there, of the same weights
