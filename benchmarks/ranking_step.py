@@ -73,8 +73,8 @@ def rows_of(folders: list[Path], method: str) -> Iterator[dict[str, object]]:
 
 def write_collection(corpus: str, max_documents: int, path: Path) -> None:
     """The first documents of a corpus with titles."""
-    rows = add_text(load_corpus(corpus), "text")
-    rows = rows.select(range(min(max_documents, len(rows))))
+    rows = load_corpus(corpus)
+    rows = add_text(rows.select(range(min(max_documents, len(rows)))), "text")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(json.dumps({"title": row["title"], "text": row["text"]}) + "\n" for row in rows))
 
