@@ -41,7 +41,7 @@ class DocSplitOutput(ModelOutput):
     loss: Tensor | None = None
     contrastive_loss: Tensor | None = None
     mlm_loss: Tensor | None = None
-    embeddings: Tensor | None = None  # (B, 2, H), normalised only if the start's are; None without contrast
+    embeddings: Tensor | None = None  # (B, V, H), normalised only if the start's are; None without contrast
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
     num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
@@ -71,8 +71,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
 
-    # The loss is a mean over the batch: Trainer must divide it by the number of accumulation steps. (It would not,
-    # had `forward` taken **kwargs.) No argument of `forward` has "label" in its name, for `eval_loss` to appear.
+    # Trainer must divide the loss, a mean, by the accumulation steps: not so if `forward` took **kwargs. Nor may an
+    # argument of it have "label" in its name, for `eval_loss` to appear.
     accepts_loss_kwargs = False
 
     def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **settings: Any):
@@ -81,9 +81,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         super().__init__(encoder.config)
         self.encoder = encoder
         self.config.docsplit = settings = checked_settings(encoder.config, settings)
-        self.config.keys_to_ignore_at_inference = [
-            *("embeddings", "num_masked_negatives", "num_computed_tokens", "objective_parts", "objective_histograms")
-        ]
+        ignored = ("num_masked_negatives", "num_computed_tokens", "objective_parts", "objective_histograms")
+        self.config.keys_to_ignore_at_inference = ["embeddings", *ignored]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
         self.recomputes_layers = False
@@ -225,21 +224,23 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         document_ids: Tensor | None = None,
         rows: Mapping[str, Tensor] | None = None,
         return_loss: bool = True,
+        relevant_ids: Tensor | None = None,
     ) -> DocSplitOutput:
-        """Encode both views of each document and compare them.
+        """Encode both views of each document and compare them; or queries and their documents.
 
         Args:
-            input_ids: (B, 2, T), the two views of B documents, padded on the right; with `rows` (R, T).
+            input_ids: (B, 2, T), the two views of B documents, padded on the right; with `rows` (R, T). With
+                `relevant_ids` (B, V, T): a query, a document that is relevant to it, and V - 2 that are not.
             attention_mask: of the same shape, 1 for tokens and 0 for padding.
             mlm_input_ids: of the same shape, copies with masked tokens. Needed unless `mlm_weight` is 0.
             mlm_targets: of the same shape, the original ids at masked positions and -100 elsewhere.
             document_ids: (B,) int64, equal for equal documents: those never count as each other's negatives.
             rows: for an encoder that combines rows to documents, the fields of `docsplit.modeling.encoding.Rows`.
             return_loss: False gives the embeddings alone.
+            relevant_ids: (B, R) of queries, `docsplit.modeling.distributed.gather_queries`; document_ids: (B, V - 1).
 
         Raises:
-            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; for BigBird with activation
-                checkpointing and without `cache_gradients`.
+            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `check_recomputation`.
             RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
                 without its training state.
         """
@@ -247,10 +248,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         weights = {part: self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm")}
         contrastive, mlm = not return_loss or weights["contrastive"] != 0, return_loss and weights["mlm"] != 0
         if mlm and (mlm_input_ids is None or mlm_targets is None):
-            raise ValueError(
-                f"mlm_weight is {weights['mlm']} but the batch has no mlm_input_ids and mlm_targets: make the "
-                "collator with mlm=True, or the model with mlm_weight=0."
-            )
+            said = f"mlm_weight is {weights['mlm']} but the batch has no mlm_input_ids and mlm_targets: "
+            raise ValueError(f"{said}make the collator with mlm=True, or the model with mlm_weight=0.")
 
         # Lay the rows out
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
@@ -269,10 +268,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             num_computed_tokens.append(2 * num_tokens if is_one else num_tokens)  # of both views, as they are counted
             return torch.stack([vectors, vectors], dim=1) if is_one else vectors
 
-        if return_loss and contrastive:
-            output.embeddings = self.objective.encode(encode, self.encoder.base_model)
-        else:
-            output.embeddings = encode(self.encoder.base_model)
+        compares, base_model = return_loss and contrastive, self.encoder.base_model
+        output.embeddings = self.objective.encode(encode, base_model) if compares else encode(base_model)
         output.num_computed_tokens = torch.tensor(sum(num_computed_tokens), device=input_ids.device)
         if not return_loss:
             return output
@@ -280,7 +277,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Compare documents, and score the predicted tokens, over all processes
         losses = []
         if output.embeddings is not None:
-            compared = self.objective(output.embeddings, document_ids, [documents for documents, _ in counts])
+            of_queries = () if relevant_ids is None else (relevant_ids,)
+            compared = self.objective(output.embeddings, document_ids, [size for size, _ in counts], *of_queries)
             output.contrastive_loss, output.num_masked_negatives = compared.loss, compared.num_masked_negatives
             output.objective_parts, output.objective_histograms = compared.parts or None, compared.histograms or None
             losses.append(weights["contrastive"] * output.contrastive_loss)
@@ -305,7 +303,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             )
 
     def _encode(self, base_model: Any, batch: RowBatch, view: int | None) -> tuple[Any, Tensor, int]:
-        """Encode the rows of all views, or of one: vectors (B, 2, H) or (B, H), the sum of MLM losses (), tokens."""
+        """Encode the rows of all views, or of one: vectors (B, V, H) or (B, H), the sum of MLM losses (), tokens."""
         chosen = None if view is None else (batch.views == view).nonzero().squeeze(1)
         lengths = batch.lengths if chosen is None else batch.lengths[chosen]
 
@@ -324,7 +322,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             vectors = base_model.combine(vectors, batch.rows if chosen is None else batch.rows.select(chosen))
         if vectors is not None and normalizes(self.config.docsplit):
             vectors = F.normalize(vectors, dim=-1)
-        return vectors if vectors is None or view is not None else vectors.unflatten(0, (-1, 2)), mlm_sum, num_tokens
+        if vectors is None or view is not None:
+            return vectors, mlm_sum, num_tokens
+        return vectors.unflatten(0, (batch.num_documents, -1)), mlm_sum, num_tokens
 
     def _encode_micro_batch(
         self, base_model: nn.Module, batch: RowBatch, rows: Tensor, longest: int, kept: Tensor | None

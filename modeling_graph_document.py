@@ -237,8 +237,7 @@ class GraphDocumentModel(PreTrainedModel):
 
     def encode_passages(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Passages (P, T), padded on the right, to their nodes before graph attention (P, H): equation 1."""
-        states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        projected = self.project(states[:, 0])
+        projected = self.project(self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask)[0][:, 0])
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))
 
     def combine(self, row_vectors: Tensor, rows: Any) -> Tensor:
@@ -288,7 +287,8 @@ class GraphDocumentModel(PreTrainedModel):
         """`combine`, and the attention weights that `GraphDocumentOutput` describes, or None."""
         if rows.section is None and self.config.graph_kind != "full":
             raise ValueError(f"graph_kind is {self.config.graph_kind!r}, which needs the section of each passage.")
-        _, number, counts = torch.unique(2 * rows.document + rows.view, return_inverse=True, return_counts=True)
+        place = (rows.view.max() + 1) * rows.document + rows.view
+        _, number, counts = torch.unique(place, return_inverse=True, return_counts=True)
         order, starts = number.argsort(stable=True), counts.cumsum(0) - counts
         is_query = torch.zeros_like(counts) if rows.is_query is None else rows.is_query[order[starts]].to(counts)
         sizes, queries = torch.stack([counts, is_query]).tolist()  # read from the device once, for all groups

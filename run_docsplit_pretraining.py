@@ -13,6 +13,9 @@
     # a corpus that does not fit on the disk: read, segmented and tokenised while the model trains
     accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --streaming --max_steps 170000
 
+    # for search: queries with relevant documents, and hard negatives; run_document_retrieval.py measures
+    accelerate launch run_docsplit_pretraining.py recipes/ranking_small.yaml
+
     # after a crash, a kill or Ctrl-C: continue from the newest complete checkpoint
     accelerate launch run_docsplit_pretraining.py RECIPE --resume_from_checkpoint
 
@@ -26,6 +29,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.graph_documents import is_graph
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
@@ -33,30 +37,38 @@ from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.arguments import parse_arguments
 from docsplit.runtime.launching import explain_out_of_memory, start_logging, use_all_cores
 from docsplit.training import checkpoints, models
-from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES, DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import (
+    NEGATIVES_FOLDER,
+    OPTIONS_OF_OBJECTIVES,
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 if TYPE_CHECKING:
     from docsplit.data.collators import DocSplitCollator
+    from docsplit.data.query_documents import QueryDocumentCollator
 
 logger = logging.getLogger("docsplit")
 
-TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER)  # parts of a checkpoint
+ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)
+TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 
 
 def main() -> None:
     """Load, train, save, and say what came out."""
-    model_args, data_args, args, objective_options = parse_arguments(
-        (ModelArguments, DataArguments, PretrainingArguments), str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES
+    model_args, data_args, query_args, args, objective_options = parse_arguments(
+        ARGUMENTS, str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from accelerate.utils import gather_object
     from transformers import EarlyStoppingCallback, Trainer, set_seed
 
-    from docsplit.data.collators import truncated_shares
     from docsplit.data.streaming import DocumentStream
     from docsplit.release import hub, reporting
-    from docsplit.training import callbacks, documents, guard, teacher
+    from docsplit.training import callbacks, documents, guard, negatives, queries, teacher
     from docsplit.training.finite import FiniteCallback
     from docsplit.training.probe import ProbeCallback
     from docsplit.training.seen import SeenDocumentsCallback
@@ -72,18 +84,18 @@ def main() -> None:
     if args.push_release and args.process_index == 0:
         args.hub_model_id = hub.prepare_release(output_dir, args.hub_model_id, args.hub_private_repo)
 
-    load = documents.stream_documents if data_args.streaming else documents.load_documents
+    load = queries.loader_of(data_args, query_args, start)
     train_dataset, eval_dataset, tokenizer, probe_split, results = load(model_args, data_args, args, checkpoint)
     model = models.prepare_model(start, model_args, data_args, args, tokenizer, settings)
     if checkpoint is not None:
         checkpoints.check_same_model(checkpoint, json.loads(model.config.to_json_string()))
         model.load_training_state(checkpoint)
     results |= teacher.give_targets(model, model_args, data_args, args, (train_dataset, eval_dataset), checkpoint)
-    collator = collator_of(model, tokenizer, data_args, args.seed)
+    collator = collator_of(model, tokenizer, data_args, query_args, args.seed, (train_dataset, eval_dataset))
     results |= {"documents_held_out": len(eval_dataset) if eval_dataset is not None else 0}
     stream = train_dataset if isinstance(train_dataset, DocumentStream) else None
     if stream is None:
-        results |= truncated_shares(train_dataset, collator)
+        results |= collator.shares(train_dataset)
     logger.info(f"Documents: {json.dumps(results)}")
 
     trainer = Trainer(model, args, collator, train_dataset, eval_dataset, processing_class=tokenizer)
@@ -94,9 +106,10 @@ def main() -> None:
     patience = args.early_stopping_patience
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     seen = SeenDocumentsCallback(trainer, model, model_args.model_name_or_path, checkpoint)
+    mined = negatives.callback_of(trainer, model, tokenizer, collator, train_dataset, query_args, checkpoint)
     sealing, epoch = callbacks.CheckpointCallback(args), callbacks.EpochCallback(collator)
-    in_this_order = (position, seen, epoch, sealing, interrupt, FiniteCallback(model), pushes, probe, early_stopping)
-    for callback in filter(None, in_this_order):
+    before, after = (position, seen, epoch, mined), (interrupt, FiniteCallback(model), pushes, probe, early_stopping)
+    for callback in filter(None, (*before, sealing, *after)):  # in this order
         trainer.add_callback(callback)
     start_folder = guard.folder_of(models.name_of_start(model_args)) if probe is not None else None
     if probe is not None and checkpoint is None:
@@ -136,12 +149,17 @@ def checkpoint_of(model_args: ModelArguments, args: PretrainingArguments) -> Pat
     return checkpoint
 
 
-def collator_of(model: Any, tokenizer: Any, data_args: DataArguments, seed: int) -> "DocSplitCollator":
+def collator_of(
+    model: Any, tokenizer: Any, data_args: DataArguments, query_args: QueryArguments, seed: int, datasets: tuple
+) -> "DocSplitCollator | QueryDocumentCollator":
     """Views as the command line and the model's settings want them, in rows as the model takes them."""
     from docsplit.data.collators import DocSplitCollator, PassageCollator
+    from docsplit.training import queries
 
     settings, kind = model.config.docsplit, PassageCollator if is_graph(model.config) else DocSplitCollator
     length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
+    if data_args.view == QUERY_DOCUMENT:
+        return queries.collator_of(model, tokenizer, datasets, query_args, length, seed)
     return kind(tokenizer, data_args.view, length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
 
 

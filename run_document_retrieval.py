@@ -7,6 +7,9 @@
     accelerate launch run_document_retrieval.py --collection data/cranfield --output_dir outputs/cranfield \\
         --model_name_or_path outputs/docsplit sentence-transformers/all-MiniLM-L6-v2 bm25
 
+    # trained on the other folds' queries: run_docsplit_pretraining.py --view query_document --fold 0
+    python run_document_retrieval.py --collection data/cranfield --fold 0 --model_name_or_path outputs/ranking_fold_0
+
     # Robust04 with its five folds; MS MARCO's documents, the hybrid's weight chosen on other queries than dev's
     python run_document_retrieval.py --collection data/robust04 --folds data/robust04/folds.json \\
         --model_name_or_path outputs/docsplit
@@ -61,6 +64,13 @@ class RetrievalArguments(ComparisonArguments):
         default="5",
         metadata={"help": "Of queries, to choose the hybrid's weight on the others: how many, or a JSON file of ids."},
     )
+    fold: int | None = field(
+        default=None,
+        metadata={
+            "help": "From 0: measure on the queries of this fold alone, of an encoder that was trained without them, "
+            "and choose the hybrid's weight on those of the next one."
+        },
+    )
     selection_split: str | None = field(
         default=None, metadata={"help": "Choose the weight on the queries of this split, in place of folds."}
     )
@@ -68,6 +78,8 @@ class RetrievalArguments(ComparisonArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices("methods", self.methods, RANKING_METHODS)
+        if self.fold is not None and self.selection_split is not None:
+            raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")
 
 
 def main() -> None:
@@ -113,14 +125,26 @@ def main() -> None:
 
 
 def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool) -> "RankingRun":
-    """The collection, and the queries that a hybrid's weight is chosen on: folds of those reported, or others."""
+    """The collection, and the queries that a hybrid's weight is chosen on: folds of those reported, or others.
+
+    Raises:
+        ValueError: if there is no such split or fold, or one that others would not find.
+    """
     from docsplit.data.rankings import load_collection, other_queries
+    from docsplit.evaluation import folds as folds_of
     from docsplit.evaluation.data_names import data_source
     from docsplit.evaluation.fusion import make_folds
     from docsplit.evaluation.ranking_methods import RankingRun
 
     ranking, selection, folds = load_collection(**asdict(data_args), seed=args.seed), None, []
-    if args.selection_split:
+    if args.fold is not None:
+        if data_args.max_queries is not None:
+            raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
+        _, chosen, reported = folds_of.divide(ranking, args.folds, args.fold)
+        notes = [*ranking.notes, folds_of.describe(args.folds, args.fold)]
+        ranking, selection = ranking.with_queries(reported), ranking.with_queries(chosen)
+        ranking.notes = notes
+    elif args.selection_split:
         if args.selection_split == data_args.split:
             raise ValueError(f"--selection_split is {args.selection_split}, the split that is reported: name another.")
         selection = other_queries(ranking, data_args.collection, data_args.queries, args.selection_split)
@@ -133,6 +157,7 @@ def search_with(
     name: str, run: "RankingRun", encoder_args: EncoderArguments, args: RetrievalArguments, is_main: bool
 ) -> list["Result"]:
     """Embed with one encoder, by all processes; search, join with BM25 and measure, by the first of them."""
+    from docsplit.embedding.contamination import share_of_queries
     from docsplit.embedding.search import make_comparable, search
     from docsplit.evaluation.ranking_methods import DEPTH
 
@@ -141,12 +166,16 @@ def search_with(
     queries, of_queries = encoder_args.embed_queries(name, run.queries, args.query_prompt, is_main)
     if not is_main:
         return []
+    if seen := share_of_queries(name, ranking.queries):
+        ranking.notes.append(f"{name} was trained on {seen:.1%} of these queries: its results on them are too good.")
+        logger.warning(ranking.notes[-1])
     started = perf_counter()
     for vectors in (queries, documents):
         make_comparable(vectors, of_queries["similarity"])
     found = search(queries, documents, DEPTH)
     seconds = perf_counter() - started
-    return run.rank(name, found, info | of_queries, seconds, args.methods)
+    info |= of_queries | {"queries_seen_in_training_share": seen}
+    return run.rank(name, found, info, seconds, args.methods)
 
 
 def statistics_of(run: "RankingRun") -> list[dict[str, Any]]:
@@ -177,6 +206,7 @@ def report(
 
     data_args, args = arguments[1:]
     folder, data, ranking = Path(args.output_dir), describe_data(data_args, args.data_name), run.ranking
+    data += f", queries of fold {args.fold}" if args.fold is not None else ""
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"counts": ranking.counts, "data_fingerprint": ranking.fingerprint(), "processes": num_processes}
     settings |= {"queries_reported": len(ranking.queries), "documents": len(ranking.documents)}

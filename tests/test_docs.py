@@ -28,6 +28,7 @@ ARGUMENTS = {
     "run_docsplit_pretraining.py": [
         arguments.ModelArguments,
         arguments.DataArguments,
+        arguments.QueryArguments,
         arguments.PretrainingArguments,
         *arguments.OPTIONS_OF_OBJECTIVES.values(),
     ],

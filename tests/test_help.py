@@ -23,7 +23,7 @@ SCRIPTS = (
     *("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis"),
     *("run_probe_classification", "run_docsplit_pretraining"),
 )
-OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives bring
+OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives and queries bring
     "run_docsplit_pretraining": (arguments.ModelArguments, arguments.DataArguments, arguments.PretrainingArguments),
     "run_probe_classification": (run_probe_classification.DataArguments, run_probe_classification.ProbeArguments),
     "run_aan_retrieval": (run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments),

@@ -115,6 +115,10 @@ class DocSplitCollator:
             batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED)
         return batch
 
+    def shares(self, dataset: Any) -> dict[str, float]:
+        """`truncated_shares` of the documents of a data set."""
+        return truncated_shares(dataset, self)
+
     def generator(self, feature: dict[str, Any]) -> np.random.Generator:
         """The source of all that is drawn for this document in this epoch; it is used up before the next call.
 

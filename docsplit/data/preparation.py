@@ -39,6 +39,7 @@ def tokenize(
     sentence_splitter: str,
     num_proc: int | None = None,
     passage_words: int | None = None,
+    keep_all: bool = False,
 ) -> tuple[Dataset, dict[str, int]]:
     """Cut each text into sentences and tokenise them, once.
 
@@ -46,6 +47,7 @@ def tokenize(
         dataset: rows with a text in `text_column`.
         num_proc: number of processes, None for this one alone.
         passage_words: words of a passage, for views of passages; None: no passages.
+        keep_all: no text is dropped: short ones have one unit, or one passage, and empty ones none.
 
     Returns: a data set with `document_id` (int64), `sketch` (uint32, of `docsplit.data.seen_documents.sketch`),
         `input_ids` (the ids of all units, one after another, without special tokens), `unit_lengths` (how many each
@@ -70,6 +72,7 @@ def tokenize(
     if passage_words is not None:
         features |= {name: [Value("int32")] for name in PASSAGE_COLUMNS}
     settings = {"text_column": text_column, "sentence_splitter": sentence_splitter, "passage_words": passage_words}
+    settings |= {"keep_all": True} if keep_all else {}
     tokenized = dataset.map(
         tokenize_batch,
         batched=True,
@@ -90,7 +93,7 @@ def tokenize(
         raise ValueError(f"None of the {len(dataset):,} documents can be used: {counts}. {remedy}")
     if passage_words is not None:
         logger.info(_describe_passages(tokenized.data, passage_words))
-    if counts["used"] < len(dataset):
+    if counts["used"] < len(dataset) and not keep_all:
         logger.warning(f"Dropped {len(dataset) - counts['used']:,} of {len(dataset):,} documents: {counts}")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
     return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
@@ -127,10 +130,12 @@ def tokenize_batch(
     text_column: str,
     sentence_splitter: str,
     passage_words: int | None = None,
+    keep_all: bool = False,
 ) -> dict[str, list[Any]]:
     """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units.
 
-    With `passage_words`, the number of words that a passage should have, also the words of each passage.
+    With `passage_words`, the number of words that a passage should have, also the words of each passage. With
+    `keep_all` short texts are not dropped.
     """
     split = load_sentence_splitter(sentence_splitter)
     texts = batch[text_column]
@@ -149,6 +154,8 @@ def tokenize_batch(
         if passage_words is None and len(kept) == 1:
             own, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
         reason = _drop_reason(text, len(own["input_ids"]), of_passages)
+        if keep_all and own["input_ids"]:
+            reason = "used"
         if reason != "used":
             own, of_passages = {name: [] for name in own}, {name: [] for name in of_passages}
         rows["document_id"].append(document_id(text) if isinstance(text, str) else 0)

@@ -104,4 +104,5 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
     "passage_vs_rest": passage_vs_rest,
 }
 OF_PASSAGES = {"passages", "passage_vs_rest"}
+QUERY_DOCUMENT = "query_document"  # no views of one document: `docsplit.data.query_documents`
 FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded as a query is, where there is a way for that (section 3.3)

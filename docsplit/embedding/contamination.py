@@ -16,15 +16,30 @@ logger = logging.getLogger(__name__)
 
 def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
     """The record beside an encoder's weights, on the Hub or here; None, and a line in the log, where none is whole."""
+    record, reason = _find(name_or_path)
+    if record is None:
+        logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
+    return record
+
+
+def _find(name_or_path: str) -> tuple[TrainingDocuments | None, str]:
+    """The record, or why there is none."""
     try:
         path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
         if path is not None:
-            return TrainingDocuments.load(Path(path))
-        reason = f"it has no {TRAINING_DOCUMENTS_FILE}"
+            return TrainingDocuments.load(Path(path)), ""
+        return None, f"it has no {TRAINING_DOCUMENTS_FILE}"
     except (HTTPError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-    logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
-    return None
+        return None, " ".join(str(error).split()).rstrip(".")
+
+
+def share_of_queries(name_or_path: str, queries: Sequence[str]) -> float | None:
+    """The share of queries that an encoder was trained on for ranking; None where nothing is known of it.
+
+    A run with `--view query_document` has its queries in its record, beside the documents.
+    """
+    record, _ = _find(name_or_path)
+    return None if record is None else record.shares(queries, np.array([document_id(text) for text in queries])).seen
 
 
 def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, float | None]:

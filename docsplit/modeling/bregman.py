@@ -122,6 +122,8 @@ def bregman_loss(
 class BregmanInfoNCE(InfoNCE):
     """InfoNCE plus the loss of an ensemble's Bregman divergences, against collapse (self-contrastive Bregman)."""
 
+    takes_queries = False
+
     @dataclass
     class Options(InfoNCE.Options):
         """Of InfoNCE with a Bregman ensemble."""
@@ -223,7 +225,9 @@ class BregmanInfoNCE(InfoNCE):
                 "set objective='info_nce' for masked LM alone."
             )
 
-    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+    def forward(  # type: ignore[override]  # no queries
+        self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
+    ) -> ObjectiveOutput:
         """InfoNCE of this process's documents, and the Bregman loss of the documents of all; as `Objective.forward`.
 
         Its parts are both losses; its histogram says how often each functional was the largest.

@@ -44,12 +44,13 @@ def gather_counts(num_documents: int, num_targets: int, device: torch.device) ->
 class GlobalBatch:
     """The documents of all processes, as one of them compares its own with them."""
 
-    embeddings: Tensor  # (N, 2, H), with gradient to the process that each row is from
+    embeddings: Tensor  # (N, V, H), with gradient to the process that each row is from
     targets: Tensor  # (B,), which of the N are this process's
     document_ids: Tensor | None  # (N,)
-    excluded: Tensor | None  # (B, N), True where both are the same document, but for the document itself
+    excluded: Tensor | None  # (B, (V - 1) N), True where a candidate is no negative; False for the positive
     num_excluded: Tensor  # (), of this process's pairs
     scale: float  # of a sum over the B, for its mean over processes to be the mean over the N
+    excluded_queries: Tensor | None = None  # (B, N), where it is not the same: of documents as anchors
 
 
 def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> GlobalBatch:
@@ -70,3 +71,36 @@ def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: li
         excluded[torch.arange(len(targets)), targets] = False
         num_excluded = excluded.sum()
     return GlobalBatch(everything, targets, all_ids, excluded, num_excluded, len(counts) / sum(counts))
+
+
+def gather_queries(embeddings: Tensor, document_ids: Tensor, relevant_ids: Tensor, counts: list[int]) -> GlobalBatch:
+    """Put the queries of all processes together, with their documents: those relevant to a query are no negatives.
+
+    Args:
+        embeddings: (B, V, H), each query, a document that is relevant to it, and V - 2 that are not.
+        document_ids: (B, V - 1), of these documents, equal for equal texts.
+        relevant_ids: (B, R), of all documents that are judged relevant to each query, padded with what is no id; as
+            wide on all processes.
+        counts: B of each process.
+
+    Returns: the batch, whose candidates are the relevant documents of all queries, then the others, view by view.
+    """
+    batch = gather_documents(embeddings, None, counts)
+    all_ids, all_relevant = document_ids, relevant_ids
+    if len(counts) > 1:
+        all_ids, all_relevant = (GatherRows.apply(ids, counts) for ids in (document_ids, relevant_ids))
+    batch.document_ids = all_ids[:, 0]
+    batch.excluded = _are_among(all_ids.T.flatten(), relevant_ids)
+    batch.excluded_queries = _are_among(document_ids[:, 0], all_relevant).T.contiguous()
+    for excluded in (batch.excluded, batch.excluded_queries):
+        excluded[torch.arange(len(batch.targets)), batch.targets] = False
+    batch.num_excluded = batch.excluded.sum()
+    return batch
+
+
+def _are_among(values: Tensor, sets: Tensor) -> Tensor:
+    """Which values (M,) are in each of the sets (B, R), (B, M)."""
+    ordered = sets.sort(dim=1).values
+    wanted = values.expand(len(sets), -1).contiguous()
+    places = torch.searchsorted(ordered, wanted).clamp(max=ordered.shape[1] - 1)
+    return ordered.gather(1, places) == wanted

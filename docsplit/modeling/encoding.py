@@ -36,16 +36,16 @@ class Rows:
     """
 
     document: Tensor  # number in the batch
-    view: Tensor  # 0 or 1
+    view: Tensor  # 0 or 1; of a query and its documents 0, 1, 2 ...
     section: Tensor | None = None
     position: Tensor | None = None  # in the document
     is_query: Tensor | None = None  # to be embedded as a query is
 
     @classmethod
-    def of_views(cls, num_documents: int, device: torch.device) -> "Rows":
-        """Two rows a document, the first view and the second."""
-        numbers = torch.arange(2 * num_documents, device=device)
-        return cls(document=numbers // 2, view=numbers % 2)
+    def of_views(cls, num_documents: int, num_views: int, device: torch.device) -> "Rows":
+        """A row for each view of each document."""
+        numbers = torch.arange(num_views * num_documents, device=device)
+        return cls(document=numbers // num_views, view=numbers % num_views)
 
     def select(self, chosen: Tensor) -> "Rows":
         """Those rows, (R',) numbers."""
@@ -81,19 +81,20 @@ class RowBatch:
 
 
 def lay_out(attention_mask: Tensor, rows: Mapping[str, Tensor] | None, *tensors: Tensor | None) -> RowBatch:
-    """Put the rows of all views one after another, (B, 2, T) -> (2 B, T), unless `rows` says that they are.
+    """Put the rows of all views one after another, (B, V, T) -> (V B, T), unless `rows` says that they are.
 
     What decides the course of the program is read from the device here, once: later that would have to wait for all
     that was launched before.
 
     Args:
-        rows: the fields of `Rows`, for tensors of shape (R, T); None: two views a document.
+        rows: the fields of `Rows`, for tensors of shape (R, T); None: a row a view.
         tensors: input ids, masked ids and MLM targets; None for those that are not used.
     """
     flat = [tensor if tensor is None or rows is not None else tensor.flatten(0, 1) for tensor in tensors]
     input_ids, mlm_input_ids, mlm_targets = flat
     mask = attention_mask if rows is not None else attention_mask.flatten(0, 1)
-    laid_out = Rows(**rows) if rows is not None else Rows.of_views(len(attention_mask), torch.device("cpu"))
+    size, views = attention_mask.shape[0], attention_mask.shape[1]
+    laid_out = Rows(**rows) if rows is not None else Rows.of_views(size, views, torch.device("cpu"))
     num_documents = int(laid_out.document.max()) + 1
     masked = None if mlm_targets is None else (mlm_targets != IGNORED).cpu()
     lengths = mask.sum(dim=-1).cpu()

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from docsplit.modeling.distributed import GlobalBatch, gather_documents
+from docsplit.modeling.distributed import GlobalBatch, gather_documents, gather_queries
 
 Similarity = Literal["cosine", "dot"]
 
@@ -41,12 +41,14 @@ class Objective(nn.Module):
         Options: a dataclass of its options, with a help text in the metadata of each; its `__post_init__` raises
             ValueErrors. The script parses them and the checkpoint's config keeps them.
         has_dropout: False: the encoders are trained without theirs.
+        takes_queries: True: `forward` takes queries with their documents too.
         alike: names of buffers that all processes compute alike and that are too large to be sent: DDP leaves them
             out. All others it takes from the first process at each forward pass.
     """
 
     Options: ClassVar[type]
     has_dropout: ClassVar[bool] = True
+    takes_queries: ClassVar[bool] = False
     alike: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Any, base_model: nn.Module):
@@ -136,7 +138,12 @@ class SoftmaxOptions:
 
 
 class InfoNCE(Objective):
-    """Each first view against the second views of all documents of the batch (DocSplit, section 2.1; SimCSE)."""
+    """Each first view against the second views of all documents of the batch (DocSplit, section 2.1; SimCSE).
+
+    A query is a first view, a relevant document its second one; further views are documents that are not relevant.
+    """
+
+    takes_queries = True
 
     @dataclass
     class Options(SoftmaxOptions):
@@ -156,9 +163,22 @@ class InfoNCE(Objective):
             if self.symmetric_loss and self.reverse_loss:
                 raise ValueError("symmetric_loss has both directions, reverse_loss the second alone: choose one.")
 
-    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """The mean over documents; as `Objective.forward`. Of dot products, which have no bound, their spread too."""
-        batch = gather_documents(embeddings, document_ids, counts)
+    def forward(
+        self,
+        embeddings: Tensor,
+        document_ids: Tensor | None,
+        counts: list[int],
+        relevant_ids: Tensor | None = None,
+    ) -> ObjectiveOutput:
+        """The mean over documents; as `Objective.forward`. Of dot products, which have no bound, their spread too.
+
+        Args:
+            relevant_ids: (B, R) of queries, as `gather_queries` takes them; embeddings are (B, V, H) then.
+        """
+        if relevant_ids is None or document_ids is None:
+            batch = gather_documents(embeddings, document_ids, counts)
+        else:
+            batch = gather_queries(embeddings, document_ids, relevant_ids, counts)
         parts = {}
         if self.options.similarity == "dot":
             with torch.no_grad():
@@ -167,11 +187,14 @@ class InfoNCE(Objective):
         return ObjectiveOutput(self.compare(embeddings, batch), batch.num_excluded, parts)
 
     def compare(self, embeddings: Tensor, batch: GlobalBatch) -> Tensor:
-        """The loss () of this process's documents (B, 2, H) among those of all, scaled as `ObjectiveOutput` says."""
-        first, second = batch.embeddings.unbind(1)  # (N, H) each
-        softmax = (self.options.contrastive_temperature, batch.targets, batch.excluded, self.options.similarity)
-        directions = [(embeddings[:, 0], second), (embeddings[:, 1], first)]
+        """The loss () of this process's documents (B, V, H) among those of all, scaled as `ObjectiveOutput` says."""
+        first, second, *others = batch.embeddings.unbind(1)  # (N, H) each
+        candidates = torch.cat([second, *others]) if others else second  # (C, H), the positives first
+        excluded = batch.excluded if batch.excluded_queries is None else batch.excluded_queries
+        directions = [(embeddings[:, 0], candidates, batch.excluded), (embeddings[:, 1], first, excluded)]
         if not self.options.symmetric_loss:
             directions = directions[1:] if self.options.reverse_loss else directions[:1]
-        total = torch.stack([info_nce(anchors, candidates, *softmax) for anchors, candidates in directions]).mean()
+        temperature, similarity = self.options.contrastive_temperature, self.options.similarity
+        losses = [info_nce(own, theirs, temperature, batch.targets, no, similarity) for own, theirs, no in directions]
+        total = torch.stack(losses).mean()
         return total * batch.scale

@@ -64,6 +64,12 @@ def prompt_of(settings: Mapping[str, Any]) -> str:
     return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
+def query_prompt_of(settings: Mapping[str, Any]) -> str:
+    """The prompt of a query, of an encoder with these settings."""
+    model = settings.get(KEPT, {}).get("model", {})
+    return query_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
+
+
 def similarity_of(settings: Mapping[str, Any]) -> str:
     """How embeddings are to be compared."""
     return settings.get(KEPT, {}).get("model", {}).get("similarity_fn_name") or settings.get("similarity", "cosine")

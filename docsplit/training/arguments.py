@@ -1,18 +1,21 @@
 """The options of pretraining, with the papers' values as defaults. Nothing heavy is imported: `--help` reads this."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.data.views import OF_PASSAGES, VIEWS
+from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import Pooling
-from docsplit.runtime.arguments import first_lines
+from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
 from modeling_graph_document import GraphDocumentConfig
 
+NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
+KINDS_OF_NEGATIVES = ("random", "bm25", "self")
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
 
@@ -102,8 +105,9 @@ class DataArguments:
     view: str = field(
         default="docsplit",
         metadata={
-            "choices": list(VIEWS),
-            "help": f"The two texts of a document. {first_lines(VIEWS)}",
+            "choices": [*VIEWS, QUERY_DOCUMENT],
+            "help": f"The two texts of a document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a query and a relevant "
+            "document of a collection, which --corpus names as run_document_retrieval.py's --collection does.",
         },
     )
     passage_words: int = field(
@@ -149,6 +153,81 @@ class DataArguments:
     def words_of_passages(self) -> int | None:
         """`passage_words`; None for a view that needs no passages."""
         return self.passage_words if self.view in OF_PASSAGES else None
+
+
+@dataclass
+class QueryArguments:
+    """With --view query_document: queries and negatives."""
+
+    queries: Literal["title", "first_sentence", "first_line"] | None = field(
+        default=None, metadata={"help": "Make queries of the corpus, as run_document_retrieval.py does."}
+    )
+    split: str | None = field(
+        default=None, metadata={"help": "Of the queries. Default: train; with --fold test, or the only one."}
+    )
+    folds: str = field(
+        default="5", metadata={"help": "Of queries: how many, or a JSON file with lists of their ids; needs --fold."}
+    )
+    fold: int | None = field(
+        default=None,
+        metadata={
+            "help": "From 0: its queries are left for run_document_retrieval.py --fold, those of the next one for "
+            "eval_loss and the hybrid's weight, and all others are trained on."
+        },
+    )
+    negatives: list[str] = field(
+        default_factory=lambda: ["in_batch"],
+        metadata={
+            "help": "in_batch: other queries' documents. Beside them random ones of the collection, or hard ones, "
+            "which rank high: bm25, self (by the encoder in training: by the start, and anew when half the epochs are "
+            "over). Two values: one for each half, such as bm25 self."
+        },
+    )
+    negatives_per_query: int | None = field(
+        default=None, metadata={"help": "Beside the other queries' documents. Default: 1, and with in_batch 0."}
+    )
+    negatives_depth: int = field(default=100, metadata={"help": "Hard negatives are among so many best documents."})
+    negatives_min_rank: int = field(default=0, metadata={"help": "So many of the best are no hard negatives."})
+    negatives_margin: float | None = field(
+        default=None,
+        metadata={
+            "help": "No hard negative scores above s - |s| x this, s the score of the best relevant document. "
+            "Default: no limit."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_choices("negatives", self.negatives, ("in_batch", *KINDS_OF_NEGATIVES))
+        if "in_batch" in self.negatives and self.negatives != ["in_batch"]:
+            raise ValueError(f"--negatives {' '.join(self.negatives)}: in_batch are there always, leave it out.")
+        if not 1 <= len(self.negatives) <= 2:
+            raise ValueError(f"--negatives {' '.join(self.negatives)}: expected one kind, or one for each half.")
+        if self.negatives_per_query is not None and (self.negatives_per_query < 1 or not self.phases):
+            raise ValueError(
+                f"--negatives_per_query is {self.negatives_per_query}: expected 1 or more, with --negatives "
+                f"{', '.join(KINDS_OF_NEGATIVES)}."
+            )
+        if not 0 <= self.negatives_min_rank < self.negatives_depth:
+            raise ValueError(
+                f"--negatives_min_rank is {self.negatives_min_rank}: expected 0 or more, and less than "
+                f"--negatives_depth, {self.negatives_depth}."
+            )
+
+    @property
+    def phases(self) -> list[str]:
+        """The kinds of negatives beside those in the batch: none, one for all epochs, or one for each half."""
+        kinds = [kind for kind in self.negatives if kind in KINDS_OF_NEGATIVES]
+        return ["self", "self"] if kinds == ["self"] else kinds
+
+    @property
+    def number_of_negatives(self) -> int:
+        """Of each query, beside those in the batch."""
+        return (self.negatives_per_query or 1) if self.phases else 0
+
+    def given(self) -> list[str]:
+        """Options that are not at their defaults."""
+        defaults: Any = QueryArguments()
+        return [f"--{one.name}" for one in fields(self) if getattr(self, one.name) != getattr(defaults, one.name)]
 
 
 @dataclass

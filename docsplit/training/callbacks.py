@@ -21,6 +21,7 @@ from transformers import (
 from transformers.trainer_utils import HubStrategy
 
 from docsplit.data.collators import DocSplitCollator
+from docsplit.data.query_documents import QueryDocumentCollator
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
@@ -38,7 +39,7 @@ class EpochCallback(TrainerCallback):
     number through shared memory, at their start; so they must start anew in each epoch.
     """
 
-    def __init__(self, collator: DocSplitCollator):
+    def __init__(self, collator: DocSplitCollator | QueryDocumentCollator):
         self.collator = collator
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -92,7 +93,7 @@ class MetricsCallback(TrainerCallback):
             self.sums["contrastive_loss"] += output.contrastive_loss.detach()
             self.sums["masked_negatives"] += output.num_masked_negatives
             parts = {name: value.detach() for name, value in (output.objective_parts or {}).items()}
-            for name, value in (parts | embedding_geometry(output.embeddings)).items():
+            for name, value in (parts | embedding_geometry(output.embeddings[:, :2])).items():
                 self.sums[name] += value
             for name, counts in (output.objective_histograms or {}).items():
                 self.histograms[name] += counts

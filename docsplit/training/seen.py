@@ -35,10 +35,13 @@ class SeenDocumentsCallback(TrainerCallback):
         model.register_forward_pre_hook(self._note, with_kwargs=True)
 
     def _note(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open."""
-        sketches = inputs.pop("sketches")
+        """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open.
+
+        A batch of queries says with them whose they are: of all texts of the batch, queries too.
+        """
+        sketches, ids = inputs.pop("sketches"), inputs.pop("seen_ids", inputs["document_ids"])
         if model.training:
-            self.on_device.append((inputs["document_ids"].clone(), sketches.clone()))
+            self.on_device.append((ids.clone(), sketches.clone()))
         return args, inputs
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):

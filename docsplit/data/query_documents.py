@@ -1,0 +1,249 @@
+"""Queries and the documents that are relevant to them -> batches: what is read to train for ranking.
+
+A row is a query. Which of its relevant documents stands beside it, and which documents that are not relevant, is drawn
+anew in each epoch, from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, Features, List, Value, load_from_disk
+from pyarrow import compute
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from docsplit.data.collators import DocSplitCollator, MaskedRow, PassageCollator, truncated_shares
+from docsplit.data.preparation import document_id, tokenize
+from docsplit.data.rankings import Ranking
+from docsplit.data.seen_documents import SKETCH_SIZE, sketch
+from docsplit.runtime.files import add_texts, build_once, cache_directory
+
+logger = logging.getLogger(__name__)
+
+MOST_PASSAGES = 100  # of a document (graph document model, section 3.3)
+NO_ID = -1  # beside the ids of relevant documents, of queries that have fewer
+SOME_TEXTS = 1000  # at a time
+Tokenize = Callable[[Dataset, int | None], Dataset]  # of texts, with so many words a passage
+
+
+@dataclass
+class Collection:
+    """A collection, tokenised once: rows of documents and of queries are those of the ranking."""
+
+    ranking: Ranking
+    documents: Dataset  # as `docsplit.data.preparation.tokenize` gives them; without units where there are no tokens
+    queries: Dataset
+    seen: Dataset  # `seen_id` and `sketch` of each document as a pretraining has read it, whole
+
+    def __post_init__(self) -> None:
+        self.document_ids = np.asarray(self.documents["document_id"][:])  # (N,), equal for equal texts
+        lengths = compute.list_value_length(self.documents.data["unit_lengths"])
+        self.has_tokens = lengths.to_numpy() > 0  # (N,)
+        self.rows = {name: row for row, name in enumerate(self.ranking.document_ids)}
+
+    @classmethod
+    def make(cls, ranking: Ranking, tokenize: Tokenize, passage_words: int | None) -> "Collection":
+        """Write the texts into the cache, and tokenise them; of queries there are no passages."""
+        whole = [ranking.whole.get(name, text) for name, text in zip(ranking.document_ids, ranking.documents)]
+        digest = hashlib.blake2b(ranking.fingerprint().encode(), digest_size=8)
+        add_texts(digest, whole if ranking.whole else ())
+
+        def write(folder: Path) -> None:
+            Dataset.from_dict({"text": ranking.documents, "whole": whole}).save_to_disk(folder / "documents")
+            Dataset.from_dict({"text": ranking.queries}).save_to_disk(folder / "queries")
+
+        folder = build_once(cache_directory() / f"collection-{digest.hexdigest()}", write)
+        documents = load_from_disk(str(folder / "documents"))
+        features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
+        seen = documents.map(
+            _seen, batched=True, batch_size=SOME_TEXTS, remove_columns=documents.column_names, features=features
+        )
+        parts = (
+            tokenize(documents.select_columns("text"), passage_words),
+            tokenize(load_from_disk(str(folder / "queries")), None),
+        )
+        return cls(ranking, *(part.with_format("numpy") for part in (*parts, seen)))
+
+    def relevant_rows(self, query: str) -> np.ndarray:
+        """Documents with tokens that are judged relevant to the query of this id."""
+        own = self.ranking.judgments[query]
+        rows = [self.rows[name] for name, grade in own.items() if grade > 0 and name in self.rows]
+        return np.array(sorted(row for row in rows if self.has_tokens[row]), dtype=np.int64)
+
+
+def _seen(batch: dict[str, list[str]]) -> dict[str, Any]:
+    return {"seen_id": [document_id(text) for text in batch["whole"]], "sketch": list(sketch(batch["whole"]))}
+
+
+class QueryDataset(torch.utils.data.Dataset):
+    """Some queries of a collection, those that have tokens, and a relevant document that has any.
+
+    Attributes:
+        numbers: (Q,) rows of these queries in the ranking.
+        relevant: of each query, rows of documents.
+        relevant_ids: of each query, the ids of these, and of those of other queries with the same text, ascending.
+        left_out: how many of the queries that were asked for are not here.
+
+    Args:
+        numbers: rows of queries in the ranking.
+        is_evaluation: documents are drawn in the same way each time, and there are no negatives.
+    """
+
+    def __init__(self, collection: Collection, numbers: np.ndarray, is_evaluation: bool = False):
+        ranking, self.collection, self.is_evaluation = collection.ranking, collection, is_evaluation
+        found = {int(number): collection.relevant_rows(ranking.query_ids[number]) for number in numbers}
+        lengths = collection.queries["unit_lengths"]
+        kept = [number for number, rows in found.items() if len(rows) and len(lengths[number])]
+        self.numbers, self.left_out = np.array(kept, dtype=np.int64), len(found) - len(kept)
+        self.relevant = [found[number] for number in kept]
+        texts = [" ".join(ranking.queries[number].lower().split()) for number in kept]
+        of_text: dict[str, set[int]] = {}
+        for text, rows in zip(texts, self.relevant):
+            of_text.setdefault(text, set()).update(collection.document_ids[rows].tolist())
+        self.relevant_ids = [np.array(sorted(of_text[text]), dtype=np.int64) for text in texts]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        feature = dict(self.collection.queries[int(self.numbers[index])])
+        feature |= {"index": int(index), "relevant": self.relevant[index], "relevant_ids": self.relevant_ids[index]}
+        return feature | ({"epoch": 0} if self.is_evaluation else {})
+
+
+class QueryDocumentCollator:
+    """Queries to a batch of `DocSplitForContrastivePretraining`: (B, V, T), or rows of passages.
+
+    Views are the query, a relevant document and, in training, `negatives_per_query` that are not judged relevant.
+
+    Args:
+        datasets: all that are collated, of one collection, the training queries first.
+        of_passages: the encoder combines passages to documents; queries are one passage.
+        tokenizer, max_seq_length, mlm, seed, prompt: as in `DocSplitCollator`; the prompt is that of documents.
+        query_prompt: stands before each query.
+
+    Attributes:
+        negatives: (Q, P) rows of documents for each training query to draw from, -1 where there are fewer; None: any
+            document. Where a query has too few, documents drawn from the whole collection fill up.
+
+    Raises:
+        ValueError: if the collection is too small for so many negatives.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        datasets: Sequence[QueryDataset],
+        of_passages: bool = False,
+        negatives_per_query: int = 0,
+        max_seq_length: int = 512,
+        mlm: bool = False,
+        seed: int = 42,
+        prompt: str = "",
+        query_prompt: str = "",
+    ):
+        kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
+        self.of_documents = kind(tokenizer, view, max_seq_length, mlm, seed, prompt)
+        self.of_queries = DocSplitCollator(tokenizer, "simcse", max_seq_length, mlm, seed, query_prompt)
+        if isinstance(self.of_documents, PassageCollator):
+            self.of_documents.max_passages = MOST_PASSAGES
+        self.collection, self.epoch = datasets[0].collection, self.of_queries.epoch
+        self.negatives: np.ndarray | None = None
+        self.negatives_per_query = negatives_per_query
+        self.width = max(len(ids) for dataset in datasets for ids in dataset.relevant_ids)
+        usable = len(np.unique(self.collection.document_ids[self.collection.has_tokens]))
+        if usable < self.width + negatives_per_query:
+            raise ValueError(
+                f"The collection has {usable:,} distinct documents, and one query {self.width:,} that are relevant: "
+                f"too few for --negatives_per_query {negatives_per_query}."
+            )
+
+    def shares(self, dataset: QueryDataset) -> dict[str, float]:
+        """`truncated_shares` of the documents of the collection."""
+        has_tokens = np.flatnonzero(dataset.collection.has_tokens)
+        return truncated_shares(dataset.collection.documents.select(has_tokens), self.of_documents)
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        """Batch of B queries: their tensors, and
+
+        document_ids: (B, V - 1) of their documents; of training and evaluation, which has no negatives, another V.
+        relevant_ids: (B, R) of all documents that are relevant to each, filled up with `NO_ID`.
+        seen_ids, sketches: (V B,) and (V B, 8), for `SeenDocumentsCallback`, which takes them out before the model.
+        """
+        rows: list[MaskedRow] = []
+        places: list[np.ndarray] = []  # (R', 4) of each text: number of the query, view, section and position
+        document_ids, seen_ids, sketches = [], [], []
+        relevant = np.full((len(features), self.width), NO_ID)
+        for number, feature in enumerate(features):
+            rng = self.of_queries.generator(feature)
+            documents = self.draw(feature, rng)
+            document_ids.append(self.collection.document_ids[documents])
+            relevant[number, : len(feature["relevant_ids"])] = feature["relevant_ids"]
+            of_documents = self.collection.seen[documents]
+            seen_ids += [feature["document_id"], *of_documents["seen_id"]]
+            sketches += [feature["sketch"], *of_documents["sketch"]]
+            texts = [([self.of_queries.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64))]
+            texts += [self._rows_of(self.collection.documents[int(row)]) for row in documents]
+            for view, (ids, inner) in enumerate(texts):
+                collator = self.of_documents if view else self.of_queries
+                rows += [collator.with_mask(own, rng) for own in ids]
+                places.append(np.column_stack([np.full((len(ids), 2), (number, view)), inner]))
+        batch: dict[str, Any] = {"document_ids": torch.from_numpy(np.stack(document_ids))}
+        batch |= {"relevant_ids": torch.from_numpy(relevant), "seen_ids": torch.tensor(np.array(seen_ids))}
+        batch["sketches"] = torch.from_numpy(np.stack(sketches).astype(np.int64))
+        return batch | self._lay_out(rows, np.concatenate(places))
+
+    def _rows_of(self, feature: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray]:
+        """The ids of a document, as one row or a row a passage, and section and position of each, (R', 2)."""
+        if not isinstance(self.of_documents, PassageCollator):
+            return [self.of_documents.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64)
+        positions = np.arange(min(len(feature["passage_units"]), self.of_documents.max_passages))
+        sections = np.asarray(feature["passage_sections"])[positions]
+        return self.of_documents.passages(feature, positions), np.column_stack([sections, positions])
+
+    def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> dict[str, Any]:
+        padded: dict[str, Tensor] = self.of_documents.pad(rows)
+        number, view, section, position = torch.from_numpy(places).T.contiguous()
+        if not isinstance(self.of_documents, PassageCollator):
+            return {name: values.unflatten(0, (int(number[-1]) + 1, -1)) for name, values in padded.items()}
+        names = {"document": number, "view": view, "section": section, "position": position}
+        return padded | {"rows": names | {"is_query": (view == 0).long()}}
+
+    def draw(self, feature: dict[str, Any], rng: np.random.Generator) -> list[int]:
+        """Rows of a query's documents: one that is relevant, and `negatives_per_query` others, distinct texts."""
+        found = [int(rng.choice(feature["relevant"]))]
+        if "epoch" in feature:  # an evaluation
+            return found
+        taken = {*feature["relevant_ids"].tolist()}
+        wanted = 1 + self.negatives_per_query
+        pool = np.empty(0, dtype=np.int64) if self.negatives is None else self.negatives[feature["index"]]
+        for row in rng.permutation(pool[pool >= 0]):
+            if len(found) < wanted and self.collection.document_ids[row] not in taken:
+                found.append(int(row))
+                taken.add(int(self.collection.document_ids[row]))
+        while len(found) < wanted:
+            row = int(rng.integers(len(self.collection.document_ids)))
+            name = int(self.collection.document_ids[row])
+            if self.collection.has_tokens[row] and name not in taken:
+                found.append(row)
+                taken.add(name)
+        return found
+
+
+def _all_of(feature: dict[str, Any]) -> np.ndarray:
+    return np.ones(len(feature["input_ids"]), dtype=bool)
+
+
+def tokenizer_of_texts(tokenizer: PreTrainedTokenizerBase, sentence_splitter: str, num_proc: int | None) -> Tokenize:
+    """What `Collection.make` wants: `tokenize` of every text, also where it is short."""
+
+    def run(dataset: Dataset, passage_words: int | None) -> Dataset:
+        return tokenize(dataset, tokenizer, "text", sentence_splitter, num_proc, passage_words, keep_all=True)[0]
+
+    return run

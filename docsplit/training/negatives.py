@@ -1,0 +1,218 @@
+"""Hard negatives: documents that rank high for a query and are not judged relevant to it, by their ids.
+
+A ranking comes from BM25, or from the encoder in training (ANCE: Xiong et al., 2021). What was found lies beside the
+run in one file, under a hash of weights, collection and settings, and each checkpoint names the file that it was
+trained with: a resumed run draws from the same documents, though the weights that found them are gone.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainingArguments as Arguments
+
+from docsplit.data.query_documents import QueryDataset, QueryDocumentCollator
+from docsplit.data.rankings import Retrieved
+from docsplit.embedding.encode import embed_documents, identity
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.queries import embed_queries
+from docsplit.embedding.search import make_comparable, search
+from docsplit.evaluation.ranking import BM25
+from docsplit.runtime.files import hash_of_code, write_text, write_whole
+from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+logger = logging.getLogger(__name__)
+
+NOTE = "negatives.json"  # in a checkpoint
+CODE = ("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/data")
+
+
+def mine(
+    found: Retrieved, is_relevant: np.ndarray, min_rank: int = 0, margin: float | None = None
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Keep of each list what may be a negative.
+
+    Args:
+        found: (Q, K) documents of each query, the best first; -1 where there are fewer.
+        is_relevant: (Q, K), those that are judged relevant, which are never kept.
+        min_rank: so many at the top of a list, relevant ones counted, are left out: who ranks highest without a
+            judgment may be relevant.
+        margin: leave out what scores above `score - |score| x margin` of the best relevant document of the list. A
+            relevant one below the list scores less than all of it: nothing of that list is kept.
+
+    Returns: rows of documents (Q, K), -1 elsewhere, the kept ones in order; and the shares of what was found that were
+        skipped for each reason.
+    """
+    exists = found.rows >= 0
+    above = np.arange(found.rows.shape[1]) < min_rank
+    skipped = {"relevant": exists & is_relevant, "above_min_rank": exists & ~is_relevant & above}
+    kept = exists & ~is_relevant & ~above
+    if margin is not None:
+        best = np.where(is_relevant & exists, found.scores, -np.inf).max(axis=1, keepdims=True)  # (Q, 1)
+        limit = np.where(np.isfinite(best), best - np.abs(np.where(np.isfinite(best), best, 0)) * margin, -np.inf)
+        skipped["within_margin"] = kept & (found.scores > limit)
+        kept &= found.scores <= limit
+    number = max(int(exists.sum()), 1)
+    order = np.argsort(~kept, axis=1, kind="stable")
+    pools = np.take_along_axis(np.where(kept, found.rows, -1), order, axis=1).astype(np.int32)
+    return pools, {name: float(own.sum() / number) for name, own in skipped.items()}
+
+
+class NegativesCallback(TrainerCallback):
+    """Give the collator the documents to draw negatives from: at the start, and anew when half the epochs are over.
+
+    At the start of an epoch, that is, whose workers begin with them. All processes embed, the first one searches.
+    To be added before `CheckpointCallback`.
+
+    Args:
+        dataset: the training queries.
+        checkpoint: the one that the training resumes from.
+
+    Raises:
+        ValueError: if negatives change at half of a training of a single epoch, or the file that the checkpoint names
+            is not there.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        model: DocSplitForContrastivePretraining,
+        tokenizer: PreTrainedTokenizerBase,
+        collator: QueryDocumentCollator,
+        dataset: QueryDataset,
+        options: QueryArguments,
+        checkpoint: Path | None,
+    ):
+        self.trainer, self.model, self.tokenizer = trainer, model, tokenizer
+        self.collator, self.dataset, self.options = collator, dataset, options
+        self.phases = options.phases
+        self.folder, self.current = Path(str(trainer.args.output_dir)) / NEGATIVES_FOLDER, -1  # the phase
+        self.file: str | None = None
+        self.note = None
+        if checkpoint is not None and (checkpoint / NOTE).exists():
+            self.note = json.loads((checkpoint / NOTE).read_text(encoding="utf-8"))
+            if self.note["file"] is not None and not (self.folder / self.note["file"]).exists():
+                raise ValueError(
+                    f"{checkpoint} was trained with the negatives of {self.folder / self.note['file']}, which is not "
+                    "there: put it back, or start a new run from these weights with --model_name_or_path."
+                )
+
+    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Check that there is a half, and go on with the negatives of the checkpoint."""
+        if len(self.phases) > 1 and state.num_train_epochs < 2:
+            raise ValueError(
+                f"--negatives {' '.join(self.options.negatives)} change when half the epochs are over, and there is "
+                "one: raise --num_train_epochs or --max_steps."
+            )
+        if self.note is not None:
+            self._use(self.note["phase"], self.note["file"])
+
+    def on_epoch_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Search, if this epoch is the first of a half."""
+        half = math.ceil(state.num_train_epochs / 2)
+        phase = min(int((state.epoch or 0) >= half), len(self.phases) - 1)
+        if phase != self.current:
+            kind = self.phases[phase]
+            self._use(phase, None if kind == "random" else self._search(kind))
+
+    def on_save(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Name the file in the checkpoint."""
+        if state.is_world_process_zero:
+            note = json.dumps({"phase": self.current, "file": self.file})
+            write_text(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / NOTE, note + "\n")
+
+    def _use(self, phase: int, file: str | None) -> None:
+        self.current, self.file = phase, file
+        self.collator.negatives = None if file is None else np.load(self.folder / file, mmap_mode="r")
+
+    def _search(self, kind: str) -> str:
+        """Find the negatives of all training queries; the name of their file, which is there on return."""
+        args, options = self.trainer.args, self.options
+        with torch.random.fork_rng():  # what is loaded may draw: a resumed run does not load it again
+            vectors, weights = self._embed() if kind == "self" else (None, kind)
+        ranking = self.dataset.collection.ranking
+        about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code(*CODE)]
+        about += [options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
+        file = f"{hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()}.npy"
+        if args.process_index == 0 and not (self.folder / file).exists():
+            depth = min(options.negatives_depth, len(ranking.documents))
+            if vectors is None:
+                queries = [ranking.queries[number] for number in self.dataset.numbers]
+                found = BM25(ranking.documents).retrieve(queries, depth)
+            else:
+                found = search(*vectors, depth)
+            self._write(file, found, kind)
+        if args.world_size > 1:
+            dist.barrier()
+        return file
+
+    def _embed(self) -> tuple[tuple[np.ndarray, np.ndarray], str]:
+        """Vectors of training queries and of all documents by the weights of now, and the hash of these weights.
+
+        The encoder is written and loaded, so that it reads both as a checkpoint would: by its prompts and routes.
+        """
+        args, folder = self.trainer.args, self.folder / "encoder"
+        if args.process_index == 0:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        if args.world_size > 1:
+            dist.barrier()
+        encoder = load_encoder(str(folder), device=str(args.device))
+        ranking, show = self.dataset.collection.ranking, args.should_log and not args.disable_tqdm
+        queries = [ranking.queries[number] for number in self.dataset.numbers]
+        logger.info(f"Embedding {len(ranking.documents):,} documents, to find negatives.")
+        documents, _ = embed_documents(encoder, ranking.documents, show_progress=show)
+        asked, info = embed_queries(encoder, queries)
+        for vectors in (asked, documents):
+            make_comparable(vectors, info["similarity"])
+        weights = identity(encoder)
+        if args.world_size > 1:
+            dist.barrier()  # all have loaded it
+        if args.process_index == 0:
+            shutil.rmtree(folder)
+        return (asked, documents), weights
+
+    def _write(self, file: str, found: Retrieved, kind: str) -> None:
+        """Mine, say what was skipped, and write."""
+        ids, own = self.dataset.collection.document_ids, self.dataset.relevant_ids
+        has_no_tokens = ~self.dataset.collection.has_tokens[found.rows]
+        found.rows[has_no_tokens & (found.rows >= 0)] = -1
+        is_relevant = np.stack([np.isin(ids[rows], names) for rows, names in zip(found.rows, own)])
+        pools, shares = mine(found, is_relevant, self.options.negatives_min_rank, self.options.negatives_margin)
+        few = int(((pools >= 0).sum(axis=1) < self.collator.negatives_per_query).sum())
+        skipped = ", ".join(f"{share:.1%} {name.replace('_', ' ')}" for name, share in shares.items())
+        logger.info(
+            f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents for {len(pools):,} queries, to draw from; of "
+            f"those found {skipped} are skipped. {few:,} queries have too few: random ones fill up."
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+        def write(path: Path) -> None:
+            with path.open("wb") as opened:
+                np.save(opened, pools)
+
+        write_whole(self.folder / file, write)
+
+
+def callback_of(
+    trainer: Trainer,
+    model: DocSplitForContrastivePretraining,
+    tokenizer: PreTrainedTokenizerBase,
+    collator: Any,
+    dataset: Any,
+    options: QueryArguments,
+    checkpoint: Path | None,
+) -> NegativesCallback | None:
+    """The callback, where there are negatives beside those of the batch."""
+    if not options.phases:
+        return None
+    return NegativesCallback(trainer, model, tokenizer, collator, dataset, options, checkpoint)

@@ -1,0 +1,85 @@
+"""Mining of hard negatives against a loop, and the options that say which."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from docsplit.data.rankings import Retrieved
+from docsplit.training.arguments import QueryArguments
+from docsplit.training.negatives import NOTE, NegativesCallback, mine
+
+
+def by_loop(found, is_relevant, min_rank, margin):
+    pools, reasons = [], {"relevant": 0, "above_min_rank": 0, "within_margin": 0}
+    for rows, scores, relevant in zip(found.rows.tolist(), found.scores.tolist(), is_relevant.tolist()):
+        best = max((score for row, score, own in zip(rows, scores, relevant) if own and row >= 0), default=None)
+        pool = []
+        for rank, (row, score, own) in enumerate(zip(rows, scores, relevant)):
+            if row < 0:
+                continue
+            if own:
+                reasons["relevant"] += 1
+            elif rank < min_rank:
+                reasons["above_min_rank"] += 1
+            elif margin is not None and (best is None or score > best - abs(best) * margin):
+                reasons["within_margin"] += 1
+            else:
+                pool.append(row)
+        pools.append(pool)
+    return pools, reasons
+
+
+@pytest.mark.parametrize(("min_rank", "margin"), [(0, None), (2, None), (0, 0.0), (1, 0.1)])
+def test_what_is_kept_equals_a_loop(min_rank, margin):
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.normal(size=(40, 12)).astype(np.float32), axis=1)  # some below 0
+    rows = np.stack([rng.permutation(50)[:12] for _ in range(40)])
+    rows[3, 5:], rows[4] = -1, -1
+    found, is_relevant = Retrieved(rows, scores), rng.random(rows.shape) < 0.15
+    pools, shares = mine(found, is_relevant, min_rank, margin)
+    expected, reasons = by_loop(found, is_relevant, min_rank, margin)
+    assert [[row for row in pool if row >= 0] for pool in pools.tolist()] == expected
+    assert any(expected)
+    for name, share in shares.items():
+        assert share == pytest.approx(reasons[name] / (rows >= 0).sum())
+    assert ("within_margin" in shares) == (margin is not None)
+
+
+def test_kinds_of_negatives_by_halves():
+    assert [QueryArguments(negatives=kinds).phases for kinds in (["in_batch"], ["bm25"], ["self"], ["bm25", "self"])] \
+        == [[], ["bm25"], ["self", "self"], ["bm25", "self"]]  # fmt: skip
+    assert [QueryArguments(negatives=kinds).number_of_negatives for kinds in (["in_batch"], ["random"])] == [0, 1]
+    assert QueryArguments(negatives=["bm25"], negatives_per_query=8).number_of_negatives == 8
+    assert QueryArguments().given() == []
+    assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
+        ({"negatives": ["in_batch", "bm25"]}, "in_batch are there always"),
+        ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
+        ({"negatives_per_query": 2}, "expected 1 or more, with --negatives random, bm25, self"),
+        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "less than --negatives_depth, 100"),
+    ],
+)
+def test_options_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        QueryArguments(**options)
+
+
+def callback(tmp_path, negatives, checkpoint=None):
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path), process_index=0))
+    return NegativesCallback(trainer, None, None, None, None, QueryArguments(negatives=negatives), checkpoint)
+
+
+def test_a_checkpoint_whose_negatives_are_gone_and_a_training_without_a_half(tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": "gone.npy"}))
+    with pytest.raises(ValueError, match=r"gone\.npy, which is not there: put it back"):
+        callback(tmp_path, ["self"], tmp_path / "checkpoint-3")
+    with pytest.raises(ValueError, match="bm25 self change when half the epochs are over, and there is one"):
+        callback(tmp_path, ["bm25", "self"]).on_train_begin(None, SimpleNamespace(num_train_epochs=1), None)
