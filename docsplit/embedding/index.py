@@ -180,8 +180,13 @@ def writing(directory: Path) -> Iterator[None]:
     """One writer at a time; what an earlier one left unfinished is removed, but for its embeddings.
 
     Raises:
-        ValueError: if another process writes.
+        ValueError: if another process writes, or the folder is someone else's.
     """
+    own = ("manifest.json", "lock")
+    if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in own):
+        raise ValueError(
+            f"{directory} has other files and no index, which would remove its segments/ and cache/: name a new folder."
+        )
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         try:
@@ -288,6 +293,7 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     Raises:
         ValueError: naming ids that are not in it, before anything changes.
     """
+    read_manifest(directory)  # no folder is made where none is
     with writing(directory):
         index, ids = Index(directory), set(ids)
         if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):

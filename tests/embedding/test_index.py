@@ -217,6 +217,25 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
         (tmp_path / "manifest.json").touch()
 
 
+def test_folders_of_others_are_left_alone(documents, tmp_path):
+    """`segments` and `cache` are names that others use too; what they hold is not an unfinished run of ours."""
+    theirs = [tmp_path / "project" / name / "file" for name in ("segments/own", "cache")]
+    for file in theirs:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    for change in (
+        lambda: build(tmp_path / "project", documents[:5], embed, ENCODER, WORDS),
+        lambda: add(tmp_path / "project", documents[:5], embed, ENCODER),
+        lambda: delete(tmp_path / "project", ["own"]),
+    ):
+        with pytest.raises(ValueError, match="no index"):
+            change()
+    assert all(file.exists() for file in theirs)
+    with pytest.raises(ValueError, match="There is no index"):
+        delete(tmp_path / "mistyped", ["own"])
+    assert not (tmp_path / "mistyped").exists()
+
+
 def test_a_full_disk_leaves_the_index_as_it_was(documents, queries, tmp_path, monkeypatch):
     build(tmp_path, documents[:20], embed, ENCODER, WORDS)
     wanted = answers(tmp_path, queries, "hybrid")
