@@ -1,8 +1,9 @@
 """Text to passages of about a hundred words, the rows of a graph document model, and to sentences by rules.
 
 A passage is a run of sentences of one section. It is closed at the end of the sentence that is nearest to `words`
-words (white-space tokens, and characters of Chinese and Japanese, which put no spaces between words), so that passages are alike in length without a sentence being cut; the price is that a
-sentence of many words makes a long passage, and short sections make short ones.
+words (white-space tokens, and characters of Chinese and Japanese, which put no spaces between words), so that
+passages are alike in length without a sentence being cut; the price is that a sentence of many words makes a long
+passage, and short sections make short ones.
 
 Sentences are found by rules: a regular expression proposes boundaries, lists of English abbreviations veto some. They
 know nothing about grammar: after an abbreviation that may also end a sentence (`Inc.`, `U.S.`, an initial) they split
@@ -179,7 +180,7 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
 
 
 def count_words(text: str) -> int:
-    """White-space tokens, and Han characters and kana: one of these takes an encoder about as many tokens as a word."""
+    """White-space tokens, and Han characters and kana: an encoder reads either as one token or a few."""
     return len(text.split()) + (0 if text.isascii() else len(_CJK.findall(text)))
 
 

@@ -208,7 +208,8 @@ def _text_of(file: Path) -> str:
 
 def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
     """The fields of each line; no quoting. Empty lines are none."""
-    with fsspec.open(str(file), "rt", encoding="utf-8-sig", errors="replace", newline="\n", compression="infer") as lines:
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n", "compression": "infer"}
+    with fsspec.open(str(file), "rt", **how) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue

@@ -193,7 +193,7 @@ def writing(directory: Path) -> Iterator[None]:
     own = ("manifest.json", "lock")
     if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in own):
         raise ValueError(
-            f"{directory} has other files and no index, which would remove its segments/ and cache/: name a new folder."
+            f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
         )
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
@@ -403,8 +403,8 @@ def _merged(directory: Path, entries: list[dict[str, Any]]) -> list[dict[str, An
             kept.append(entry)
     if len(small) <= MOST_SMALL_SEGMENTS:
         return entries
-    group, filled = [], (0.0, 0.0)
-    for entry, segment, size in small:
+    group, filled = list[Segment](), (0.0, 0.0)
+    for _, segment, size in small:
         both = filled[0] + size[0], filled[1] + size[1]
         if max(both) > 1:
             kept.append(_merge(directory, group))

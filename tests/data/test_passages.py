@@ -219,7 +219,7 @@ def test_much_of_the_same_is_cut_in_time(unit):
 
 
 def test_texts_without_spaces_are_cut_into_passages_too():
-    """A sentence of Chinese or Japanese is as long as its characters: what is not cut here an encoder does not read."""
+    """A sentence of Chinese or Japanese is as long as its characters; what is not cut an encoder does not read."""
     sentences = ["我们在港口看见了一艘很大的船。", "船は港にいて、静かに待っていた。"] * 30
     passages = to_passages("".join(sentences))
     assert "".join(passage.text for passage in passages).replace(" ", "") == "".join(sentences)
