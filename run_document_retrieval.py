@@ -72,7 +72,7 @@ class RetrievalArguments(ComparisonArguments):
         },
     )
     selection_split: str | None = field(
-        default=None, metadata={"help": "Choose the weight on the queries of this split, in place of folds."}
+        default=None, metadata={"help": "Choose the weight on (at most 1,000) queries of this split, not on folds."}
     )
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool
     from docsplit.evaluation import folds as folds_of
     from docsplit.evaluation.data_names import data_source
     from docsplit.evaluation.fusion import make_folds
-    from docsplit.evaluation.ranking_methods import RankingRun
+    from docsplit.evaluation.ranking_methods import SELECTION_QUERIES, RankingRun
 
     ranking, selection, folds = load_collection(**asdict(data_args), seed=args.seed), None, []
     if args.fold is not None:
@@ -145,9 +145,8 @@ def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool
         ranking, selection = ranking.with_queries(reported), ranking.with_queries(chosen)
         ranking.notes = notes
     elif args.selection_split:
-        if args.selection_split == data_args.split:
-            raise ValueError(f"--selection_split is {args.selection_split}, the split that is reported: name another.")
-        selection = other_queries(ranking, data_args.collection, data_args.queries, args.selection_split)
+        chosen_on = data_args.collection, data_args.queries, args.selection_split
+        selection = other_queries(ranking, *chosen_on, SELECTION_QUERIES, args.seed)
     elif "hybrid" in args.methods:
         folds = make_folds(ranking, args.folds, args.seed)
     return RankingRun(ranking, data_source(data_args, args.data_name), folds, selection, show_progress)

@@ -127,7 +127,7 @@ def encoder_of(options: argparse.Namespace) -> Any:
 
 def query(options: argparse.Namespace) -> dict[str, Any] | None:
     """Answer one question, or one after another."""
-    from docsplit.embedding.index import Index, read_manifest
+    from docsplit.embedding.index import Index, check_encoder, read_manifest
     from docsplit.embedding.segments import query_words
 
     encoder, index = encoder_of(options) if options.method != "bm25" else None, Index(options.index)
@@ -148,6 +148,8 @@ def query(options: argparse.Namespace) -> dict[str, Any] | None:
     while text := _asked():
         if read_manifest(options.index) != index.manifest:  # what was deleted from it may be gone
             index = Index(options.index)
+            if encoder is not None:
+                check_encoder(index.manifest, encoder.description)
         show(answer(text), options)
     return None
 

@@ -189,7 +189,7 @@ def test_two_processes_give_the_same_results(finished, encoder, collection, tmp_
         (["--methods", "colbert"], "--methods has no colbert"),
         (["--folds", "99"], "--folds is 99: expected 2 to 24"),
         (["--split", "train"], "--split train, found dev, test"),
-        (["--split", "dev", "--selection_split", "dev"], "--selection_split is dev, the split that is reported"),
+        (["--selection_split", "test"], "--selection_split test has 24 of the queries that are reported"),
         (["--collection", "no/collection"], "nor a data set that the Hub gave"),
         (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
         (["--max_queries", "0"], "--max_queries is 0"),

@@ -59,10 +59,10 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
             content = file.read_bytes().decode(errors="replace")
             mended += "�" in content
             title, text = _of_html(content) if plain[0] in HTML_FILES else ("", content)
-            yield Document(name.as_posix(), text, title or _first_line(text) or name.stem)
+            yield Document(_printable(name.as_posix()), text, title or _first_line(text) or _printable(name.stem))
             num_read += 1
         elif plain[0] in ROW_FILES:
-            yield from _of_rows(file, name.as_posix(), text_column, id_column)
+            yield from _of_rows(file, _printable(name.as_posix()), text_column, id_column)
             num_read += 1
         else:
             passed_over[plain[0] or "no suffix"] += 1
@@ -88,6 +88,11 @@ def _of_rows(file: Path, name: str, text_column: str, id_column: str | None) -> 
         text = join_paragraphs(row[text_column]) or ""
         document_id = str(row[columns[0]]) if columns else f"{name}#{number}"
         yield Document(document_id, text, str(row.get("title") or _first_line(text)))
+
+
+def _printable(name: str) -> str:
+    """A file's name; of bytes that are no UTF-8, which no file of an index holds, their codes."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _first_line(text: str) -> str:

@@ -1,8 +1,9 @@
 """Text to passages of about a hundred words, the rows of a graph document model, and to sentences by rules.
 
 A passage is a run of sentences of one section. It is closed at the end of the sentence that is nearest to `words`
-words (white-space tokens), so that passages are alike in length without a sentence being cut; the price is that a
-sentence of many words makes a long passage, and short sections make short ones.
+words (white-space tokens, and characters of Chinese and Japanese, which put no spaces between words), so that
+passages are alike in length without a sentence being cut; the price is that a sentence of many words makes a long
+passage, and short sections make short ones.
 
 Sentences are found by rules: a regular expression proposes boundaries, lists of English abbreviations veto some. They
 know nothing about grammar: after an abbreviation that may also end a sentence (`Inc.`, `U.S.`, an initial) they split
@@ -27,6 +28,7 @@ LONGEST_HEADING = 100  # characters
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
 _UNCLEAN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")  # Han and kana
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 # A line break ends a sentence only where the layout says so. Each alternative stays within its line.
 _LINE_UNIT_BREAK = re.compile(
@@ -157,7 +159,7 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
 
     Args:
         text: need not be clean. Its sections begin as in `split_sections`.
-        words: wanted in a passage, white-space tokens; see `passage_sizes`.
+        words: wanted in a passage, as `count_words` counts them; see `passage_sizes`.
         split: gives the sentences of a clean text.
 
     Raises:
@@ -169,12 +171,17 @@ def segment(text: str, words: int, split: Callable[[str], list[str]]) -> list[li
     for section in split_sections(text):
         sentences = split(section)
         ends, passages = 0, []
-        for size in passage_sizes([len(sentence.split()) for sentence in sentences], words):
+        for size in passage_sizes([count_words(sentence) for sentence in sentences], words):
             passages.append(sentences[ends : ends + size])
             ends += size
         if passages:
             sections.append(passages)
     return sections
+
+
+def count_words(text: str) -> int:
+    """White-space tokens, and Han characters and kana: an encoder reads either as one token or a few."""
+    return len(text.split()) + (0 if text.isascii() else len(_CJK.findall(text)))
 
 
 def passage_sizes(num_words: Sequence[int], words: int) -> list[int]:

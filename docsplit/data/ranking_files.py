@@ -38,7 +38,9 @@ TREC_DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
 TREC_ID = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.DOTALL | re.IGNORECASE)
 TREC_TITLE = re.compile(r"<(HEADLINE|TITLE|TI|DOCTITLE)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
 TREC_TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.DOTALL | re.IGNORECASE)
-TREC_TOPIC = re.compile(r"<num>\s*(?:Number:)?\s*(\S+).*?<title>\s*(?:Topic:)?\s*([^<]*)", re.DOTALL | re.IGNORECASE)
+TREC_TOPIC = re.compile(
+    r"<num>\s*(?:Number:)?\s*([^\s<]+)(?:(?!<num>).)*?<title>\s*(?:Topic:)?\s*([^<]*)", re.DOTALL | re.IGNORECASE
+)
 TREC_MARKUP = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
 
 
@@ -206,7 +208,8 @@ def _text_of(file: Path) -> str:
 
 def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
     """The fields of each line; no quoting. Empty lines are none."""
-    with fsspec.open(str(file), "rt", encoding="utf-8", errors="replace", newline="\n", compression="infer") as lines:
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n", "compression": "infer"}
+    with fsspec.open(str(file), "rt", **how) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -249,7 +252,7 @@ def _grade(value: Any, place: str) -> int:
     try:
         if float(value) == int(float(value)):
             return int(float(value))
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):  # a word, nothing, infinity
         pass
     raise ValueError(f"{place} has the grade {value!r}, expected a whole number, 0 where not relevant.")
 

@@ -110,22 +110,40 @@ def load_collection(
         ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
     """
     ranking = assemble(_read(collection, queries, split))
-    if max_queries is not None and max_queries < len(ranking.queries):
-        drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:max_queries]
-        ranking.notes.append(f"{max_queries:,} of {len(ranking.queries):,} queries are drawn (--max_queries).")
-        ranking = ranking.with_queries(sorted(drawn.tolist()))
-    return ranking
+    return ranking if max_queries is None else _drawn(ranking, max_queries, seed, "--max_queries")
 
 
-def other_queries(ranking: Ranking, collection: str | None, queries: str | None, split: str) -> Ranking:
+def other_queries(
+    ranking: Ranking, collection: str | None, queries: str | None, split: str, max_queries: int, seed: int
+) -> Ranking:
     """The documents of a collection that was loaded, with the queries of another split.
 
+    Args:
+        max_queries: at most so many, drawn with `seed`; a note of `ranking` says so.
+
     Raises:
-        ValueError: as `load_collection`.
+        ValueError: as `load_collection`; if a query is one of those that were loaded.
     """
     source = _read(collection, queries, split)
     source.documents = zip(ranking.document_ids, ranking.documents)
-    return assemble(source)
+    others = assemble(source)
+    if both := sorted({*others.query_ids} & {*ranking.query_ids}):
+        raise ValueError(
+            f"--selection_split {split} has {len(both):,} of the queries that are reported, such as {both[0]}: name "
+            "another split."
+        )
+    drawn = _drawn(others, max_queries, seed, f"--selection_split {split}")
+    ranking.notes += drawn.notes[len(others.notes) :]
+    return drawn
+
+
+def _drawn(ranking: Ranking, count: int, seed: int, option: str) -> Ranking:
+    """At most so many of the queries, which a note says."""
+    if count >= len(ranking.queries):
+        return ranking
+    drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:count]
+    note = f"{count:,} of {len(ranking.queries):,} queries are drawn ({option})."
+    return replace(ranking.with_queries(sorted(drawn.tolist())), notes=[*ranking.notes, note])
 
 
 def _read(collection: str | None, queries: str | None, split: str | None) -> Source:
@@ -171,7 +189,7 @@ def assemble(source: Source) -> Ranking:
     )
     silent = [query for query, text in all_queries.items() if not text.strip()]
     left_out.say("queries_empty", "queries are empty and left out", silent)
-    asked = [query for query in all_queries if query not in {*silent}]
+    asked = [query for query, text in all_queries.items() if text.strip()]
     left_out.say(
         "queries_without_judgment",
         "queries have no judgment here and are left out",
@@ -179,7 +197,7 @@ def assemble(source: Source) -> Ranking:
     )
     asked = [query for query in asked if query in judgments]
     kept = [query for query in asked if max(judgments[query].values()) > 0]
-    nothing = [query for query in asked if query not in {*kept}]
+    nothing = [query for query in asked if max(judgments[query].values()) <= 0]
     left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", nothing)
     if len(empty) == len(documents) or not kept:
         raise ValueError(

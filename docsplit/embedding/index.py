@@ -28,15 +28,15 @@ from docsplit.data.passages import to_passages
 from docsplit.data.rankings import fuse
 from docsplit.embedding import approximate
 from docsplit.embedding.first_stage import Key, best_by_words, nearest
-from docsplit.embedding.segments import Segment, write_segment
+from docsplit.embedding.segments import Segment, merge_segments, write_segment
 from docsplit.runtime.files import write_text, write_whole
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2  # 1: a sentence of Chinese or Japanese counted as one word of a passage
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while one is written
 SEGMENT_CHARACTERS = 2**28
-MOST_SMALL_SEGMENTS = 16  # of fewer documents than half of that; more are merged into one
+MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
 FUSED = 1000  # of each ranking, for a hybrid one
 Embed = Callable[[Sequence[str]], np.ndarray]
 
@@ -54,16 +54,22 @@ class Hit:
 class Index:
     """The documents of a folder, as its manifest has them when it is opened.
 
-    Opening reads the manifest alone; vectors, texts and words are memory-mapped when they are needed.
+    Opening memory-maps all files of its segments: what writers remove later can still be read.
 
     Raises:
-        ValueError: if there is no index, or one of another version.
+        ValueError: if there is no index, one of another version, or one that lacks a file.
     """
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
-        self.manifest = read_manifest(self.directory)
-        self.segments = [_open(self.directory, entry) for entry in self.manifest["segments"]]
+        while True:
+            self.manifest = read_manifest(self.directory)
+            try:
+                self.segments = [_open(self.directory, entry) for entry in self.manifest["segments"]]
+                break
+            except FileNotFoundError as error:  # a writer was faster, or somebody has deleted it
+                if read_manifest(self.directory) == self.manifest:
+                    raise ValueError(f"{error.filename} is gone: build the index again.") from error
 
     def __len__(self) -> int:
         return sum(segment.num_documents for segment in self.segments)
@@ -137,7 +143,9 @@ class Index:
 
 def _open(directory: Path, entry: dict[str, Any]) -> Segment:
     folder = directory / "segments" / entry["name"]
-    return Segment(folder, np.load(folder / entry["deleted"])) if entry["deleted"] else Segment(folder)
+    segment = Segment(folder, np.load(folder / entry["deleted"])) if entry["deleted"] else Segment(folder)
+    segment.open()
+    return segment
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -180,8 +188,13 @@ def writing(directory: Path) -> Iterator[None]:
     """One writer at a time; what an earlier one left unfinished is removed, but for its embeddings.
 
     Raises:
-        ValueError: if another process writes.
+        ValueError: if another process writes, or the folder is someone else's.
     """
+    own = ("manifest.json", "lock")
+    if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in own):
+        raise ValueError(
+            f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
+        )
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         try:
@@ -288,6 +301,7 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     Raises:
         ValueError: naming ids that are not in it, before anything changes.
     """
+    read_manifest(directory)  # no folder is made where none is
     with writing(directory):
         index, ids = Index(directory), set(ids)
         if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):
@@ -378,17 +392,29 @@ def _batches(documents: Iterable[tuple[Document, list[str]]]) -> Iterator[list[t
 
 
 def _merged(directory: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries, many small segments in one: what was deleted is gone from it, and nothing is embedded again."""
-    small = [entry for entry in entries if entry["documents"] < SEGMENT_DOCUMENTS // 2]
+    """The entries, many small segments in few: what was deleted is gone from them, and nothing is embedded again."""
+    kept, small = [], []
+    for entry in entries:
+        segment = _open(directory, entry)
+        size = entry["documents"] / SEGMENT_DOCUMENTS, segment.num_bytes / SEGMENT_CHARACTERS  # shares of what it may
+        if max(size) < 0.5:
+            small.append((entry, segment, size))
+        else:
+            kept.append(entry)
     if len(small) <= MOST_SMALL_SEGMENTS:
         return entries
+    group, filled = list[Segment](), (0.0, 0.0)
+    for _, segment, size in small:
+        both = filled[0] + size[0], filled[1] + size[1]
+        if max(both) > 1:
+            kept.append(_merge(directory, group))
+            group, both = [], size
+        group, filled = [*group, segment], both
+    return [*kept, _merge(directory, group) if len(group) > 1 else small[-1][0]]
+
+
+def _merge(directory: Path, segments: Sequence[Segment]) -> dict[str, Any]:
+    """The entry of a new segment that holds the documents of these."""
     folder = directory / "segments" / uuid.uuid4().hex
     folder.mkdir()
-    segments = [_open(directory, entry) for entry in small]
-    kept = [(segment, int(row)) for segment in segments for row in np.flatnonzero(segment.alive)]
-    ids, titles, texts = zip(*((segment.ids[row], segment.titles[row], segment.texts[row]) for segment, row in kept))
-    passages = [segment.passage_vectors[segment.passages_of(row)] for segment, row in kept]
-    vectors = np.stack([segment.document_vectors[row] for segment, row in kept])
-    write_segment(folder, ids, titles, texts, vectors, np.concatenate(passages), [len(own) for own in passages])
-    merged = {"name": folder.name, "deleted": None, "documents": len(kept)}
-    return [*(entry for entry in entries if entry not in small), merged]
+    return {"name": folder.name, "deleted": None, "documents": merge_segments(folder, segments)}

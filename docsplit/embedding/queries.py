@@ -43,7 +43,7 @@ def embed_queries(
         logger.warning(f"This encoder compares by {similarity} distance; here documents are ranked by cosine.")
         similarity = "cosine"
     if not isinstance(model[0], Transformer):  # it has its own ways, a route for queries, say
-        vectors = model.encode_query(list(queries), prompt=prompt or None, show_progress_bar=False)
+        vectors = model.encode_query(list(queries), prompt=prompt, show_progress_bar=False)
     else:
         vectors, _ = embed_documents(
             model,

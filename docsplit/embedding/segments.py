@@ -1,13 +1,15 @@
 """What an index is made of: segments that never change once they are written, and are read by memory-mapping.
 
 A segment holds some documents: their ids, texts and titles, a vector of each, one of each of their passages, and how
-often each word is in each. Nothing is read when it is opened but the heads of its files.
+often each word is in each. Nothing is read when it is opened but the heads of its files; it can be read from then on
+even if they are deleted.
 
 BM25 is computed when a query comes, from these counts, for the words of the query alone: what it needs of the whole
 collection (in how many documents a word is, their mean length) changes with each document that comes or goes. bm25s,
 which the evaluations use, weighs all words of all documents beforehand; the scores are the same.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -156,6 +158,17 @@ class Segment:
         """In the index."""
         return len(self.ids) - len(self.deleted)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the texts of the documents that are in the index, as UTF-8."""
+        return int(np.diff(self.texts.ends, prepend=0)[self.alive].sum())
+
+    def open(self) -> None:
+        """Map all files now."""
+        for name, member in vars(Segment).items():
+            if isinstance(member, cached_property):
+                getattr(self, name)
+
     def passages_of(self, row: int) -> slice:
         """The rows of a document's passages."""
         last = row + 1 == len(self.passage_starts)
@@ -188,6 +201,16 @@ def write_segment(
     WordCounts.write(folder, texts)
 
 
+def merge_segments(folder: Path, segments: Sequence[Segment]) -> int:
+    """Write the documents of some segments that are in the index as one, into an empty folder: how many."""
+    kept = [(segment, int(row)) for segment in segments for row in np.flatnonzero(segment.alive)]
+    ids, titles, texts = zip(*((segment.ids[row], segment.titles[row], segment.texts[row]) for segment, row in kept))
+    passages = [segment.passage_vectors[segment.passages_of(row)] for segment, row in kept]
+    vectors = np.stack([segment.document_vectors[row] for segment, row in kept])
+    write_segment(folder, ids, titles, texts, vectors, np.concatenate(passages), [len(own) for own in passages])
+    return len(kept)
+
+
 def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
     """BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
 
@@ -200,14 +223,14 @@ def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
     total = sum(int(segment.words.lengths[segment.alive].sum()) for segment in segments)
     mean_length = max(total / max(num_documents, 1), 1e-9)
     scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-    for word in words:  # a word that the query has twice counts twice
+    for word, times in Counter(words).items():  # a word that the query has twice counts twice
         found = []
         for number, segment in enumerate(segments):
             rows, counts = segment.words.postings(word)
             is_alive = segment.alive[rows]
             found.append((number, rows[is_alive], counts[is_alive]))
         frequency = sum(len(rows) for _, rows, _ in found)
-        weight = np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
+        weight = times * np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
         for number, rows, counts in found:
             lengths = segments[number].words.lengths[rows]
             scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))

@@ -81,7 +81,10 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), int(folds))]
     if not Path(folds).is_file():
         raise ValueError(f"--folds {folds} is neither a number nor a JSON file with lists of query ids.")
-    lists = json.loads(Path(folds).read_text(encoding="utf-8"))
+    try:
+        lists = json.loads(Path(folds).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"--folds {folds} is no JSON: {error}.") from error
     if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(one, list) for one in lists):
         raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
     fold_of: dict[str, int] = {}
@@ -93,7 +96,10 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
     of_each = np.array([fold_of[query] for query in ranking.query_ids])
     parts = [np.flatnonzero(of_each == number) for number in range(len(lists))]
-    return [part for part in parts if len(part)]
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
+    return parts
 
 
 def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:

@@ -123,9 +123,9 @@ def check_measures() -> None:
 
 
 def grades_of(rows: np.ndarray, ranking: Ranking) -> np.ndarray:
-    """The grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int16."""
+    """The grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int32."""
     position = {name: row for row, name in enumerate(ranking.document_ids)}
-    grades = np.zeros(rows.shape, dtype=np.int16)
+    grades = np.zeros(rows.shape, dtype=np.int32)
     for own, rows_of_query, query in zip(grades, rows, ranking.query_ids):
         known = {position[name]: grade for name, grade in ranking.judgments[query].items() if name in position}
         judged = np.array(sorted(known), dtype=np.int64)

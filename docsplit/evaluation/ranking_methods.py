@@ -31,6 +31,7 @@ from docsplit.evaluation.tasks import RANKING
 from docsplit.runtime.files import write_text
 
 DEPTH = 1000  # documents a query: of all lists, and of what a hybrid joins
+SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for training
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 

@@ -1,6 +1,7 @@
 """One's own documents: what is in a folder, and what is passed over."""
 
 import json
+import os
 
 import pytest
 from datasets import Dataset
@@ -46,6 +47,15 @@ def test_rows_of_data_files(tmp_path):
         list(read_documents(tmp_path / "a.jsonl", id_column="name"))
     with pytest.raises(ValueError, match="--text_column is 'body'"):
         list(read_documents(tmp_path / "a.jsonl", text_column="body"))
+
+
+def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
+    """An index that held another one would take the file for a new document at each addition."""
+    for name in (b"caf\xe9.txt", b"caf\xe8.txt"):
+        (tmp_path / os.fsdecode(name)).write_text("...")
+    found = list(read_documents(tmp_path))
+    assert [document.id for document in found] == [r"caf\udce8.txt", r"caf\udce9.txt"]
+    assert [document.title.encode() for document in found] == [rb"caf\udce8", rb"caf\udce9"]
 
 
 def test_nothing_to_read_says_what_was_found(tmp_path):

@@ -216,3 +216,12 @@ def test_much_of_the_same_is_cut_in_time(unit):
     text = unit * (400_000 // len(unit))
     passages = to_passages(text)
     assert sum(len(passage.text.split()) for passage in passages) == len(text.replace(SECTION_BREAK, " ").split())
+
+
+def test_texts_without_spaces_are_cut_into_passages_too():
+    """A sentence of Chinese or Japanese is as long as its characters; what is not cut an encoder does not read."""
+    sentences = ["我们在港口看见了一艘很大的船。", "船は港にいて、静かに待っていた。"] * 30
+    passages = to_passages("".join(sentences))
+    assert "".join(passage.text for passage in passages).replace(" ", "") == "".join(sentences)
+    assert max(len(passage.text) for passage in passages) <= 150
+    assert min(len(passage.text) for passage in passages[:-1]) >= 60

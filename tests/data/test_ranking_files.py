@@ -90,6 +90,19 @@ def test_trec(tmp_path):
         load_collection(str(tmp_path), split="dev")
 
 
+def test_topics_keep_their_own_titles(tmp_path):
+    """One without a title does not take the next one's; tags may be closed; a byte order mark is no part of an id."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "one").write_text("<DOC><DOCNO>A</DOCNO><TEXT>Text.</TEXT></DOC>")
+    (tmp_path / "topics").write_text(
+        "<top><num> Number: 1 <desc> No title.</top><top><num>2</num><title>Two</title></top>"
+    )
+    (tmp_path / "qrels").write_text("2 0 A 1\n1 0 A 1\n", encoding="utf-8-sig")
+    ranking = load_collection(str(tmp_path))
+    assert dict(zip(ranking.query_ids, ranking.queries)) == {"2": "Two"}
+    assert ranking.notes == ["1 judgments are of queries that are not there and left out, such as 1 A."]
+
+
 BEIR = [
     {"config_name": part, "data_files": [{"split": part, "path": f"{part}.jsonl"}]} for part in ("corpus", "queries")
 ]

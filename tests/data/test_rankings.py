@@ -1,10 +1,12 @@
 """Rankings are read as BEIR writes them; what does not fit together is counted and said, or refused."""
 
 import json
+import time
 
 import pytest
 
-from docsplit.data.rankings import load_collection, other_queries
+from docsplit.data.ranking_files import Source
+from docsplit.data.rankings import assemble, load_collection, other_queries
 
 
 def write(folder, judgments, qrels="qrels.tsv", documents=(), queries=()):
@@ -75,6 +77,8 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
         ),
         (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "a query of an id that another text"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
+        (["1\ta\t0.5"], {}, "has the grade '0.5'"),
+        (["1\ta\tinf"], {}, "has the grade 'inf'"),
         (["1 a 1"], {}, "has 1 fields, expected 3"),
     ],
 )
@@ -93,7 +97,7 @@ def test_missing_files_columns_and_splits_are_named(tmp_path):
         load_collection(folder)
     dev = load_collection(folder, split="dev")
     assert dev.query_ids == ["1"]
-    others = other_queries(dev, folder, None, "train")
+    others = other_queries(dev, folder, None, "train", 9, 0)
     assert (others.query_ids, others.documents) == (["2"], dev.documents)
     with pytest.raises(ValueError, match="is a file: give the folder"):
         load_collection(f"{folder}/corpus.jsonl")
@@ -110,3 +114,25 @@ def test_queries_are_drawn_with_the_seed(tmp_path):
     assert all(len(one.query_ids) == len(one.queries) == len(one.judgments) == 10 for one in drawn)
     assert drawn[0].notes[-1] == "10 of 40 queries are drawn (--max_queries)."
     assert drawn[0].fingerprint() == drawn[1].fingerprint() != drawn[2].fingerprint()
+
+
+def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
+    """Under whatever name: without --split the reported ones are those of test."""
+    queries = [{"_id": f"q{number}", "text": f"word {number}"} for number in range(10)]
+    folder = write(tmp_path, ["1\ta\t1", "q0\ta\t1"], "qrels/test.tsv", queries=queries)
+    write(tmp_path, [f"q{number}\ta\t1" for number in range(10)], "qrels/train.tsv", queries=queries)
+    write(tmp_path, [f"q{number}\ta\t1" for number in range(1, 10)], "qrels/dev.tsv", queries=queries)
+    ranking = load_collection(folder)
+    for split, count in (("test", 2), ("train", 1)):
+        with pytest.raises(ValueError, match=f"{split} has {count} of the queries that are reported"):
+            other_queries(ranking, folder, None, split, 9, 0)
+    assert len(other_queries(ranking, folder, None, "dev", 4, 0).query_ids) == 4
+    assert ranking.notes[-1] == "4 of 9 queries are drawn (--selection_split dev)."
+
+
+def test_many_queries_take_linear_time():
+    names = [str(number) for number in range(20_000)]
+    source = Source("many", [("d", "text")], [(name, name) for name in names], [(name, "d", 1) for name in names])
+    started = time.process_time()
+    assert assemble(source).query_ids == names
+    assert time.process_time() - started < 2

@@ -165,6 +165,58 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
     }
 
 
+@pytest.mark.parametrize(("limit", "value"), [("SEGMENT_DOCUMENTS", 12), ("SEGMENT_CHARACTERS", 3000)])
+def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, tmp_path, monkeypatch, limit, value):
+    """What one addition takes is bounded, by documents and by characters: a merge of all would grow with the index."""
+    monkeypatch.setattr(index_module, "MOST_SMALL_SEGMENTS", 3)
+    monkeypatch.setattr(index_module, limit, value)
+    build(tmp_path, documents[:5], embed, ENCODER, WORDS)
+    for start in range(5, len(documents), 5):
+        add(tmp_path, documents[start : start + 5], embed, ENCODER)
+    index = Index(tmp_path)
+    assert len(index) == len(documents)
+    assert 4 <= len(index.segments) < len(documents) // 5
+    size = {"SEGMENT_DOCUMENTS": len, "SEGMENT_CHARACTERS": lambda texts: sum(map(len, texts))}[limit]
+    longest = max(size([document.text]) for document in documents)
+    assert max(size(segment.texts) for segment in index.segments) < value + longest
+    assert answers(tmp_path, queries, "bm25") == answers(built, queries, "bm25")
+
+
+def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built, tmp_path, monkeypatch):
+    """Also if they come between the manifest and the files that it names; what is gone for good is named."""
+    build(tmp_path, documents, embed, ENCODER, WORDS)
+    opened, wanted = Index(tmp_path), answers(built, queries, "hybrid")
+    read, manifests = index_module.read_manifest, []
+
+    def overtaken(directory):
+        manifests.append(read(directory))
+        if len(manifests) == 1:
+            monkeypatch.setattr(index_module, "read_manifest", read)
+            delete(directory, [document.id for document in documents[1:]])
+            add(directory, documents[1:], embed, ENCODER)
+            delete(directory, [documents[0].id])
+            add(directory, documents[:1], embed, ENCODER)
+        return manifests[-1]
+
+    monkeypatch.setattr(index_module, "read_manifest", overtaken)
+    assert answers(tmp_path, queries, "hybrid") == wanted
+    first = opened.segments[0]
+    assert not first.folder.exists()
+    assert [hit.id for hit in opened.search(None, query_words(queries[0]), 1, "bm25")] == [documents[0].id]
+    (Index(tmp_path).segments[0].folder / "texts.utf8").unlink()
+    with pytest.raises(ValueError, match=r"texts\.utf8 is gone: build the index again"):
+        Index(tmp_path)
+
+
+def test_a_word_that_a_query_has_often_is_looked_up_once(built, queries, monkeypatch):
+    words, asked = query_words(queries[0]), []
+    find = Strings.find
+    monkeypatch.setattr(Strings, "find", lambda *given: asked.append(given[1]) or find(*given))
+    (scores,) = bm25(Index(built).segments, words * 1000)
+    assert len(asked) == len(set(words))
+    assert scores == pytest.approx(1000 * bm25(Index(built).segments, words)[0], rel=1e-5)
+
+
 def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_path, monkeypatch):
     """With so many cells read as the recall asks for, the answers are those of an exact search, also after changes."""
     pytest.importorskip("faiss")
@@ -215,6 +267,25 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
         with pytest.raises(ValueError, match=said):
             Index(tmp_path)
         (tmp_path / "manifest.json").touch()
+
+
+def test_folders_of_others_are_left_alone(documents, tmp_path):
+    """`segments` and `cache` are names that others use too; what they hold is not an unfinished run of ours."""
+    theirs = [tmp_path / "project" / name / "file" for name in ("segments/own", "cache")]
+    for file in theirs:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    for change in (
+        lambda: build(tmp_path / "project", documents[:5], embed, ENCODER, WORDS),
+        lambda: add(tmp_path / "project", documents[:5], embed, ENCODER),
+        lambda: delete(tmp_path / "project", ["own"]),
+    ):
+        with pytest.raises(ValueError, match="no index"):
+            change()
+    assert all(file.exists() for file in theirs)
+    with pytest.raises(ValueError, match="There is no index"):
+        delete(tmp_path / "mistyped", ["own"])
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_a_full_disk_leaves_the_index_as_it_was(documents, queries, tmp_path, monkeypatch):

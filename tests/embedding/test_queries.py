@@ -44,6 +44,11 @@ def test_a_route_for_queries_is_taken(wordpiece):
     documents, _ = embed_documents(model, TEXTS[:2])
     assert documents == pytest.approx(model.encode_document(TEXTS[:2]), abs=1e-6)
     assert abs(vectors - documents).max() > 0.1
+    model.prompts = {"query": "bread "}
+    asked, plain = (embed_queries(model, TEXTS[1:2], prompt) for prompt in (None, ""))
+    assert (asked[1]["query_prompt"], plain[1]["query_prompt"]) == ("bread ", "")
+    assert asked[0] == pytest.approx(model.encode_query(TEXTS[1:2]), abs=1e-6)
+    assert plain[0] == pytest.approx(vectors[1:2], abs=1e-6)
 
 
 def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):

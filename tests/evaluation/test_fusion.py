@@ -87,6 +87,7 @@ def test_a_query_without_a_word_is_ranked_by_the_other_list_alone():
 
 def test_ndcg_of_weights_is_that_of_ir_measures():
     ranking, dense, words = example()
+    ranking.judgments["q0"] |= dict.fromkeys([*ranking.judgments["q0"]][:2], 40_000)  # clicks: 16 bits hold fewer
     union = union_of(dense, words)
     values = ndcg_of_weights(union, ranking)
     for number in (0, 7, 20):
@@ -139,6 +140,7 @@ def test_folds_share_no_query_and_have_them_all(tmp_path):
         ([["q0", "q1"], ["q2"]], "lacks 37 of 40 queries, such as q3"),
         ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
         ({"a": ["q0"]}, "should be two or more lists"),
+        ([[f"q{number}" for number in range(40)], ["left out"]], "has all 40 queries in one fold"),
     ],
 )
 def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
