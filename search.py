@@ -96,7 +96,9 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    return build(options.index_dir, documents, embedder_of(options, encoder), encoder.description, options.passage_words)
+    return build(
+        options.index_dir, documents, embedder_of(options, encoder), encoder.description, options.passage_words
+    )
 
 
 def add(options: argparse.Namespace) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 An index is built as it always is; its vectors alone come from elsewhere. Texts and vectors travel through Ray, so the
 machines share no file system, and what a worker has embedded is a file here as soon as it arrives. A shard that has
-its file is not embedded again: a build that was stopped goes on. A worker that dies is started anew and embeds its
-shard again, whose file is written once.
+its file is not embedded again: a build that was stopped goes on. A worker that dies is started anew, as often as it
+takes, and embeds its shard again.
 """
 
 import hashlib
@@ -25,7 +25,6 @@ from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whol
 logger = logging.getLogger(__name__)
 
 SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to give each worker some
-RESTARTS = 5  # of a worker, and tries of a shard more than the first: a text on which each of them dies ends the run
 
 
 def embedder_on_ray(encoder: IndexedEncoder) -> Callable[[Sequence[str]], np.ndarray]:
@@ -49,7 +48,7 @@ def embedder_on_ray(encoder: IndexedEncoder) -> Callable[[Sequence[str]], np.nda
         import ray.data
     except ImportError as error:
         raise ValueError(
-            f"--engine ray needs Ray, which is missing ({error}): pip install 'docsplit[ray]', or '.[ray]' in a clone."
+            f"--engine ray needs Ray, which is not installed ({error}): pip install 'ray[data]', the extra `ray`."
         ) from error
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
@@ -95,8 +94,6 @@ def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> It
         fn_constructor_args=(description,),
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=workers),
-        max_restarts=RESTARTS,
-        max_task_retries=RESTARTS,
         **needs,
     )
     try:
@@ -104,8 +101,8 @@ def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> It
             vectors = np.frombuffer(row["vectors"], dtype=np.float32)
             yield int(row["start"]), vectors.reshape(-1, description["dimension"])
     except RayError as error:
-        reason = getattr(error, "cause", None) or error
-        raise ValueError(f"A worker of Ray failed: {' '.join(str(reason).split())}") from error
+        reason = str(error).strip().splitlines()[-1]  # above it a traceback, as text
+        raise ValueError(f"A worker of Ray failed: {reason}") from error
 
 
 class _Worker:
@@ -114,7 +111,9 @@ class _Worker:
     def __init__(self, description: dict[str, Any]):
         self.encoder = IndexedEncoder.of(description)
         if self.encoder.description["hash"] != description["hash"]:
-            raise ValueError(f"On {os.uname().nodename} {description['name']} is another encoder than where it started.")
+            raise ValueError(
+                f"On {os.uname().nodename} {description['name']} is another encoder than where it started."
+            )
 
     def __call__(self, shard: dict[str, np.ndarray]) -> dict[str, Any]:
         vectors = self.encoder.embed(shard["texts"][0].tolist())
