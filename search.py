@@ -96,9 +96,7 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    return build(
-        options.index_dir, documents, embedder_of(options, encoder), encoder.description, options.passage_words
-    )
+    return build(options.index_dir, documents, embedder(options, encoder), encoder.description, options.passage_words)
 
 
 def add(options: argparse.Namespace) -> dict[str, Any]:
@@ -108,10 +106,10 @@ def add(options: argparse.Namespace) -> dict[str, Any]:
 
     encoder = encoder_of(options)
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    return add(options.index, documents, embedder_of(options, encoder), encoder.description, options.replace)
+    return add(options.index, documents, embedder(options, encoder), encoder.description, options.replace)
 
 
-def embedder_of(options: argparse.Namespace, encoder: Any) -> Any:
+def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     """What turns documents into vectors: this process, or Ray's workers."""
     from docsplit.embedding.ray_engine import embedder_on_ray
 
@@ -119,11 +117,7 @@ def embedder_of(options: argparse.Namespace, encoder: Any) -> Any:
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
-    """The encoder that the index was built with.
-
-    Raises:
-        ValueError: if it is not the same any more.
-    """
+    """The encoder that the index was built with; a ValueError if it is not the same any more."""
     from docsplit.embedding.index import check_encoder, read_manifest
     from docsplit.embedding.indexed_encoder import IndexedEncoder
 
