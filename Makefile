@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+ENGINE_TESTS = ray_engine databases index neighbours search
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
@@ -35,8 +36,8 @@ test: install-dev  ## the default tests, WORKERS at a time
 test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"
 
-test-engines: $(VENV)/installed-engines  ## the engines of a search that outgrows one machine, and installs them: Ray, Milvus, faiss
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs tests/embedding
+test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus and faiss, which it installs
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS:%=tests/embedding/test_%.py)
 
 lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

@@ -48,7 +48,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
         own.add_argument("documents", type=Path, help="a folder of files, or one file")
         own.add_argument("--text_column", default="text", help="of data files (default: text)")
         own.add_argument("--id_column", help="of data files (default: id, _id or doc_id, else the row)")
-        own.add_argument("--engine", choices=("here", "ray"), default="here", help="what embeds (default: here)")
+        own.add_argument("--engine", choices=("here", "ray"), default="here", help="what embeds; ray: many machines")
 
     build = verb("build", "Embed documents and index them; run again after a kill, it goes on.", with_index=False)
     reads_documents(build)
