@@ -1,10 +1,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+ENGINE_TESTS = ray_engine databases index neighbours search
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
+.PHONY: help install install-dev quickstart test test-all test-engines lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +23,10 @@ $(VENV)/installed-dev: $(VENV)/installed requirements-dev.txt
 	$(BIN)/python -m pip install -r requirements-dev.txt -c constraints.txt
 	touch $@
 
+$(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
+	$(BIN)/python -m pip install -r requirements-engines.txt -c constraints.txt
+	touch $@
+
 quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
 	$(BIN)/accelerate launch --quiet run_docsplit_pretraining.py recipes/quickstart.yaml
 
@@ -30,6 +35,9 @@ test: install-dev  ## the default tests, WORKERS at a time
 
 test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"
+
+test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus and faiss, which it installs
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS:%=tests/embedding/test_%.py)
 
 lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

@@ -48,6 +48,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
         own.add_argument("documents", type=Path, help="a folder of files, or one file")
         own.add_argument("--text_column", default="text", help="of data files (default: text)")
         own.add_argument("--id_column", help="of data files (default: id, _id or doc_id, else the row)")
+        own.add_argument("--engine", choices=("here", "ray"), default="here", help="what embeds; ray: many machines")
 
     build = verb("build", "Embed documents and index them; run again after a kill, it goes on.", with_index=False)
     reads_documents(build)
@@ -97,7 +98,7 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    return build(options.index_dir, documents, encoder.embed, encoder.description, options.passage_words)
+    return build(options.index_dir, documents, embedder(options, encoder), encoder.description, options.passage_words)
 
 
 def add(options: argparse.Namespace) -> dict[str, Any]:
@@ -107,15 +108,18 @@ def add(options: argparse.Namespace) -> dict[str, Any]:
 
     encoder = encoder_of(options)
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    return add(options.index, documents, encoder.embed, encoder.description, options.replace)
+    return add(options.index, documents, embedder(options, encoder), encoder.description, options.replace)
+
+
+def embedder(options: argparse.Namespace, encoder: Any) -> Any:
+    """What turns documents into vectors: this process, or Ray's workers."""
+    from docsplit.embedding.ray_engine import embedder_on_ray
+
+    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
-    """The encoder that the index was built with.
-
-    Raises:
-        ValueError: if it is not the same any more.
-    """
+    """The encoder that the index was built with; a ValueError if it is not the same any more."""
     from docsplit.embedding.index import check_encoder, read_manifest
     from docsplit.embedding.indexed_encoder import IndexedEncoder
 
@@ -237,8 +241,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING if options.json else logging.INFO, format="%(message)s")
     for name in ("sentence_transformers", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    verb = globals()[options.verb]
-    if (found := verb(options)) is not None:
+    if (found := globals()[options.verb](options)) is not None:
         show(found, options)
 
 

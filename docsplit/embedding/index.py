@@ -361,12 +361,13 @@ def _write_segments(
                 replaced.discard(document.id)
 
     for batch in _batches(with_passages()):
-        sizes = [len(passages) for _, passages in batch]
-        passage_vectors = embed([text for _, passages in batch for text in passages])
-        document_vectors = passage_vectors[np.cumsum([0, *sizes])[:-1]]
+        sizes = [len(own) for _, own in batch]
         several = [row for row, size in enumerate(sizes) if size > 1]
-        if several:
-            document_vectors[several] = embed([batch[row][0].text for row in several])
+        passages = [text for _, own in batch for text in own]
+        vectors = embed(passages + [batch[row][0].text for row in several])
+        passage_vectors = vectors[: len(passages)]
+        document_vectors = passage_vectors[np.cumsum([0, *sizes])[:-1]]
+        document_vectors[several] = vectors[len(passages) :]
         folder = directory / "segments" / uuid.uuid4().hex
         folder.mkdir(parents=True)
         ids, titles, texts = zip(*((document.id, document.title, document.text) for document, _ in batch))

@@ -1,13 +1,17 @@
 """An index in a vector database: what comes out is what went in. The engines are extras: `make test-engines`."""
 
+import json
+
 import numpy as np
 import pytest
 
+import search
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
 from docsplit.embedding import databases
 from docsplit.embedding.databases import export, passages_of
 from docsplit.embedding.index import Index, build, delete
+from tests.conftest import free_port
 from tests.embedding.test_index import ENCODER, WORDS, documents, embed, queries  # noqa: F401
 
 
@@ -39,15 +43,31 @@ def test_a_database_that_is_not_there_says_so(index, monkeypatch):
     assert set(databases.DATABASES) == {"milvus"}
 
 
-def test_milvus_gives_the_answers_of_the_index(index, queries, tmp_path):  # noqa: F811
+@pytest.fixture(params=["milvus_lite", "milvus"])
+def uri(request, tmp_path):
+    """A file, and a real server."""
+    engine = pytest.importorskip(request.param)
+    if request.param == "milvus_lite":
+        yield str(tmp_path / "notes.db")
+        return
+    server = engine.MilvusServer()
+    server.set_base_dir(str(tmp_path / "milvus"))
+    server.listen_port = free_port()
+    server.start()
+    yield f"http://{server.server_address}:{server.listen_port}"
+    server.stop()
+
+
+@pytest.mark.engines
+def test_milvus_gives_the_answers_of_the_index(index, queries, uri, run_here, capsys):  # noqa: F811
     pymilvus = pytest.importorskip("pymilvus")
-    pytest.importorskip("milvus_lite")
-    uri = str(tmp_path / "notes.db")
     count = sum(1 for _ in passages_of(index))
     assert export(index, "milvus", uri) == {"passages": count, "cut": 1}
     with pytest.raises(ValueError, match="There is a collection 'documents'"):
         export(index, "milvus", uri)
-    assert export(index, "milvus", uri, replace=True)["passages"] == count
+    capsys.readouterr()
+    run_here(search.main, "export", index.directory, "--to", "milvus", uri, "--replace", "--json")
+    assert json.loads(capsys.readouterr().out) == {"passages": count, "cut": 1}
     client = pymilvus.MilvusClient(uri)
     for query in queries:
         vector = embed([query])[0]
