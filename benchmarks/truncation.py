@@ -59,7 +59,7 @@ def _signs(vectors: np.ndarray) -> np.ndarray:
 
 def retrieve(queries: np.ndarray, documents: np.ndarray, code: Code, rescored: int = 0) -> Retrieved:
     """The `DEPTH` best documents (N, H) of each query (Q, H) by a code, put in order by the vectors if `rescored`."""
-    found, _ = search(code.encode(queries), code.encode(documents), rescored or DEPTH)
+    found = search(code.encode(queries), code.encode(documents), rescored or DEPTH)
     if not rescored:
         return found
     scores = np.einsum("qh,qkh->qk", queries, documents[found.rows])

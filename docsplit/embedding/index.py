@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from docsplit.data.rankings import fuse
 from docsplit.embedding import approximate
 from docsplit.embedding.first_stage import Key, best_by_words, nearest
 from docsplit.embedding.segments import Segment, merge_segments, write_segment
-from docsplit.runtime.files import write_text, write_whole
+from docsplit.runtime.files import write_array, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -330,15 +329,10 @@ def _without(index: Index, ids: set[str]) -> list[dict[str, Any]]:
         if rows:
             deleted = np.sort(np.concatenate([segment.deleted, rows])).astype(np.int64)
             name = f"deleted-{uuid.uuid4().hex[:8]}.npy"
-            write_whole(segment.folder / name, partial(_save, deleted))
+            write_array(segment.folder / name, deleted)
             entry = entry | {"deleted": name, "documents": len(segment.ids) - len(deleted)}
         entries += [entry] if entry["documents"] else []
     return entries
-
-
-def _save(values: np.ndarray, path: Path) -> None:
-    with path.open("wb") as file:  # `np.save` would add .npy to the name
-        np.save(file, values)
 
 
 def _write_segments(

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from docsplit.embedding.encode import CODE
 from docsplit.embedding.indexed_encoder import IndexedEncoder
-from docsplit.runtime.files import add_texts, hash_of_code, versions, write_whole
+from docsplit.runtime.files import add_texts, hash_of_code, versions, write_array
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def _embed(description: dict[str, Any], folder: Path, texts: Sequence[str]) -> n
     done = (len(starts) - len(missing)) * SHARD_TEXTS
     with tqdm(total=len(texts), initial=min(done, len(texts)), desc="Embedding on Ray", unit="text") as progress:
         for start, vectors in _vectors_of(shards, description):
-            write_whole(files[start], partial(_save, vectors))
+            write_array(files[start], vectors)
             progress.update(len(vectors))
     embeddings = np.empty((len(texts), description["dimension"]), dtype=np.float32)
     for start in starts:
@@ -118,11 +118,6 @@ class _Worker:
     def __call__(self, shard: dict[str, np.ndarray]) -> dict[str, Any]:
         vectors = self.encoder.embed(shard["texts"][0].tolist())
         return {"start": shard["start"], "vectors": [vectors.tobytes()]}
-
-
-def _save(vectors: np.ndarray, path: Path) -> None:
-    with path.open("wb") as file:  # `np.save` would add .npy to the name
-        np.save(file, vectors)
 
 
 def _hash(texts: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import make_comparable, search
 from docsplit.evaluation.ranking import BM25
-from docsplit.runtime.files import hash_of_code, write_text, write_whole
+from docsplit.runtime.files import hash_of_code, write_array, write_text
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -195,12 +195,7 @@ class NegativesCallback(TrainerCallback):
             f"those found {skipped} are skipped. {few:,} queries have too few: random ones fill up."
         )
         self.folder.mkdir(parents=True, exist_ok=True)
-
-        def write(path: Path) -> None:
-            with path.open("wb") as opened:
-                np.save(opened, pools)
-
-        write_whole(self.folder / file, write)
+        write_array(self.folder / file, pools)
 
 
 def callback_of(
