@@ -27,8 +27,8 @@ from docsplit.data.passages import to_passages
 from docsplit.data.rankings import fuse
 from docsplit.embedding import approximate
 from docsplit.embedding.first_stage import Key, best_by_words, nearest
-from docsplit.embedding.segments import Segment, merge_segments, write_segment
-from docsplit.runtime.files import write_array, write_text
+from docsplit.embedding.segments import Segment, merge_segments, write_array, write_segment
+from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 

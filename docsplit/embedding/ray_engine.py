@@ -20,7 +20,8 @@ from tqdm.auto import tqdm
 
 from docsplit.embedding.encode import CODE
 from docsplit.embedding.indexed_encoder import IndexedEncoder
-from docsplit.runtime.files import add_texts, hash_of_code, versions, write_array
+from docsplit.embedding.segments import write_array
+from docsplit.runtime.files import add_texts, hash_of_code, versions
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.runtime.files import write_whole
+
 K1, B = 1.5, 0.75  # bm25s's defaults
+
+
+def write_array(path: Path, values: np.ndarray) -> None:
+    """Write an .npy file whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # to a name `np.save` would add .npy
+            np.save(file, values)
+
+    write_whole(path, write)
 
 
 class Strings(Sequence[str]):

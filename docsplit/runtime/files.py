@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Protocol
 
 PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
@@ -68,17 +65,6 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all; what UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
-
-
-def write_array(path: Path, values: "np.ndarray") -> None:
-    """Write an .npy file whole or not at all."""
-    import numpy as np
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:  # to a name `np.save` would add .npy
-            np.save(file, values)
-
-    write_whole(path, write)
 
 
 def add_texts(digest: Digest, texts: Iterable[str]) -> None:

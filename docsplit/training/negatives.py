@@ -25,8 +25,9 @@ from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import make_comparable, search
+from docsplit.embedding.segments import write_array
 from docsplit.evaluation.ranking import BM25
-from docsplit.runtime.files import hash_of_code, write_array, write_text
+from docsplit.runtime.files import hash_of_code, write_text
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 
