@@ -63,6 +63,19 @@ def test_differences_are_paired():
     assert row["ratio_low"] < row["ratio"] < row["ratio_high"] < 1
 
 
+def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
+    """Three seeds that lie far apart: neither the difference nor the ratio is clear, which one of them alone is."""
+    members = [estimates(str(seed), VALUES[0] * factor) for seed, factor in enumerate((0.9, 1.1, 1.6))]
+    other = estimates("b", VALUES[0])
+    (alone,) = differences([members[1], other], ["mean"])
+    (row,) = differences([merge_members("group", ["0", "1", "2"], members), other], ["mean"])
+    assert alone["low"] > 0
+    assert (alone["ratio_low"], alone["ratio_high"]) == pytest.approx((1.1, 1.1))
+    assert row["low"] < 0 < row["high"]
+    assert row["ratio_low"] < 1 < row["ratio"] < row["ratio_high"]
+    assert row["ratio"] == pytest.approx(1.2)
+
+
 def test_no_ratio_to_what_may_be_0():
     (row,) = differences([estimates("a", VALUES[0]), estimates("b", VALUES[1] - 5)], ["mean"])
     assert row["ratio"] is None
