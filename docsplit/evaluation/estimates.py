@@ -66,7 +66,7 @@ def row_of(estimates: Estimates) -> dict[str, Any]:
     """`encoder`, the facts, and of each number NAME_mean, NAME_low and NAME_high (95 %), and over seeds NAME_std."""
     row: dict[str, Any] = {"encoder": estimates.encoder, "members": list(estimates.members), **estimates.facts}
     for name, value in estimates.values.items():
-        low, high = interval(value)
+        low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
         row |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
         if estimates.members:
             row |= {f"{name}_std": sample_deviation(value.scores), f"{name}_of_seeds": value.scores.tolist()}

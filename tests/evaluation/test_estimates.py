@@ -47,6 +47,18 @@ def test_a_group_of_seeds_is_wider_than_its_members():
     assert merge_members("0", ["0"], members[:1]) is members[0]
 
 
+def test_the_interval_of_a_share_alone_ends_at_1():
+    """Seeds of 0.5 to 0.9 may have a mean above 1 where 1 is uniform attention, but no share of it."""
+    parts = {name: (np.full(5, 1.0), np.ones(5)) for name in ("noun_to_uniform", "noun_share", "auc")}
+    members = [
+        Estimates("", over_documents({name: (factor * above, below) for name, (above, below) in parts.items()}))
+        for factor in (0.5, 0.7, 0.9)
+    ]
+    row = row_of(merge_members("group", ["0", "1", "2"], members))
+    assert row["noun_to_uniform_high"] > 1.05
+    assert row["noun_share_high"] == row["auc_high"] == 1
+
+
 def test_facts_that_differ_are_all_kept():
     group = merge_members("g", ["0", "1"], [estimates("0", VALUES[0], n=1, k=2), estimates("1", VALUES[0], n=3, k=2)])
     assert group.facts == {"n": [1, 3], "k": 2}
