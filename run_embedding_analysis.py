@@ -121,7 +121,7 @@ def check(encoder_args: EncoderArguments, args: AnalysisArguments, split: "Label
         if name != TFIDF:
             encoder_args.check(name, split.test_texts[:2])
             for member in members_of(name) if "attention" in args.analyses else ():
-                check_attention(encoder_args.load(member))
+                check_attention(member, encoder_args.load(member), split.test_texts[0])
     return tagger
 
 
