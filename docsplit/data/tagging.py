@@ -1,8 +1,8 @@
 """Words, lemmas and parts of speech of texts, by any spaCy pipeline that its user has installed.
 
 Only what parts of speech and lemmas need is run: no parser, no named entities. spaCy's tokenizer takes quadratic time
-in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, and refuses lone surrogates, which
-become question marks: neither moves another character.
+in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, and refuses lone surrogates,
+which become question marks: neither moves another character.
 """
 
 import contextlib

@@ -118,8 +118,8 @@ def _weights(encoder: Any, features: dict[str, Tensor], source: str) -> Tensor:
     found = output.global_attentions if source == GLOBAL else output.attentions
     if not found or found[-1] is None:
         raise ValueError(
-            f"{type(encoder).__name__} returns no attention weights: leave attention out of --analyses, or the encoder "
-            "out of --model_name_or_path."
+            f"{type(encoder).__name__} returns no attention weights: leave attention out of --analyses, or the "
+            "encoder out of --model_name_or_path."
         )
     last = found[-1].float()  # (B, heads, T, T), a Longformer's (B, heads, T, global tokens)
     if source == GLOBAL:
