@@ -121,7 +121,7 @@ def check(encoder_args: EncoderArguments, args: AnalysisArguments, split: "Label
         if name != TFIDF:
             encoder_args.check(name, split.test_texts[:2])
             for member in members_of(name) if "attention" in args.analyses else ():
-                check_attention(encoder_args.load(member))
+                check_attention(member, encoder_args.load(member), split.test_texts[0])
     return tagger
 
 
@@ -167,7 +167,8 @@ def embed(
     from docsplit.evaluation.analyses import NEIGHBOURS
 
     parts = {"train": split.train_texts} if "clustering" in args.analyses else {}
-    parts["test"] = split.test_texts
+    reads_all = {"clustering", "map", "geometry"} & set(args.analyses)
+    parts["test"] = split.test_texts if reads_all else documents.texts  # of the sample: what they cost is reported
     vectors, info = encoder_args.embed_parts(name, parts, is_main)
     found: dict[str, Any] = {"info": info, "parts": {"raw": vectors}}
     if "clustering" in args.analyses and info["pooling"] == "cls" and not says_pooling(name):

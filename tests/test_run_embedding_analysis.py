@@ -198,7 +198,8 @@ def test_several_labels_a_document(run_here, encoders, files, spacy_pipeline, tm
 def test_two_processes_give_the_same_numbers(finished, encoders, files, spacy_pipeline, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
     words = ["--model_name_or_path", encoders[2], "--analyses", "similarity", "attention"]
-    run(*SCRIPT, *options(files, tmp_path / "two", spacy_pipeline, *words), processes=2)
+    script = run(*SCRIPT, *options(files, tmp_path / "two", spacy_pipeline, *words), processes=2)
+    assert "Embedding 40 texts" in script.stderr  # the sample: these analyses read no other document
     two, one = contents_of(tmp_path / "two"), contents_of(finished[0])
     assert two["settings"]["processes"] == 2
     for analysis, name in (("similarity", "auc_mean"), ("attention", "noun_to_uniform_mean")):

@@ -1,7 +1,8 @@
 """Words, lemmas and parts of speech of texts, by any spaCy pipeline that its user has installed.
 
 Only what parts of speech and lemmas need is run: no parser, no named entities. spaCy's tokenizer takes quadratic time
-in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, which moves no other character.
+in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, and refuses lone surrogates,
+which become question marks: neither moves another character.
 """
 
 import contextlib
@@ -76,10 +77,9 @@ def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
     """
     blanked = 0
     for start in range(0, len(texts), BATCH_TEXTS):
-        batch = [
-            _LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in texts[start : start + BATCH_TEXTS]
-        ]
-        blanked += sum(one != text for one, text in zip(batch, texts[start : start + BATCH_TEXTS]))
+        valid = [text.encode("utf-8", "replace").decode() for text in texts[start : start + BATCH_TEXTS]]
+        batch = [_LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in valid]
+        blanked += sum(one != text for one, text in zip(batch, valid))
         full = len(nlp.vocab.strings) > VOCABULARY_LIMIT
         with nlp.memory_zone() if full else contextlib.nullcontext():
             tagged = [_words_of(doc) for doc in nlp.pipe(batch, batch_size=BATCH_TEXTS)]

@@ -5,6 +5,7 @@ for texts of at most `MAX_TOKENS` tokens (the DocSplit paper's length): its cost
 Weights are the mean over heads, of the row that the embedding is read from:
 
     cls                     the row of the first token
+    lasttoken               the row of the last token
     mean, max and others    the mean over the rows of all tokens, for all of them are pooled
     Longformer              the row of the first token's global attention, however it is pooled
 """
@@ -25,7 +26,8 @@ from docsplit.embedding.loading import describe_encoder
 from docsplit.modeling.long_documents import length_multiple, use_eager_attention
 
 MAX_TOKENS = 512
-FIRST, ALL, GLOBAL = "[CLS]", "mean over tokens", "global row of the first token"
+FIRST, LAST, ALL, GLOBAL = "[CLS]", "last token", "mean over tokens", "global row of the first token"
+_OF_POOLING = {"cls": FIRST, "lasttoken": LAST}
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,11 @@ class TokenWeights:
 
 
 def attended_from(model: SentenceTransformer) -> str:
-    """Which rows of the attention are read: `FIRST`, `ALL` or `GLOBAL`."""
+    """Which rows of the attention are read: `FIRST`, `LAST`, `ALL` or `GLOBAL`."""
     first: Any = model[0]
     if first.model.config.model_type == "longformer":
         return GLOBAL
-    return FIRST if describe_encoder(model)["pooling"] == "cls" else ALL
+    return _OF_POOLING.get(describe_encoder(model)["pooling"], ALL)
 
 
 def describe_attention(model: SentenceTransformer) -> dict[str, Any]:
@@ -53,12 +55,19 @@ def _limit(model: SentenceTransformer) -> int:
     return min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
 
 
-def check_attention(model: SentenceTransformer) -> None:
-    """Refuse what has no attention, or no tokenizer that says where in the text a token is.
+def check_attention(name: str, model: SentenceTransformer, text: str) -> None:
+    """Read the attention to a text: what cannot work fails before any long work.
 
     Raises:
-        ValueError: naming the remedy.
+        ValueError: naming the encoder.
     """
+    try:
+        next(attention_to_tokens(model, [text], "", MAX_TOKENS))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _check_tokenizer(model: SentenceTransformer) -> None:
     first: Any = model[0]
     is_fast = isinstance(first, Transformer) and getattr(first.processor, "is_fast", False)
     if not (is_fast and isinstance(first.processor, PreTrainedTokenizerBase)):
@@ -79,9 +88,9 @@ def attention_to_tokens(
         micro_batch_tokens: bound on texts x longest text of one forward pass.
 
     Raises:
-        ValueError: if the encoder returns no attention weights.
+        ValueError: if the encoder returns no attention weights, or its tokenizer no places.
     """
-    check_attention(model)
+    _check_tokenizer(model)
     transformer: Any = model[0]
     use_eager_attention(transformer.model)
     tokenizer, source = transformer.processor, attended_from(model)
@@ -108,10 +117,14 @@ def _weights(encoder: Any, features: dict[str, Tensor], source: str) -> Tensor:
     mask = features["attention_mask"].float()  # (B, T)
     found = output.global_attentions if source == GLOBAL else output.attentions
     if not found or found[-1] is None:
-        raise ValueError(f"{type(encoder).__name__} returns no attention weights: leave attention out of --analyses.")
+        raise ValueError(
+            f"{type(encoder).__name__} returns no attention weights: leave attention out of --analyses, or the "
+            "encoder out of --model_name_or_path."
+        )
     last = found[-1].float()  # (B, heads, T, T), a Longformer's (B, heads, T, global tokens)
     if source == GLOBAL:
         return last[:, :, : mask.shape[1], 0].mean(dim=1)
-    if source == FIRST:
-        return last[:, :, 0].mean(dim=1)
+    if source in (FIRST, LAST):
+        rows = mask.sum(dim=1).long() - 1 if source == LAST else 0  # padding is on the right
+        return last[torch.arange(len(last), device=last.device), :, rows].mean(dim=1)
     return (last.mean(dim=1) * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)

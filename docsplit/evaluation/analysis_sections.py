@@ -15,7 +15,7 @@ from docsplit.evaluation import paper_numbers
 from docsplit.evaluation.attention_by_word import CLASSES, TERCILES
 from docsplit.evaluation.metrics import is_clear
 from docsplit.evaluation.redundancy import ALL, LENGTH_CLASSES, VARIANTS
-from docsplit.evaluation.sections import Figure, Section, Table, number, save_figure, with_interval
+from docsplit.evaluation.sections import Figure, Section, Table, literal, number, save_figure, with_interval
 from docsplit.evaluation.similarity import MAX_SENTENCES, MEASURES, MIN_WORDS
 from docsplit.evaluation.tables import encoder_names, head_name
 from docsplit.evaluation.tasks import CLUSTERING
@@ -132,7 +132,7 @@ def _bars(
         cells += [[row["encoder"], label, *values] for (_, row), *values in zip(own, means, lows, highs)]
     if line is not None:
         axis.axhline(line, color="0.4", linewidth=0.8)
-    axis.set_xticks(range(len(rows)), [names[row["encoder"]] for row in rows], rotation=20, ha="right")
+    axis.set_xticks(range(len(rows)), [literal(names[row["encoder"]]) for row in rows], rotation=20, ha="right")
     axis.set_ylabel(ylabel)
     axis.grid(alpha=0.3, axis="y")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
@@ -255,7 +255,8 @@ def clustering_section(found: dict[str, Any], data: str) -> Section:
     tables.append(Table(f"Table 1 of the {paper_numbers.COLUMN}.", ["data, model", "NMI", "purity"], cells))
     tables.append(
         Table(
-            "Purity of two encoders: paired bootstrap over test documents.",
+            "Purity of two encoders: paired bootstrap over test documents, and over pretraining seeds where there are "
+            f"several. The {len(found['comparisons'])} p-values are not corrected for their number.",
             ["encoders", "features", "difference", "p"],
             [[f"{names[row['a']]} v {names[row['b']]}", head_name(row),
               f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]", f"{row['p_value']:.3f}"]

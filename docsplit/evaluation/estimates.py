@@ -66,7 +66,7 @@ def row_of(estimates: Estimates) -> dict[str, Any]:
     """`encoder`, the facts, and of each number NAME_mean, NAME_low and NAME_high (95 %), and over seeds NAME_std."""
     row: dict[str, Any] = {"encoder": estimates.encoder, "members": list(estimates.members), **estimates.facts}
     for name, value in estimates.values.items():
-        low, high = interval(value)
+        low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
         row |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
         if estimates.members:
             row |= {f"{name}_std": sample_deviation(value.scores), f"{name}_of_seeds": value.scores.tolist()}
@@ -76,7 +76,8 @@ def row_of(estimates: Estimates) -> dict[str, Any]:
 def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> list[dict[str, Any]]:
     """A paired bootstrap over documents for each two encoders that have a measure, as `paired_bootstrap` gives it.
 
-    Beside the difference a - b stands the `ratio` a / b with its interval, where b and its samples are above 0.
+    Beside the difference a - b stands the `ratio` a / b with its interval, where both and their samples are above 0:
+    that of the difference of logarithms, so that it is over pretraining seeds, too.
     """
     found = []
     for a, b in combinations(all_estimates, 2):
@@ -90,11 +91,17 @@ def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> 
 
 
 def _ratio(a: Resampled, b: Resampled) -> dict[str, float | None]:
-    above, below = a.samples.mean(axis=1), b.samples.mean(axis=1)
-    if below.min() <= 0 or b.scores.mean() <= 0:
+    if min(part.min() for one in (a, b) for part in (one.scores, one.samples)) <= 0:
         return dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
-    low, high = np.quantile(above / below, [0.025, 0.975])
-    return {"ratio": float(a.scores.mean() / b.scores.mean()), "ratio_low": float(low), "ratio_high": float(high)}
+    logs = paired_bootstrap(_logarithms(a), _logarithms(b))
+    ratio = float(a.scores.mean() / b.scores.mean())
+    return {"ratio": ratio, "ratio_low": float(np.exp(logs["low"])), "ratio_high": float(np.exp(logs["high"]))}
+
+
+def _logarithms(system: Resampled) -> Resampled:
+    """Of the scores, and of the mean over seeds in each set of documents."""
+    means = np.log(system.samples.mean(axis=1, keepdims=True))
+    return Resampled(np.log(system.scores), np.broadcast_to(means, system.samples.shape), system.seeds)
 
 
 def mean_row(encoder: str, members: Sequence[str], values: Sequence[Mapping[str, float]]) -> dict[str, Any]:

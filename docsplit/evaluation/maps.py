@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import PCA
 
-from docsplit.evaluation.sections import Figure, save_figure
+from docsplit.evaluation.sections import Figure, literal, save_figure
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def plot_maps(
                     *np.median(own, axis=0), str(number + 1), fontsize=8, weight="bold", ha="center", va="center",
                     bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
                 )  # fmt: skip
-        axis.set_title(name, fontsize=9)
+        axis.set_title(literal(name), fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
     handles, labels = axes[0][0].get_legend_handles_labels()
@@ -137,7 +137,7 @@ def plot_maps(
 
 
 def _label(number: int, class_names: Sequence[str]) -> str:
-    return "several classes, or none" if number < 0 else f"{number + 1} {class_names[number]}"
+    return "several classes, or none" if number < 0 else f"{number + 1} {literal(class_names[number])}"
 
 
 def _style(number: int) -> dict[str, Any]:

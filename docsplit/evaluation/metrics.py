@@ -239,17 +239,17 @@ def _summable(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32 if (values == np.rint(values)).all() else np.float64)
 
 
-def interval(system: Resampled, seed: int = 0) -> tuple[float, float]:
+def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[float, float]:
     """The 95 % percentile interval of the mean score, over test items and pretraining seeds; the head's runs stay.
 
-    With one seed it is over test items alone. Of scores between 0 and 1 it does not leave that range, which two seeds
-    that are far apart would.
+    With one seed it is over test items alone.
 
     Args:
         seed: of the draws of pretraining seeds.
+        is_share: scores cannot leave the range from 0 to 1; the interval of two seeds that are far apart would.
     """
     samples = system.samples.mean(axis=1) + _seed_deviations([system], len(system.samples), (seed, 2))
-    if system.samples.min() >= 0 and system.samples.max() <= 1:
+    if is_share and system.samples.min() >= 0 and system.samples.max() <= 1:
         samples = samples.clip(0, 1)
     return _percentiles(samples)
 

@@ -63,6 +63,11 @@ def with_interval(row: dict[str, Any], name: str, digits: int = 2) -> str:
     return f"{number(row[f'{name}_mean'], digits)} [{low}, {high}]"
 
 
+def literal(name: str) -> str:
+    """A name for matplotlib, which would read what is between two dollars as a formula."""
+    return name.replace("$", r"\$")
+
+
 def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figure:
     """Write a matplotlib figure as PNG and what it shows as CSV beside it, each whole or not at all."""
     import matplotlib.pyplot as plt

@@ -47,6 +47,12 @@ def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):
     assert "in 1 documents" in caplog.text
 
 
+def test_a_lone_surrogate_moves_nothing(tagger, caplog):
+    (found,) = tag(tagger, ["The \ud800 ship"])
+    assert found.spans.tolist() == [[0, 3], [4, 5], [6, 10]]
+    assert not caplog.text
+
+
 def test_a_pipeline_without_lemmas_is_said(tmp_path, caplog):
     nlp = spacy.blank("en")
     nlp.add_pipe("attribute_ruler").add([[{"LOWER": "ships"}]], {"POS": "NOUN"})

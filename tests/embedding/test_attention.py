@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.models import Pooling
 from transformers import (
     AutoModel,
     BertConfig,
@@ -48,23 +49,31 @@ def encoder(tmp_path, wordpiece, byte_level_bpe):
                 parameter.data *= 8
         model.save_pretrained(tmp_path / architecture)
         tokenizer.save_pretrained(tmp_path / architecture)
-        return load_encoder(str(tmp_path / architecture), pooling=pooling, max_seq_length=40), tmp_path / architecture
+        loaded = load_encoder(str(tmp_path / architecture), max_seq_length=40)
+        loaded[1] = Pooling(32, pooling)
+        return loaded, tmp_path / architecture
 
     return make
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "mpnet", "modernbert", "distilbert"])
-def test_weights_are_those_of_eager_attention(architecture, pooling, encoder):
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "attended_from"),
+    [
+        *((name, "cls", "[CLS]") for name in ("bert", "roberta", "mpnet", "modernbert", "distilbert")),
+        *((name, "mean", "mean over tokens") for name in ("bert", "roberta", "mpnet", "modernbert", "distilbert")),
+        ("bert", "lasttoken", "last token"),
+    ],
+)
+def test_weights_are_those_of_eager_attention(architecture, pooling, attended_from, encoder):
     loaded, folder = encoder(architecture, pooling)
     found = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=1000))  # all in one batch, padded
-    assert describe_attention(loaded)["attended_from"] == ("[CLS]" if pooling == "cls" else "mean over tokens")
+    assert describe_attention(loaded)["attended_from"] == attended_from
     eager = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     for text, own in zip(TEXTS, found, strict=True):
         encoded = loaded.tokenizer(text, return_tensors="pt", truncation=True, max_length=40)
         with torch.no_grad():
             last = eager(**encoded, output_attentions=True).attentions[-1][0]  # (heads, T, T)
-        expected = last[:, 0].mean(0) if pooling == "cls" else last.mean((0, 1))
+        expected = {"cls": last[:, 0].mean(0), "lasttoken": last[:, -1].mean(0)}.get(pooling, last.mean((0, 1)))
         np.testing.assert_allclose(own.weights, expected, atol=1e-5)
         assert own.weights.sum() == pytest.approx(1, abs=1e-4)
         assert own.weights.std() > 1e-3
@@ -125,5 +134,14 @@ def test_long_texts_are_cut(encoder):
 def test_an_encoder_without_places_is_refused(encoder):
     loaded, _ = encoder("bert")
     loaded[0].processor = None
-    with pytest.raises(ValueError, match="fast tokenizer"):
-        check_attention(loaded)
+    with pytest.raises(ValueError, match=r"some/encoder: .*fast tokenizer"):
+        check_attention("some/encoder", loaded, TEXTS[0])
+
+
+def test_an_encoder_without_weights_is_refused(encoder, monkeypatch):
+    loaded, _ = encoder("bert")
+    check_attention("some/encoder", loaded, TEXTS[0])
+    forward = loaded[0].model.forward
+    monkeypatch.setattr(loaded[0].model, "forward", lambda output_attentions, **features: forward(**features))
+    with pytest.raises(ValueError, match=r"some/encoder: BertModel returns no attention weights"):
+        check_attention("some/encoder", loaded, TEXTS[0])

@@ -124,6 +124,8 @@ def test_tfidf_svd_is_fitted_on_train():
     features = tfidf_svd({"train": train, "test": test})
     np.testing.assert_allclose(features["test"], features["train"][:3], atol=1e-5)
     assert features["train"].shape == (8, 5)  # one less than there are words
+    one, _ = tfidf_features(["a single ship"], ["ship"])
+    assert tfidf_svd({"train": one})["train"].shape == (1, 1)
     gram = (train @ train.T).toarray()
     eigenvalues = np.sort(np.linalg.eigvalsh(gram))[::-1]
     np.testing.assert_allclose(np.sort((features["train"] ** 2).sum(axis=0))[::-1], eigenvalues[:5], rtol=1e-3)

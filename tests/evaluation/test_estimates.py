@@ -47,6 +47,18 @@ def test_a_group_of_seeds_is_wider_than_its_members():
     assert merge_members("0", ["0"], members[:1]) is members[0]
 
 
+def test_the_interval_of_a_share_alone_ends_at_1():
+    """Seeds of 0.5 to 0.9 may have a mean above 1 where 1 is uniform attention, but no share of it."""
+    parts = {name: (np.full(5, 1.0), np.ones(5)) for name in ("noun_to_uniform", "noun_share", "auc")}
+    members = [
+        Estimates("", over_documents({name: (factor * above, below) for name, (above, below) in parts.items()}))
+        for factor in (0.5, 0.7, 0.9)
+    ]
+    row = row_of(merge_members("group", ["0", "1", "2"], members))
+    assert row["noun_to_uniform_high"] > 1.05
+    assert row["noun_share_high"] == row["auc_high"] == 1
+
+
 def test_facts_that_differ_are_all_kept():
     group = merge_members("g", ["0", "1"], [estimates("0", VALUES[0], n=1, k=2), estimates("1", VALUES[0], n=3, k=2)])
     assert group.facts == {"n": [1, 3], "k": 2}
@@ -61,6 +73,19 @@ def test_differences_are_paired():
     assert row["difference"] == pytest.approx(a.values["mean"].scores[0] - b.values["mean"].scores[0])
     assert row["ratio"] == pytest.approx(a.values["mean"].scores[0] / b.values["mean"].scores[0])
     assert row["ratio_low"] < row["ratio"] < row["ratio_high"] < 1
+
+
+def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
+    """Three seeds that lie far apart: neither the difference nor the ratio is clear, which one of them alone is."""
+    members = [estimates(str(seed), VALUES[0] * factor) for seed, factor in enumerate((0.9, 1.1, 1.6))]
+    other = estimates("b", VALUES[0])
+    (alone,) = differences([members[1], other], ["mean"])
+    (row,) = differences([merge_members("group", ["0", "1", "2"], members), other], ["mean"])
+    assert alone["low"] > 0
+    assert (alone["ratio_low"], alone["ratio_high"]) == pytest.approx((1.1, 1.1))
+    assert row["low"] < 0 < row["high"]
+    assert row["ratio_low"] < 1 < row["ratio"] < row["ratio_high"]
+    assert row["ratio"] == pytest.approx(1.2)
 
 
 def test_no_ratio_to_what_may_be_0():

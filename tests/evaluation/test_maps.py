@@ -87,8 +87,8 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plt, "close", shown.append)
     classes = np.repeat(np.arange(-1, 40), 3)
-    names = [f"class {number}" for number in range(40)]
-    points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b")}
+    names = [r"$\from $10", *(f"class {number}" for number in range(1, 40))]  # dollars are dollars, no formula
+    points = {name: GENERATOR.normal(size=(len(classes), 2)) for name in ("a", "b$$")}
     figure = plot_maps(points, classes, names, np.arange(len(classes)), tmp_path / "map.png", "by hand")
     (drawn,) = shown
     panel = drawn.axes[0]
@@ -100,7 +100,7 @@ def test_forty_classes_are_told_apart_and_numbered(tmp_path, monkeypatch):
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 123
     assert [row["test_document"] for row in rows if row["encoder"] == "a"] == [
-        row["test_document"] for row in rows if row["encoder"] == "b"
+        row["test_document"] for row in rows if row["encoder"] == "b$$"
     ]
-    assert rows[3]["class"] == "class 0"
+    assert rows[3]["class"] == names[0]
     assert float(rows[0]["x"]) == pytest.approx(points["a"][0, 0], rel=1e-3)
