@@ -70,6 +70,8 @@ class GraphDocumentConfig(PreTrainedConfig):
         if not isinstance(passage_encoder, PreTrainedConfig):
             passage_encoder = AutoConfig.for_model(**({"model_type": "bert"} | (passage_encoder or {})))
         self.passage_encoder: PreTrainedConfig = passage_encoder
+        for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"):  # Trainer asks this configuration
+            setattr(self, name, getattr(passage_encoder, name, None))
         self.graph_hidden_size, self.graph_layers, self.graph_heads = graph_hidden_size, graph_layers, graph_heads
         self.graph_kind, self.gat_version, self.graph_join_heads = graph_kind, gat_version, graph_join_heads
         self.graph_feature_dropout, self.graph_attention_dropout = graph_feature_dropout, graph_attention_dropout
@@ -90,11 +92,6 @@ class GraphDocumentConfig(PreTrainedConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (none) or more, and less than 1.")
         if self.graph_join_heads == "concat" and self.graph_hidden_size % self.graph_heads:
             raise ValueError(f"graph_hidden_size {self.graph_hidden_size} is no multiple of {self.graph_heads} heads.")
-
-    @property
-    def vocab_size(self) -> int:
-        """Of the passage encoder."""
-        return self.passage_encoder.vocab_size
 
 
 @dataclass

@@ -1,8 +1,11 @@
 """Whole documents to vectors with a graph document model, in bulk: passages in micro-batches of similar length."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentence_transformers
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -10,7 +13,25 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.embedding.chunks import Advance, MicroBatch, embed_chunk, padded_batches
 from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.encoding import Rows
+from docsplit.modeling.graph_documents import GRAPH_MODULE, write_graph_code
+from docsplit.modeling.sentence_transformers_files import MODULES
+from docsplit.runtime.files import write_text
 from modeling_graph_document import GraphDocumentModel
+
+
+class SentenceTransformer(sentence_transformers.SentenceTransformer):
+    """A graph document model, saved with the code that programs without this package load it with.
+
+    It has the name of its parent, which stands in the card that it writes.
+    """
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """As the parent's, which would name the module as it is called in this package."""
+        super().save(path, *args, **kwargs)
+        modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
+        modules[0]["type"] = GRAPH_MODULE
+        write_text(Path(path) / MODULES, json.dumps(modules, indent=2) + "\n")
+        write_graph_code(Path(path))
 
 
 class GraphEmbedder:

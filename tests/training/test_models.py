@@ -30,6 +30,7 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert (config.graph_kind, config.graph_layer_norm, config.graph_hidden_size) == ("section", True, 16)
     assert (config.passage_encoder.hidden_size, config.passage_encoder.pad_token_id) == (32, wordpiece.pad_token_id)
     assert config.vocab_size == len(wordpiece)
+    assert config.pad_token_id == wordpiece.pad_token_id  # Trainer looks here, and warns of others
     assert config.docsplit["mlm_weight"] == 0
     assert config.docsplit["similarity"] == "dot"
     with pytest.raises(ValueError, match="graph_kin isn't in the original config"):
