@@ -262,7 +262,7 @@ class GraphDocumentModel(PreTrainedModel):
         is_query: Tensor | None = None,
         output_attentions: bool = False,
     ) -> GraphDocumentOutput:
-        """Embed documents; passages go through their encoder in chunks of similar length.
+        """Embed documents; passages go through their encoder in chunks of similar length, one at a time in the memory.
 
         Args:
             input_ids, attention_mask: (P, T), the passages of all documents, padded on the right; no mask: none is.
@@ -272,9 +272,11 @@ class GraphDocumentModel(PreTrainedModel):
         """
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         lengths, order = attention_mask.sum(dim=1).sort(descending=True, stable=True)
-        vectors = []
+        vectors, keeps_little = [], torch.is_grad_enabled() and len(order) > PASSAGES_PER_CHUNK
         for chunk, longest in zip(order.split(PASSAGES_PER_CHUNK), lengths[::PASSAGES_PER_CHUNK].tolist()):
-            vectors.append(self.encode_passages(input_ids[chunk, :longest], attention_mask[chunk, :longest]))
+            part = (input_ids[chunk, :longest], attention_mask[chunk, :longest])
+            encode = self.encode_passages
+            vectors.append(checkpoint(encode, *part, use_reentrant=False) if keeps_little else encode(*part))
         passage_vectors = torch.cat(vectors)[order.argsort()]
         document, view = torch.zeros_like(order) if document is None else document, torch.zeros_like(order)
         rows = SimpleNamespace(document=document, view=view, section=section, position=position, is_query=is_query)
