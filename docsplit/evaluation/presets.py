@@ -15,6 +15,7 @@ BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
 BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
+GRAPH_ATTENTION = "graph_attention"  # another, of graph document models alone
 NEED_A_TAGGER = ("redundancy", "attention")
 MAP_METHODS = ("tsne", "umap", "pca")
 
