@@ -23,6 +23,7 @@ import numpy as np
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
 WORDS_OF_A_MATCH = 6
+PASSAGES_HEARD = 3  # of a document, with a graph document model
 LONGEST_SENTENCE, LONGEST_TITLE = 400, 90  # letters
 LARGEST_TSNE = 5000  # documents
 
@@ -108,6 +109,23 @@ def telling(sentences: list[str]) -> np.ndarray:
     """Numbers of the sentences with enough words to say something, of all where there is none: not `Lines: 28`."""
     long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= WORDS_OF_A_MATCH]
     return np.array(long or range(len(sentences)))
+
+
+def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str]]] | None:
+    """Of each document the passages that its vector takes most from, and how much; None without graph attention."""
+    from tqdm.auto import tqdm
+
+    from docsplit.embedding.graph_documents import document_attention, is_graph_encoder
+
+    if not is_graph_encoder(encoder):
+        return None
+    heard = []
+    for own in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
+        weights = own.weights[0, 1:]  # of the passages: node 0 is the document itself
+        first = np.argsort(-weights, kind="stable")[:PASSAGES_HEARD]
+        short = [" ".join(own.passages[place].text.split())[:LONGEST_SENTENCE] for place in first]
+        heard.append([(round(float(weights[place]), 4), text) for place, text in zip(first, short)])
+    return heard
 
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
@@ -223,6 +241,7 @@ def main() -> None:
         "neighbours": neighbours.tolist(),
         "scores": scores.round(4).tolist(),
         "matches": best_sentences(of_sentences, list(map(telling, shown)), starts, neighbours),
+        "heard": heard_passages(encoder, texts),
         "tables": tables_of(directory),
         "curves": _inside(curves) if curves.exists() else None,
     }

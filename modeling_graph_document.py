@@ -70,6 +70,8 @@ class GraphDocumentConfig(PreTrainedConfig):
         if not isinstance(passage_encoder, PreTrainedConfig):
             passage_encoder = AutoConfig.for_model(**({"model_type": "bert"} | (passage_encoder or {})))
         self.passage_encoder: PreTrainedConfig = passage_encoder
+        for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"):  # Trainer asks this configuration
+            setattr(self, name, getattr(passage_encoder, name, None))
         self.graph_hidden_size, self.graph_layers, self.graph_heads = graph_hidden_size, graph_layers, graph_heads
         self.graph_kind, self.gat_version, self.graph_join_heads = graph_kind, gat_version, graph_join_heads
         self.graph_feature_dropout, self.graph_attention_dropout = graph_feature_dropout, graph_attention_dropout
@@ -90,11 +92,6 @@ class GraphDocumentConfig(PreTrainedConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (none) or more, and less than 1.")
         if self.graph_join_heads == "concat" and self.graph_hidden_size % self.graph_heads:
             raise ValueError(f"graph_hidden_size {self.graph_hidden_size} is no multiple of {self.graph_heads} heads.")
-
-    @property
-    def vocab_size(self) -> int:
-        """Of the passage encoder."""
-        return self.passage_encoder.vocab_size
 
 
 @dataclass
@@ -264,7 +261,7 @@ class GraphDocumentModel(PreTrainedModel):
         is_query: Tensor | None = None,
         output_attentions: bool = False,
     ) -> GraphDocumentOutput:
-        """Embed documents; passages go through their encoder in chunks of similar length.
+        """Embed documents; passages go through their encoder in chunks of similar length, one at a time in the memory.
 
         Args:
             input_ids, attention_mask: (P, T), the passages of all documents, padded on the right; no mask: none is.
@@ -274,9 +271,11 @@ class GraphDocumentModel(PreTrainedModel):
         """
         attention_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         lengths, order = attention_mask.sum(dim=1).sort(descending=True, stable=True)
-        vectors = []
+        vectors, keeps_little = [], torch.is_grad_enabled() and len(order) > PASSAGES_PER_CHUNK
         for chunk, longest in zip(order.split(PASSAGES_PER_CHUNK), lengths[::PASSAGES_PER_CHUNK].tolist()):
-            vectors.append(self.encode_passages(input_ids[chunk, :longest], attention_mask[chunk, :longest]))
+            part = (input_ids[chunk, :longest], attention_mask[chunk, :longest])
+            encode = self.encode_passages
+            vectors.append(checkpoint(encode, *part, use_reentrant=False) if keeps_little else encode(*part))
         passage_vectors = torch.cat(vectors)[order.argsort()]
         document, view = torch.zeros_like(order) if document is None else document, torch.zeros_like(order)
         rows = SimpleNamespace(document=document, view=view, section=section, position=position, is_query=is_query)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from docsplit.data.arguments import LabelledArguments as DataArguments
 from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
-from docsplit.evaluation.presets import ANALYSES, MAP_METHODS, NEED_A_TAGGER, TFIDF
+from docsplit.evaluation.presets import ANALYSES, GRAPH_ATTENTION, MAP_METHODS, NEED_A_TAGGER, TFIDF
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AnalysisArguments(ComparisonArguments):
         default_factory=lambda: [*ANALYSES],
         metadata={
             "help": "redundancy (of the documents, without encoder) and attention need a spaCy pipeline; similarity "
-            "(of sentences), clustering, map, geometry. tfidf has no attention."
+            "(of sentences), clustering, map, geometry. Not in the default: graph_attention, of graph document models."
         },
     )
     spacy_pipeline: str = field(
@@ -59,7 +59,7 @@ class AnalysisArguments(ComparisonArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices("analyses", self.analyses, ANALYSES)
+        check_choices("analyses", self.analyses, (*ANALYSES, GRAPH_ATTENTION))
         check_choices("word_weight", [self.word_weight], ("sum", "mean"))
         check_choices("map_method", [self.map_method], MAP_METHODS)
         if self.sample_documents < 4:
@@ -109,10 +109,8 @@ def check(encoder_args: EncoderArguments, args: AnalysisArguments, split: "Label
     if "map" in args.analyses:
         check_method(args.map_method)
     if encoder_args.smooth_neighbours and {"similarity", "geometry", "attention"} & set(args.analyses):
-        logger.warning(
-            "--smooth_neighbours averages whole documents: sentences, halves and attention are as they are."
-        )
-    if TFIDF in encoder_args.model_name_or_path and "attention" in args.analyses:
+        logger.warning("--smooth_neighbours averages whole documents: not sentences, halves or attention.")
+    if TFIDF in encoder_args.model_name_or_path and {"attention", GRAPH_ATTENTION} & set(args.analyses):
         logger.info("tfidf has no attention: that analysis is of the others.")
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     if set(args.analyses) == {"redundancy"}:
@@ -162,6 +160,7 @@ def embed(
     from dataclasses import replace
 
     from docsplit.embedding.attention import attention_to_tokens, describe_attention
+    from docsplit.embedding.graph_documents import attention_by_kind
     from docsplit.embedding.loading import resolve_prompt, says_pooling
     from docsplit.embedding.neighbours import nearest, unit
     from docsplit.evaluation.analyses import NEIGHBOURS
@@ -183,8 +182,10 @@ def embed(
         found["neighbours"] = nearest(unit(vectors["test"]), min(NEIGHBOURS, len(split.test_texts) - 1))[0]
     if "attention" in args.analyses and is_main:
         tokens = encoder_args.embedding_tokens or 2048  # (heads, T, T) of every layer
-        prompt, about = resolve_prompt(model, encoder_args.prompt), describe_attention(model)
-        found["attention"] = about, attention_to_tokens(model, documents.texts, prompt, tokens)
+        arguments = documents.texts, resolve_prompt(model, encoder_args.prompt), tokens
+        found["attention"] = describe_attention(model), attention_to_tokens(model, *arguments)
+    if GRAPH_ATTENTION in args.analyses:
+        found[GRAPH_ATTENTION] = attention_by_kind(model, name, documents.texts[documents.of_graph])
     return found
 
 

@@ -55,8 +55,9 @@ class ProbeArguments(ComparisonArguments):
     probe_preset: str = field(
         default="docsplit",
         metadata={
-            "help": "The paper whose probe mlp and linear are: docsplit (linear: logistic regression) or bregman "
-            "(tanh, AdamW; linear: one layer by gradient)."
+            "help": "The paper whose probe mlp, linear and finetune are: docsplit (linear: logistic regression), "
+            "bregman (tanh, AdamW; linear: one layer by gradient), graph, graph_arxiv or graph_hyperpartisan "
+            "(docsplit's heads; finetune of 20 epochs or 15)."
         },
     )
     shots: list[int] = field(
@@ -64,10 +65,16 @@ class ProbeArguments(ComparisonArguments):
     )
     num_draws: int = field(default=10, metadata={"help": "Few-shot draws, the same for every encoder."})
     finetune_learning_rate: float | None = field(
-        default=None, metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5)."}
+        default=None,
+        metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."},
     )
-    finetune_epochs: float = field(default=3, metadata={"help": "Passes over the training documents."})
-    finetune_batch_size: int = field(default=16, metadata={"help": "Documents a step, of all processes together."})
+    finetune_epochs: float | None = field(
+        default=None, metadata={"help": "Passes over the training documents. Default: the preset's, 3 (graph 20)."}
+    )
+    finetune_batch_size: int | None = field(
+        default=None,
+        metadata={"help": "Documents a step, of all processes together. Default: the preset's, 16 (graph 32)."},
+    )
 
     def __post_init__(self) -> None:
         from docsplit.evaluation.probing import HEADS
@@ -81,6 +88,13 @@ class ProbeArguments(ComparisonArguments):
                 raise ValueError(f"--{name} is {values}: expected 1 or more.")
         if "setfit" in self.heads and not self.shots:
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
+
+    @property
+    def finetuning(self) -> dict[str, Any]:
+        """The preset's, and in place of it what is given."""
+        given = (self.finetune_learning_rate, self.finetune_epochs, self.finetune_batch_size)
+        own = dict(zip(("learning_rate", "num_epochs", "batch_size"), given))
+        return PRESETS[self.probe_preset].finetuning | {key: value for key, value in own.items() if value is not None}
 
 
 def main() -> None:
@@ -132,7 +146,7 @@ def check(encoder_args: EncoderArguments, args: ProbeArguments, split: "Labelled
     for shots in args.shots:
         split.draws(shots, args.num_draws, args.seed)
     if "finetune" in args.heads:
-        check_batch_size(args.finetune_batch_size)
+        check_batch_size(args.finetuning["batch_size"])
     if "setfit" in args.heads:
         for shots in args.shots:
             check_setfit(split, few_shot_runs(split, shots, args.num_draws, args.seed))
@@ -167,7 +181,7 @@ def report(
 
     from docsplit.evaluation import comparison
     from docsplit.evaluation.data_names import describe_data
-    from docsplit.evaluation.plots import plot_few_shot
+    from docsplit.evaluation.plots import plot_convergence, plot_few_shot
     from docsplit.evaluation.report import write_comparison
     from docsplit.release.model_card import add_results
 
@@ -177,6 +191,7 @@ def report(
     settings = {name: value for group in arguments for name, value in asdict(group).items()}
     settings |= {"data_fingerprint": split.fingerprint(), "documents_dropped": split.counts}
     settings |= {"class_names": split.class_names, "processes": PartialState().num_processes}
+    settings |= {"finetuning": args.finetuning}
     settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     text = write_comparison(
         output_dir,
@@ -189,10 +204,13 @@ def report(
         data=data,
     )
     plotted = plot_few_shot(rows, task, output_dir / "few_shot.png")
+    converged = plot_convergence(rows, task, output_dir / "convergence.png")
     if last:
         print(text)
         if plotted:
             print(f"The few-shot curve is in {output_dir / 'few_shot.png'}.")
+        if converged:
+            print(f"Fine-tuning, epoch by epoch, is in {output_dir / 'convergence.png'}, and in numbers in its CSV.")
         if args.push_results:
             encoders = list(dict.fromkeys(encoder_args.model_name_or_path))
             add_results(encoders, "Classification", data, output_dir)

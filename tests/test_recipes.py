@@ -40,8 +40,11 @@ ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
     "docsplit_bigbird": "big_bird",
     "docsplit_modernbert": "modernbert",
     "docsplit_bert_lora": "bert",
+    "graph_document": "bert",
+    "graph_document_retrieval": "bert",
 }
-OTHERS = {"quickstart", "small"}  # from a random start, and made for speed; the first has tests of its own
+GRAPHS = ("graph_document", "graph_document_retrieval")  # whose passage encoder that is
+OTHERS = {"quickstart", "small", "graph_document_small"}  # from a random start, and made for speed
 
 
 def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
@@ -71,6 +74,9 @@ def run(wordpiece, corpus_file, tmp_path, monkeypatch):
             "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
             "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
         } | overrides  # fmt: skip
+        if name in GRAPHS:
+            options |= {"per_device_train_batch_size": 24, "passage_words": 12}
+            options |= {"config_overrides": "graph_hidden_size=16,graph_kind=section"}
         for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file}.items():
             options |= {small: value} if recipe.get(small) else {}
         argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
@@ -93,10 +99,11 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     start, output_dir, options = run(name)
     assert ("full attention, longer ones block-sparse" in caplog.text) == (name == "docsplit_bigbird")
     config = json.loads((output_dir / "config.json").read_text())
-    assert config["model_type"] == architecture
+    assert config["model_type"] == ("graph_document" if name in GRAPHS else architecture)
     for setting, value in config["docsplit"].items():
         assert value == options.get(setting, value), setting
-    before, after = (AutoModel.from_pretrained(folder).state_dict() for folder in (start, output_dir))
+    before, after = (AutoModel.from_pretrained(folder) for folder in (start, output_dir))
+    before, after = before.state_dict(), (after.passage_encoder if name in GRAPHS else after).state_dict()
     assert any((before[key] != after[key]).any() for key in before if "pooler" not in key)
     assert all(value.isfinite().all() for value in after.values())
     results = json.loads((output_dir / "all_results.json").read_text())
@@ -117,6 +124,26 @@ def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone()
     own = {name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)}
     assert {name for name in own if not name.startswith("bregman_")} == {"objective", "output_dir"}
     assert with_ensemble["objective"] == "info_nce+bregman"
+
+
+def test_the_graph_recipes_differ_by_views_direction_and_batch():
+    recipes = [yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()) for name in GRAPHS]
+    assert recipes[0].keys() == recipes[1].keys()
+    own = {name for name in recipes[0] if recipes[0][name] != recipes[1][name]}
+    assert own == {"view", "symmetric_loss", "per_device_train_batch_size", "output_dir"}
+
+
+def test_the_small_graph_recipe_from_nothing(corpus_file, tmp_path, run_here):
+    recipe = yaml.safe_load((ROOT / "recipes" / "graph_document_small.yaml").read_text())
+    assert recipe["per_device_train_batch_size"] <= 32
+    words = [ROOT / "recipes" / "graph_document_small.yaml", "--corpus", corpus_file, "--probe_corpus", corpus_file]
+    words += ["--output_dir", tmp_path, "--max_train_samples", 90, "--max_steps", 2, "--vocab_size", 300]
+    run_here(run_docsplit_pretraining.main, *words, "--logging_steps", 1)
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["global_step"] == 2
+    assert results["documents_dropped_fewer_than_two_passages"] > 0
+    assert AutoModel.from_pretrained(tmp_path).config.passage_words == recipe["passage_words"]
+    assert "probe_after_5shot_accuracy" in results
 
 
 def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):

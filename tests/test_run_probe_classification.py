@@ -159,6 +159,7 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
     two = results_of(tmp_path / "two")
     assert two["settings"]["processes"] == 2
+    assert two["settings"]["finetuning"] == {"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16}
     alone = {
         (row["encoder"], row["head"], row["shots"], row["features"]): row for row in results_of(finished[0])["rows"]
     }

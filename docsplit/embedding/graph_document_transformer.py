@@ -23,6 +23,7 @@ class GraphDocumentTransformer(InputModule):
     Attributes:
         model: a `GraphDocumentModel`.
         max_seq_length: tokens of a passage, special ones included.
+        max_passages: of a text, of which the others are left out; None: all are read.
     """
 
     config_file_name = "sentence_bert_config.json"
@@ -31,6 +32,7 @@ class GraphDocumentTransformer(InputModule):
     def __init__(self, model: Any, tokenizer: Any, max_seq_length: int):
         super().__init__()
         self.model, self.tokenizer, self.max_seq_length = model, tokenizer, max_seq_length
+        self.max_passages: int | None = None
 
     @property
     def config(self) -> Any:
@@ -46,7 +48,8 @@ class GraphDocumentTransformer(InputModule):
         """The passages of each text; an empty text has an empty one, and a query is one."""
         if are_queries:
             return [[Passage(clean_text(text), 0)] for text in texts]
-        return [to_passages(text, self.config.passage_words) or [Passage("", 0)] for text in texts]
+        words, most = self.config.passage_words, self.max_passages
+        return [to_passages(text, words)[:most] or [Passage("", 0)] for text in texts]
 
     def preprocess(
         self, inputs: Any, prompt: str | None = None, task: str | None = None, **kwargs: Any

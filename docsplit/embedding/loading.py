@@ -11,6 +11,7 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
+from docsplit.embedding import graph_documents
 from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
 from docsplit.modeling.graph_documents import is_graph, is_graph_checkpoint
 from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
@@ -93,7 +94,7 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     if is_graph(config):
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
         graph = GraphDocumentTransformer.load(name_or_path)
-        return SentenceTransformer(modules=[graph], device=device, similarity_fn_name=similar)
+        return graph_documents.SentenceTransformer(modules=[graph], device=device, similarity_fn_name=similar)
     settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")

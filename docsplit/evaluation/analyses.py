@@ -31,7 +31,9 @@ from docsplit.evaluation.attention_by_word import (
 )
 from docsplit.evaluation.clustering import check_labels, clusterings, one_label
 from docsplit.evaluation.estimates import Estimates
+from docsplit.evaluation.graph_attention import choose_document, graph_attention_section
 from docsplit.evaluation.maps import check_size, plot_maps, project
+from docsplit.evaluation.presets import GRAPH_ATTENTION
 from docsplit.evaluation.redundancy import content_words, redundancy_rows
 from docsplit.evaluation.report import write_comparison
 from docsplit.evaluation.sections import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, Table, write_report
@@ -71,6 +73,7 @@ class Documents:
     halves: list[str]  # two for each document with two sentences, one after the other
     pipeline: str = ""
     words: list[DocumentWords] = field(default_factory=list)  # of the main process
+    of_graph: int = 0  # number in the sample of the document whose graph is shown
 
 
 def strata_of(labels: np.ndarray) -> np.ndarray:
@@ -96,6 +99,8 @@ def choose_documents(split: LabelledSplit, options: AnalysisOptions, tagger: Any
     none = Sentences([], np.zeros(0, int), len(rows), np.zeros((0, 2), int), np.zeros((0, 2), int), {})
     documents = Documents(rows, texts, classes, none, [])
     chosen: dict[str, Any] = {}
+    if GRAPH_ATTENTION in options.analyses:
+        chosen["of_graph"] = choose_document(texts)
     if {"similarity", "geometry"} & set(options.analyses):
         cut = load_sentence_splitter(options.sentence_splitter)
         sentences = [cut(clean_text(text)) for text in texts]
@@ -172,6 +177,8 @@ def measure(
     if "geometry" in options.analyses:
         halves = embedded["halves"].reshape(-1, 2, embedded["halves"].shape[1])
         found["geometry"] = geometry(test, halves, embedded["neighbours"])
+    if embedded.get(GRAPH_ATTENTION) is not None:
+        found[GRAPH_ATTENTION] = embedded[GRAPH_ATTENTION]
     if "map" in options.analyses:
         logger.info(f"Map of {name}: {len(documents.rows):,} documents")
         found["map"] = project(test[documents.rows], options.map_method, options.seed)
@@ -184,7 +191,7 @@ def _to_words(tokens: Iterable[Any], words: Sequence[DocumentWords], pieces: str
 
 
 def merge(name: str, members: Sequence[str], measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What `measure` found of encoders from several pretraining seeds, as one; the map is that of the first."""
+    """What `measure` found of encoders from several pretraining seeds, as one; map and graph are the first one's."""
     found: dict[str, Any] = {"encoder": name, "members": list(members), "info": measured[0]["info"]}
     for analysis in ("similarity", "attention"):
         if analysis in measured[0]:
@@ -193,8 +200,9 @@ def merge(name: str, members: Sequence[str], measured: Sequence[dict[str, Any]])
         found["clustering"] = results.merge_members(name, members, [one["clustering"] for one in measured])
     if "geometry" in measured[0]:
         found["geometry"] = estimates.mean_row(name, members, [one["geometry"] for one in measured])
-    if "map" in measured[0]:
-        found["map"] = measured[0]["map"]
+    for analysis in ("map", GRAPH_ATTENTION):
+        if analysis in measured[0]:
+            found[analysis] = measured[0][analysis]
     return found
 
 
@@ -241,6 +249,8 @@ def contents_of(
     if own := of.get("geometry"):
         contents["geometry"] = {"rows": own, "documents": len(split.test_texts), "halved": len(documents.halves) // 2}
         contents["geometry"]["neighbours"] = min(NEIGHBOURS, len(split.test_texts) - 1)
+    if graphs := {one["encoder"]: one[GRAPH_ATTENTION] for one in found["encoders"] if GRAPH_ATTENTION in one}:
+        contents[GRAPH_ATTENTION] = {"document": int(documents.rows[documents.of_graph]), "encoders": graphs}
     return contents
 
 
@@ -273,6 +283,8 @@ def write(
         )
     if "geometry" in contents:
         shown.append(sections.geometry_section(contents["geometry"]))
+    if GRAPH_ATTENTION in contents:
+        shown.append(graph_attention_section(contents[GRAPH_ATTENTION], folder))
     if "map" in options.analyses:
         shown.append(_map_section(found["encoders"], split, documents, folder, contents))
     about = {

@@ -33,9 +33,10 @@ class ProbeOptions(Protocol):
     num_draws: int
     num_seeds: int
     seed: int
-    finetune_learning_rate: float | None
-    finetune_epochs: float
-    finetune_batch_size: int
+
+    @property
+    def finetuning(self) -> dict[str, Any]:
+        """Options of `finetune`."""
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[..., HeadOutput], str | None]:
@@ -105,15 +106,12 @@ def tune(
             data = "full data" if shots is None else f"{shots} shots"
             logger.info(f"{head} of {name}, {data}: {len(runs)} trainings")
             if head == "finetune":
-                rate = options.finetune_learning_rate or PRESETS[options.probe_preset].finetune_learning_rate
                 output = finetune(
                     load,
                     split,
                     runs,
                     prompt=info["prompt"],
-                    learning_rate=rate,
-                    num_epochs=options.finetune_epochs,
-                    batch_size=options.finetune_batch_size,
+                    **options.finetuning,
                     bf16=info["dtype"] == "bfloat16",
                     show_progress=show_progress,
                 )

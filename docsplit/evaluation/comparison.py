@@ -69,6 +69,8 @@ def _row(result: Result) -> dict[str, Any]:
         row["members"] = list(result.members)
     row |= {"seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
     row["trainable_share"] = _trainable_share(result)
+    if result.curves:
+        row["validation_curves"] = result.curves
     info = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
     row |= {name: value for name, value in info.items() if name not in row}
     return row | {

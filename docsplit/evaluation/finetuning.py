@@ -3,9 +3,11 @@
 Each run starts from a fresh encoder, so nothing of a run reaches the next one or the probes; that is why it costs a
 training of the encoder for each seed, where a probe costs one embedding of the documents for all of them. Only the
 training documents' labels are ever seen (and the validation part's, to choose an epoch). Documents are truncated to
-the encoder's maximum length: there is no averaging over chunks here. `setfit_head` has the few-shot counterpart.
+the encoder's maximum length: there is no averaging over chunks here. Of a graph document model, which reads passages,
+the length is `TRAIN_PASSAGES` and `TEST_PASSAGES`. `setfit_head` has the few-shot counterpart.
 """
 
+import logging
 import math
 import os
 import tempfile
@@ -36,9 +38,13 @@ from docsplit.data.labelled import LabelledSplit
 from docsplit.evaluation.heads import HeadOutput, Run
 from docsplit.evaluation.metrics import ClassificationMetric
 
+logger = logging.getLogger(__name__)
+
 DROPOUT = 0.1
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY = 0.01
+MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
+TRAIN_PASSAGES, TEST_PASSAGES = 50, 100  # of a document, the first ones (graph document model, section 3.2)
 
 
 class TextClassifier(nn.Module):
@@ -82,22 +88,25 @@ class _StopAtNaN(TrainerCallback):
 
 
 class _BestEpoch(TrainerCallback):
-    """Keep the weights of the epoch with the best macro-F1 on the validation part (the first of equals), in memory.
+    """Keep the weights of the epoch with the best measure on the validation part (the first of equals), in memory.
 
     Trainer's own way, a checkpoint an epoch, would write the optimizer as well, need a directory that all processes
     see, and fail for encoders with tied weights (T5).
     """
 
-    def __init__(self) -> None:
-        self.macro_f1 = -math.inf
+    def __init__(self, measure: str) -> None:
+        self.measure, self.best = measure, -math.inf
         self.weights: dict[str, Tensor] = {}
+        self.curve: list[dict[str, float]] = []  # of all epochs
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Copy the weights if no epoch before had so high a macro-F1."""
-        if kwargs["metrics"]["eval_macro_f1"] > self.macro_f1:
-            self.macro_f1 = kwargs["metrics"]["eval_macro_f1"]
+        """Note what was measured, and copy the weights if no epoch before was as good."""
+        measured = {name: float(kwargs["metrics"][f"eval_{name}"]) for name in MEASURES}
+        self.curve.append({"epoch": float(state.epoch or 0), "step": state.global_step, **measured})
+        if measured[self.measure] > self.best:
+            self.best = measured[self.measure]
             self.weights = {name: value.to("cpu", copy=True) for name, value in kwargs["model"].state_dict().items()}
 
 
@@ -110,6 +119,7 @@ def finetune(
     learning_rate: float = 2e-5,
     num_epochs: float = 3,
     batch_size: int = 16,
+    select_by: str = "macro_f1",
     bf16: bool = False,
     show_progress: bool = False,
 ) -> HeadOutput:
@@ -120,13 +130,14 @@ def finetune(
 
     Args:
         load: gives a fresh encoder, its pooling and maximum length set; called once a run.
-        runs: which training documents, and the seed. The epoch with the best macro-F1 on the validation part counts,
-            or the last where there is none.
+        runs: which training documents, and the seed. The epoch with the best `select_by`, one of `MEASURES`, on the
+            validation part counts, or the last where there is none.
         prompt: put before each text, as `SentenceTransformer.encode` does.
         batch_size: documents a step, of all processes together.
         bf16: autocast; the weights stay in fp32.
 
-    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction.
+    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction; and of each
+        run with a validation part `MEASURES` on it after each epoch.
 
     Raises:
         FloatingPointError: if the loss or a prediction is not finite.
@@ -140,12 +151,13 @@ def finetune(
         bf16=bf16,
         show_progress=show_progress,
     )
-    scores, seconds, trainable_parameters = [], [], 0
-    for run in runs:
-        probabilities, run_seconds, trainable_parameters = _finetune_once(load, split, run, prompt, arguments)
-        scores.append(probabilities)
-        seconds.append(run_seconds)
-    return HeadOutput(np.stack(scores), sum(seconds) / len(runs), trainable_parameters)
+    outputs = [_finetune_once(load, split, run, prompt, arguments, select_by) for run in runs]
+    return HeadOutput(
+        np.concatenate([output.scores for output in outputs]),
+        sum(output.seconds for output in outputs) / len(runs),
+        outputs[-1].trainable_parameters,
+        [curve for output in outputs for curve in output.curves],
+    )
 
 
 def _finetune_once(
@@ -154,34 +166,34 @@ def _finetune_once(
     run: Run,
     prompt: str | None,
     arguments: Callable[..., TrainingArguments],
-) -> tuple[np.ndarray, float, int]:
+    select_by: str,
+) -> HeadOutput:
     """One run of `finetune`.
 
     Args:
         arguments: `_training_arguments` of a directory, the seed and whether there is a validation part.
-
-    Returns: probabilities (M, C) of the test documents, float32; seconds of training and prediction; the number of
-        trainable parameters.
     """
     set_seed(int(run.seed))
     body, width = fresh_body(load, split, prompt)
     _remove_normalization(body)
     model = TextClassifier(body, width, len(split.class_names), split.multi_label)
-    train = _labelled_dataset([split.train_texts[index] for index in run.indices], split.train_labels[run.indices])
+    _count_long_documents(body, split)
+    texts = [split.train_texts[index] for index in run.indices]
+    train = _labelled_dataset(texts, TRAIN_PASSAGES, split.train_labels[run.indices])
     validation = None
     if split.validation_texts is not None:
-        validation = _labelled_dataset(split.validation_texts, split.validation_labels)
+        validation = _labelled_dataset(split.validation_texts, TEST_PASSAGES, split.validation_labels)
     longest_first = np.argsort([-len(text) for text in split.test_texts], kind="stable")
-    test = _labelled_dataset([split.test_texts[index] for index in longest_first])
+    test = _labelled_dataset([split.test_texts[index] for index in longest_first], TEST_PASSAGES)
     with tempfile.TemporaryDirectory(prefix="docsplit-finetuning-") as directory:  # Trainer wants one
-        best_epoch = _BestEpoch()
+        best_epoch = _BestEpoch(select_by)
         trainer = Trainer(
             model,
             arguments(directory, seed=int(run.seed), validates=validation is not None),
             data_collator=_Collator(body, prompt),
             train_dataset=train,
             eval_dataset=validation,
-            compute_metrics=None if validation is None else _macro_f1,
+            compute_metrics=None if validation is None else _measures,
             callbacks=[_StopAtNaN(), best_epoch],
         )
         trainer.remove_callback(PrinterCallback)
@@ -196,7 +208,8 @@ def _finetune_once(
     check_finite(logits, "prediction of fine-tuning")
     in_order = torch.empty_like(logits, dtype=torch.float32)
     in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
-    return in_order.numpy(), seconds, num_trainable(model)
+    curves = [best_epoch.curve] if best_epoch.curve else []
+    return HeadOutput(in_order.numpy()[None], seconds, num_trainable(model), curves)
 
 
 def _training_arguments(
@@ -274,9 +287,32 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _labelled_dataset(texts: Sequence[str], labels: np.ndarray | None = None) -> Dataset:
-    """Columns "text", "length" (characters, to group batches by) and, where given, "labels"."""
+def _reads_passages(body: SentenceTransformer) -> bool:
+    """Whether it is a graph document model, whose module cuts texts into passages itself."""
+    return hasattr(body[0], "max_passages")
+
+
+def _count_long_documents(body: SentenceTransformer, split: LabelledSplit) -> None:
+    """Say how many documents have more passages than are read."""
+    if not _reads_passages(body):
+        return
+    module: Any = body[0]
+    module.max_passages = None
+    train, test = (
+        [len(passages) for passages in module.passages(list(map(encodable, texts)))]
+        for texts in (split.train_texts, split.test_texts)
+    )
+    logger.info(
+        f"Of {sum(count > TRAIN_PASSAGES for count in train):,} of {len(train):,} training documents the first "
+        f"{TRAIN_PASSAGES} passages are read, of {sum(count > TEST_PASSAGES for count in test):,} of {len(test):,} "
+        f"test documents the first {TEST_PASSAGES}; all others whole."
+    )
+
+
+def _labelled_dataset(texts: Sequence[str], max_passages: int, labels: np.ndarray | None = None) -> Dataset:
+    """Columns "text", "length" (characters, to group batches by), "max_passages" and, where given, "labels"."""
     columns: dict[str, Any] = {"text": [encodable(text) for text in texts], "length": [len(text) for text in texts]}
+    columns["max_passages"] = [max_passages] * len(texts)
     if labels is not None:
         columns["labels"] = labels.tolist()
     return Dataset.from_dict(columns)
@@ -289,6 +325,9 @@ class _Collator:
         self.body, self.prompt = body, prompt
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        module: Any = self.body[0]
+        if _reads_passages(self.body):
+            module.max_passages = rows[0]["max_passages"]
         batch = dict(self.body.preprocess([row["text"] for row in rows], prompt=self.prompt))
         if "labels" in rows[0]:
             batch["labels"] = torch.tensor([row["labels"] for row in rows])
@@ -326,12 +365,12 @@ def num_trainable(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def _macro_f1(prediction: EvalPrediction) -> dict[str, float]:
+def _measures(prediction: EvalPrediction) -> dict[str, float]:
     """Of logits (N, C) against class indices (N,) or multi-hot labels (N, C), where probability 0.5 is a yes."""
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
     metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
-    return {"macro_f1": metrics["macro_f1"]}
+    return {name: metrics[name] for name in MEASURES}
 
 
 def check_finite(values: Tensor | float, what: str) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class HeadOutput:
     scores: np.ndarray  # (R, M, C) float32: class probabilities, or with several labels a probability each
     seconds: float  # of training and prediction, the mean over runs
     trainable_parameters: int
+    curves: list[list[dict[str, float]]] = field(default_factory=list)  # of each run: epochs on the validation part
 
 
 def linear(

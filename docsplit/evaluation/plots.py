@@ -11,8 +11,10 @@ from matplotlib.ticker import NullLocator
 
 from docsplit.evaluation.tables import encoder_names, head_name, unique
 from docsplit.evaluation.tasks import Task
+from docsplit.runtime.files import write_text
 
 matplotlib.use("Agg")  # no screen needed
+FINETUNING_MEASURES = ("accuracy", "macro_f1")  # of each epoch, on the validation part
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
@@ -59,6 +61,42 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+    return True
+
+
+def plot_convergence(rows: Sequence[dict[str, Any]], task: Task, path: Path) -> bool:
+    """Fine-tuning on the validation part, epoch by epoch, as PNG and CSV (graph document model, Figure 5).
+
+    A panel for each measure, a line for each encoder: the mean over runs, with a band of one standard deviation.
+
+    Returns: False, and nothing is drawn or left from an earlier run, if no row has such curves.
+    """
+    tuned = [row for row in rows if row.get("validation_curves")]
+    if not tuned:
+        for each in (path, path.with_suffix(".csv")):
+            each.unlink(missing_ok=True)
+        return False
+    names, lines = encoder_names(tuned), ["encoder,run,epoch,step," + ",".join(FINETUNING_MEASURES)]
+    figure, axes = plt.subplots(1, len(FINETUNING_MEASURES), figsize=(10, 3.8), squeeze=False, layout="constrained")
+    for number, row in enumerate(tuned):
+        curves = row["validation_curves"]
+        for run, curve in enumerate(curves):
+            for point in curve:
+                values = [f"{point[name]}" for name in ("epoch", "step", *FINETUNING_MEASURES)]
+                lines.append(",".join(['"' + row["encoder"].replace('"', '""') + '"', f"{run}", *values]))
+        epochs = [point["epoch"] for point in curves[0]]
+        for axis, measure in zip(axes[0], FINETUNING_MEASURES):
+            measured = 100 * np.array([[point[measure] for point in curve] for curve in curves])  # (R, E)
+            mean, deviation = measured.mean(axis=0), measured.std(axis=0)
+            style = _style(number)
+            axis.plot(epochs, mean, label=names[row["encoder"]], **style)
+            axis.fill_between(epochs, mean - deviation, mean + deviation, color=style["color"], alpha=0.1, linewidth=0)
+            axis.set(xlabel="epoch of fine-tuning", ylabel=f"{task.measures[measure]} on validation (%)")
+            axis.grid(alpha=0.3)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+    plt.close(figure)
+    write_text(path.with_suffix(".csv"), "\n".join(lines) + "\n")
     return True
 
 

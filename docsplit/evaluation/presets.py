@@ -3,8 +3,8 @@
 Nothing heavy is imported: `--help` reads this module.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 TFIDF = "tfidf"
 TFIDF_HEADS = ("linear", "knn")
@@ -15,6 +15,7 @@ BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
 BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
+GRAPH_ATTENTION = "graph_attention"  # another, of graph document models alone
 NEED_A_TAGGER = ("redundancy", "attention")
 MAP_METHODS = ("tsne", "umap", "pca")
 
@@ -42,7 +43,7 @@ class Preset:
 
     mlp: HeadTraining
     linear: HeadTraining | None  # None: logistic regression, C by cross-validation
-    finetune_learning_rate: float
+    finetuning: dict[str, Any]  # options of `docsplit.evaluation.finetuning.finetune`
 
 
 _BREGMAN = HeadTraining(
@@ -57,7 +58,7 @@ _BREGMAN = HeadTraining(
     input_dropout=0.1,
 )
 
-PRESETS = {
+PRESETS: dict[str, Preset] = {
     # The DocSplit paper's probe (its first version, section 4 and appendix): learning rate and batch size. It leaves
     # open the rest; the patience is the Bregman paper's. After 100 epochs unit-length embeddings, the slowest, fit
     # 20 x 5 documents to a cross-entropy of 0.04.
@@ -72,7 +73,7 @@ PRESETS = {
             weight_decay=0.0,
         ),
         linear=None,
-        finetune_learning_rate=2e-5,
+        finetuning={"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16},
     ),
     # "Efficient document embeddings via self-contrastive Bregman divergence learning", section 4, appendix A and the
     # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
@@ -81,6 +82,17 @@ PRESETS = {
         linear=HeadTraining(
             **vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0},
         ),
-        finetune_learning_rate=3e-5,
+        finetuning={"learning_rate": 3e-5, "num_epochs": 3, "batch_size": 16},
     ),
+}
+# "Contrastive document representation learning with graph attention networks", Table 6: fine-tuning. The heads on
+# frozen embeddings, and what the epoch is selected by, are not said.
+_GRAPH = {"num_epochs": 20, "batch_size": 32, "select_by": "accuracy"}
+PRESETS |= {
+    name: replace(PRESETS["docsplit"], finetuning=_GRAPH | own)
+    for name, own in {
+        "graph": {"learning_rate": 5e-5},  # 20 Newsgroups, IMDB
+        "graph_arxiv": {"learning_rate": 1e-4},
+        "graph_hyperpartisan": {"learning_rate": 3e-5, "num_epochs": 15},
+    }.items()
 }

@@ -59,6 +59,7 @@ class Result:
     members: tuple[str, ...] = ()  # the S encoders, where they are several
     test_documents: int | None = None  # distinct ones; None: as many as there are test items
     one_class: np.ndarray | None = None  # (R,) the largest share of the test items that a run gives one class
+    curves: list[list[dict[str, float]]] = field(default_factory=list)  # of each run, as `HeadOutput.curves`
 
     def __post_init__(self) -> None:
         name = _name(self.encoder, self.head, self.shots)
@@ -162,6 +163,7 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
         pretraining_seeds=len(members),
         members=tuple(members),
         one_class=np.concatenate(shares) if shares else None,
+        curves=[curve for result in results for curve in result.curves],
     )
 
 
@@ -229,6 +231,7 @@ def classification_result(
             preset=preset,
             pretraining_seeds=pretraining_seeds,
             one_class=_largest_shares(predicted),
+            curves=output.curves,
         )
     )
 

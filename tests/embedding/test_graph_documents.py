@@ -127,11 +127,12 @@ model.save(folder + "-again")
 
 
 def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkpoint, expected, tmp_path):
+    load_encoder(str(checkpoint), device="cpu").save(str(tmp_path / "saved"))  # by sentence-transformers, here
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
     (tmp_path / "modules").mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_MODULES_CACHE": str(tmp_path / "modules"), "OMP_NUM_THREADS": "1"}
-    words = ["-c", ELSEWHERE, str(checkpoint), "texts.json", "out.npz"]
+    words = ["-c", ELSEWHERE, "saved", "texts.json", "out.npz"]
     result = subprocess.run(
         [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
@@ -143,7 +144,7 @@ def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkp
         np.testing.assert_allclose(found["vectors"], expected, atol=1e-5, rtol=0)
         np.testing.assert_allclose(found["by_transformers"], expected[:3], atol=1e-5, rtol=0)
         query = found["query"]
-    again = checkpoint.with_name(checkpoint.name + "-again")
+    again = tmp_path / "saved-again"  # and saved there
     encoder = load_encoder(str(again), device="cpu")
     np.testing.assert_allclose(encoder.encode(TEXTS[:3]), expected[:3], atol=1e-5, rtol=0)
     np.testing.assert_allclose(encoder.encode_query(TEXTS[:1]), query, atol=1e-5, rtol=0)

@@ -15,11 +15,15 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.labelled import LabelledSplit
+from docsplit.data.passages import to_passages
+from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation import finetuning, setfit_head
 from docsplit.evaluation.finetuning import TextClassifier, finetune
 from docsplit.evaluation.heads import Run
 from docsplit.evaluation.setfit_head import setfit
-from tests.conftest import TOPICS, make_corpus
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from tests.conftest import TOPICS, make_corpus, tiny_config
 
 LEARNING_RATE = 1e-3  # high: tiny encoders from nothing
 
@@ -151,8 +155,9 @@ def test_several_labels(load):
 
 
 def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
-    values = iter([{"macro_f1": value} for value in (0.2, 0.6, 0.6, 0.1)])
-    monkeypatch.setattr(finetuning, "_macro_f1", lambda prediction: next(values))
+    macro_f1 = (0.2, 0.6, 0.6, 0.1)
+    values = iter([{"macro_f1": value, "accuracy": 1 - value} for value in macro_f1 + macro_f1])
+    monkeypatch.setattr(finetuning, "_measures", lambda prediction: next(values))
     weights = []
 
     class Recorder(finetuning._BestEpoch):
@@ -164,11 +169,14 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
             self.model = kwargs["model"]
 
     recorders = []
-    monkeypatch.setattr(finetuning, "_BestEpoch", lambda: recorders.append(Recorder()) or recorders[-1])
+    monkeypatch.setattr(finetuning, "_BestEpoch", lambda by: recorders.append(Recorder(by)) or recorders[-1])
     split = make_split(train=30, test=5, validation=20)
-    finetune(load, split, everything(split, 0), learning_rate=LEARNING_RATE, num_epochs=4)
+    output = finetune(load, split, everything(split, 0), learning_rate=LEARNING_RATE, num_epochs=4)
     assert len({weight.sum().item() for weight in weights}) == 4
     torch.testing.assert_close(recorders[0].model.classifier.weight, weights[1], rtol=0, atol=0)
+    assert [(point["epoch"], point["macro_f1"]) for point in output.curves[0]] == list(enumerate(macro_f1, start=1))
+    finetune(load, split, everything(split, 0), learning_rate=LEARNING_RATE, num_epochs=4, select_by="accuracy")
+    torch.testing.assert_close(recorders[1].model.classifier.weight, weights[7], rtol=0, atol=0)
     assert next(values, None) is None  # validated after each epoch
 
 
@@ -398,3 +406,33 @@ def test_two_processes_give_all_predictions_to_both(checkpoint, tmp_path):
     assert set(together) == set(split.train_texts)
     assert min(together.count(text) for text in split.train_texts) == 3
     assert len(together) == 3 * (210 + 14)
+
+
+def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monkeypatch, caplog):
+    """The first of each document, more in prediction than in training; what is longer is counted."""
+    monkeypatch.setattr(finetuning, "TRAIN_PASSAGES", 2)
+    monkeypatch.setattr(finetuning, "TEST_PASSAGES", 3)
+    config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, passage_words=10)
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model.save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    read = []
+
+    def load():
+        body = load_encoder(str(tmp_path), device="cpu")
+        body.register_forward_pre_hook(lambda module, arguments: read.append((module.training, arguments[0])))
+        return body
+
+    split = make_split(train=24, test=9, validation=6)
+    with caplog.at_level("INFO"):
+        output = finetune(load, split, everything(split, 0), num_epochs=1)
+    counts = {part: [len(to_passages(text, 10)) for text in texts] for part, texts in split.texts.items()}
+    assert min(max(own) for own in counts.values()) > 3
+    over, beyond = sum(own > 2 for own in counts["train"]), sum(own > 3 for own in counts["test"])
+    assert f"Of {over} of 24 training documents the first 2 passages are read, of {beyond} of 9 test" in caplog.text
+    in_training = [features["document"] for is_training, features in read if is_training]
+    after = [features["document"] for is_training, features in read[1:] if not is_training]  # 1: what gets a gradient
+    for batches, own, most in ((in_training, counts["train"], 2), (after, counts["validation"] + counts["test"], 3)):
+        found = [count for document in batches for count in document.bincount().tolist()]
+        assert sorted(found) == sorted(min(count, most) for count in own)
+    assert [point["epoch"] for point in output.curves[0]] == [1]

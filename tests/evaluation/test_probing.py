@@ -1,5 +1,6 @@
 """Heads on frozen features: each against a slow, obvious version of itself."""
 
+import csv
 import dataclasses
 import logging
 from dataclasses import replace
@@ -19,6 +20,7 @@ from docsplit.evaluation import heads, mlp_head
 from docsplit.evaluation.classification import head_of
 from docsplit.evaluation.heads import Run, knn, linear, standardize
 from docsplit.evaluation.mlp_head import mlp
+from docsplit.evaluation.plots import plot_convergence
 from docsplit.evaluation.presets import PRESETS
 from docsplit.evaluation.probing import (
     HEADS,
@@ -29,6 +31,8 @@ from docsplit.evaluation.probing import (
     tfidf_accuracy,
     tfidf_features,
 )
+from docsplit.evaluation.tasks import CLASSIFICATION
+from run_probe_classification import ProbeArguments
 from tests.conftest import make_corpus
 
 WIDTH, CLASSES = 12, 3
@@ -572,3 +576,28 @@ def test_test_labels_choose_nothing(probed):
 
 def test_tfidf_reads_the_topics(probed):
     assert tfidf_accuracy(probed)["test"]["accuracy"] > 0.9
+
+
+def test_the_graph_papers_fine_tuning():
+    """Table 6: batch, epochs and rate of its four data sets."""
+    table = {"graph": (5e-5, 20), "graph_arxiv": (1e-4, 20), "graph_hyperpartisan": (3e-5, 15)}
+    for name, (rate, epochs) in table.items():
+        own = ProbeArguments(probe_preset=name, heads=["finetune"]).finetuning
+        assert own == {"learning_rate": rate, "num_epochs": epochs, "batch_size": 32, "select_by": "accuracy"}
+    given = ProbeArguments(probe_preset="graph", finetune_epochs=2, finetune_batch_size=8).finetuning
+    assert (given["num_epochs"], given["batch_size"], given["learning_rate"]) == (2, 8, 5e-5)
+
+
+def test_convergence_is_drawn_of_every_run(tmp_path):
+    curve = [{"epoch": 1.0, "step": 5, "accuracy": 0.5, "macro_f1": 0.4}]
+    curve += [{"epoch": 2.0, "step": 10, "accuracy": 0.75, "macro_f1": 0.7}]
+    row = {"encoder": 'a, "b"', "members": [], "pooling": None, "max_seq_length": None}
+    path = tmp_path / "convergence.png"
+    assert plot_convergence([row | {"validation_curves": [curve, curve[::-1]]}, row], CLASSIFICATION, path)
+    assert path.stat().st_size > 1000
+    lines = list(csv.reader((tmp_path / "convergence.csv").read_text().splitlines()))
+    assert lines[0] == ["encoder", "run", "epoch", "step", "accuracy", "macro_f1"]
+    assert lines[1] == ['a, "b"', "0", "1.0", "5", "0.5", "0.4"]
+    assert [line[1] for line in lines[1:]] == ["0", "0", "1", "1"]
+    assert not plot_convergence([row], CLASSIFICATION, path)
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,8 @@
 """Models of a pretraining run, as the command line describes them: documents as graphs of passages."""
 
+import json
 import logging
+import math
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import run_docsplit_pretraining
 from docsplit.training import models
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import make_corpus
 
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,graph_hidden_size=16"
 
@@ -30,6 +33,7 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert (config.graph_kind, config.graph_layer_norm, config.graph_hidden_size) == ("section", True, 16)
     assert (config.passage_encoder.hidden_size, config.passage_encoder.pad_token_id) == (32, wordpiece.pad_token_id)
     assert config.vocab_size == len(wordpiece)
+    assert config.pad_token_id == wordpiece.pad_token_id  # Trainer looks here, and warns of others
     assert config.docsplit["mlm_weight"] == 0
     assert config.docsplit["similarity"] == "dot"
     with pytest.raises(ValueError, match="graph_kin isn't in the original config"):
@@ -91,3 +95,20 @@ def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless
     assert sum(not torch.equal(value, before[name]) for name, value in whole.items()) > 20
     for name, value in whole.items():
         assert torch.equal(resumed[name], value), name
+
+
+def test_a_stream_with_a_document_of_ten_thousand_words_in_bfloat16(run_here, headless, tmp_path):
+    """Graphs of two nodes beside those of fifty: the rest of the long document is left out of training."""
+    long = " ".join(row["text"] for row in make_corpus(260, seed=6))
+    assert len(long.split()) > 10_000
+    rows = [*make_corpus(24), {"text": long}, {"text": "Bread."}, {"text": "Too short."}]
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    words = ["--model_type", "graph_document", "--model_name_or_path", headless, "--view", "passages"]
+    words += ["--corpus", tmp_path / "documents.jsonl", "--config_overrides", "graph_hidden_size=16", "--bf16", "true"]
+    words += ["--passage_words", 12, "--similarity", "dot", "--per_device_train_batch_size", 12, "--streaming"]
+    words += ["--max_steps", 2, "--use_cpu", "--micro_batch_tokens", 200, "--save_strategy", "no"]
+    run_here(run_docsplit_pretraining.main, *words, "--logging_steps", 1, "--output_dir", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "all_results.json").read_text())
+    assert results["global_step"] == 2
+    assert results["documents_dropped"] >= 2  # of one passage
+    assert math.isfinite(results["train_loss"])

@@ -1,0 +1,99 @@
+"""When does a graph of passages pay? Graphs with and without contrast beside DocSplit of the same encoder.
+
+    python -m benchmarks.graph_study --data_dir DIR --start outputs/small_mlm --budget_hours 6
+    python -m benchmarks.graph_study --data_dir DIR --start outputs/small_mlm --list
+
+The cells are those of graph_study.yaml: full and section graph, and DocSplit read to its maximum length and by
+chunk_mean, trained on as many tokens. DIR has the folders wikipedia, 20newsgroups, ecthr and aan. The start is a
+masked LM: the header of recipes/bregman_small.yaml has the command. Running again goes on where it was stopped: see
+`benchmarks.cells`. The tables have each set's metric, and the same by length of document.
+"""
+
+import argparse
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cells import add_options, run_and_report, what_is_missing
+from benchmarks.graph_study_step import THIRDS
+from benchmarks.study import Study
+from docsplit.evaluation.plots import matplotlib, plt
+from docsplit.evaluation.tables import markdown_table
+
+STUDY = Path(__file__).with_suffix(".yaml")
+matplotlib.use("Agg")  # no screen needed
+
+
+def values_of(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, list[float]]]:
+    """(data, metric) -> method -> the values of its seeds."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        read = ", chunk_mean" if row.get("read") == "chunk_mean" else ""
+        found[row["data"], row["metric"]][row["method"] + read].append(row["value"])
+    return {key: dict(own) for key, own in found.items()}
+
+
+def shown(values: list[float], factor: float = 100) -> str:
+    """The mean, and the deviation where there are several seeds."""
+    spread = f" ± {factor * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{factor * statistics.mean(values):,.1f}{spread}"
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """A table a set: its metrics, and a line a method."""
+    found = values_of(results["rows"])
+    parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
+    for data in dict.fromkeys(name for name, _ in found):
+        metrics = [metric for name, metric in found if name == data]
+        methods = dict.fromkeys(method for metric in metrics for method in found[data, metric])
+        factor = 1e-6 if data == "pretraining" else 100
+        lines = [
+            [method, *(shown(values, factor if "seconds" not in metric else 1)
+                       if (values := found[data, metric].get(method)) else "" for metric in metrics)]
+            for method in methods
+        ]  # fmt: skip
+        parts += [f"{data}{' (tokens in millions)' if data == 'pretraining' else ''}:"]
+        parts += [markdown_table(["method", *metrics], lines)]
+    for row in results["rows"]:
+        if row["metric"].endswith(THIRDS[0]):
+            parts.append(f"{row['data']}: short is {row['words'][0]:,} to {row['words'][1]:,} words.")
+            break
+    return "\n\n".join([*parts, what_is_missing(results)]) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """A panel a set: the metric over the three classes of length, a line a method."""
+    found = values_of(results["rows"])
+    sets = {data: metric.rpartition(",")[0] for data, metric in found if metric.endswith(THIRDS)}
+    if not sets:
+        return
+    figure, axes = plt.subplots(1, len(sets), figsize=(4.5 * len(sets) + 2, 3.6), squeeze=False, layout="constrained")
+    for axis, (data, metric) in zip(axes[0], sets.items()):
+        for method in found[data, f"{metric}, {THIRDS[0]}"]:
+            values = [100 * statistics.mean(found[data, f"{metric}, {third}"][method]) for third in THIRDS]
+            axis.plot(THIRDS, values, "o-", label=method)
+        axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--start", required=True, help="the masked LM to start from, a folder")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="steps, docsplit_steps, documents")
+    add_options(parser, "outputs/graph_study", "benchmarks/results/graph_study.json")
+    options = parser.parse_args()
+    given: dict[str, Any] = {"data_dir": options.data_dir, "start": options.start}
+    given |= {name: int(value) for name, value in (word.split("=", 1) for word in options.set)}
+    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
+    sys.exit(run_and_report(study, options, markdown, plot))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""One step of the cells of `benchmarks.graph_study`: an encoder measured on sets, by length of document too.
+
+    python -m benchmarks.graph_study_step --data_dir DIR --data 20news aan --encoder outputs/mine --rows rows.json
+
+The sets and their metrics are those of `benchmarks.adaptation_sets`, on frozen vectors. Test documents are in three
+classes of equal size by their words.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.adaptation_sets import DataSet, Measured, load
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.neighbours import unit
+from docsplit.runtime.files import write_text
+
+THIRDS = ("short", "medium", "long")
+
+
+def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
+    """The set's metric, other numbers, and the metric of each third of the test documents, which end the texts."""
+    yield {"metric": measured.metric, "value": measured.value}
+    for name in ("accuracy", "kmeans_nmi"):
+        if name in measured.others:
+            yield {"metric": name, "value": measured.others[name]}
+    if data.task == "links":  # of pairs
+        return
+    words = np.array([len(text.split()) for text in data.texts[-measured.num_items :]])
+    for name, rows in zip(THIRDS, np.array_split(words.argsort(kind="stable"), len(THIRDS))):
+        own = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
+        yield {"metric": f"{measured.metric}, {name}", "value": measured.of_items(np.sort(rows)), **own}
+
+
+def main() -> None:
+    """Embed, measure and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True)
+    parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--max_documents", type=int, default=2000, help="to train on (default: 2000)")
+    parser.add_argument("--encoder", type=Path, required=True, help="a run of the pretraining script")
+    parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
+    parser.add_argument("--rows", type=Path, required=True, help="where they go")
+    options = parser.parse_args()
+    run = json.loads((options.encoder / "all_results.json").read_text(encoding="utf-8"))
+    rows = [{"metric": "tokens", "value": run["train_tokens"]}, {"metric": "seconds", "value": run["train_runtime"]}]
+    rows = [row | {"data": "pretraining"} for row in rows]
+    for name in options.data:
+        data = load(name, options.data_dir, max_documents=options.max_documents)
+        for read in options.read:
+            encoder = str(options.encoder)
+            arguments = EncoderArguments([encoder], long_documents=read)
+            vectors = unit(arguments.embed_all(encoder, data.texts, show_progress=False)[0])
+            rows += [row | {"data": name, "read": read} for row in rows_of(data, data.measure(vectors))]
+    write_text(options.rows, json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

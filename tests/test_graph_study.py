@@ -1,0 +1,68 @@
+"""The benchmark of graph document models and their study: what is counted, the cells, and what the tables say."""
+
+import json
+
+import numpy as np
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import graph_document, graph_study, graph_study_step
+from benchmarks.adaptation_sets import DataSet, Measured
+from benchmarks.study import Study
+
+
+def test_a_step_is_the_papers_and_its_operations_are_those_that_are_needed(monkeypatch):
+    """Passages of one length, so that there is no padding among tokens; in graphs there is a little."""
+    monkeypatch.setattr(graph_document, "DEVIATION", 0)
+    batch = graph_document.make_batch(6, 30522)
+    rows = {name: values.numpy() for name, values in batch["rows"].items()}
+    for document in range(6):
+        own = rows["document"] == document
+        assert (rows["view"][own] == 0).sum() == own.sum() // 2
+        assert sorted(rows["position"][own]) == list(range(own.sum()))
+    lengths = batch["attention_mask"].sum(dim=1).numpy()
+    model = graph_document.make_model(4096)
+    model.set_attn_implementation("eager")  # whose products are counted
+    with FlopCounterMode(display=False) as counted:
+        model(**batch).loss.backward()
+    needed = graph_document.needed_flops(rows["view"], rows["document"], lengths)
+    assert np.isclose(counted.get_total_flops(), sum(needed.values()), rtol=0.02)
+    assert graph_document.compare_caching(2, 512)["gradient_difference"] == 0
+
+
+def test_the_cells_of_the_study(tmp_path):
+    for name in ("wikipedia", "20newsgroups", "ecthr", "aan", "start"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.parquet").write_text(name)
+    given = {"data_dir": str(tmp_path), "start": str(tmp_path / "start")}
+    cells, _ = Study(graph_study.STUDY, tmp_path / "work", given).cells()
+    found = [(cell.group, cell.fields["method"], cell.fields["seed"]) for cell in cells.values()]
+    assert {(method, seed) for group, method, seed in found if group == "three_seeds"} == {
+        (method, seed) for method in ("graph, no contrast", "graph", "DocSplit") for seed in (0, 1, 2)
+    }
+    for cell in cells.values():
+        options = cell.steps[0]["options"]
+        assert (options.get("model_type") == "graph_document") == ("graph" in cell.fields["method"])
+        assert (options["learning_rate"] == 0) == ("no contrast" in cell.fields["method"])
+        assert ("section" in str(options.get("config_overrides"))) == ("sections" in cell.fields["method"])
+
+
+def test_rows_and_tables_of_the_study(tmp_path):
+    words = np.array([5, 50, 500, 6, 60, 600])
+    texts = ["not tested", *("word " * count for count in words)]
+    right = np.array([1, 0, 1, 0, 0, 1])
+    measured = Measured("f1", lambda rows: float(right[rows].mean()), 6, {"kmeans_nmi": 0.5})
+    rows = list(graph_study_step.rows_of(DataSet("classification", [], texts, lambda features: measured), measured))
+    found = {row["metric"]: row["value"] for row in rows}
+    assert found == {"f1": 0.5, "kmeans_nmi": 0.5, "f1, short": 0.5, "f1, medium": 0.0, "f1, long": 1.0}
+    assert rows[-1]["words"] == [500, 600]
+    rows = [row | {"data": "20news", "method": method, "read": read, "seed": seed}
+            for method, read in (("graph", "truncate"), ("DocSplit", "chunk_mean")) for seed in (0, 1)
+            for row in rows]  # fmt: skip
+    rows.append({"data": "pretraining", "method": "graph", "seed": 0, "metric": "tokens", "value": 3e6})
+    results = json.loads(json.dumps({"rows": rows, "not_run": ["one"], "waiting": {}, "cells": {}}))
+    lines = graph_study.markdown(results).replace(" ", "").splitlines()
+    assert "|graph|50.0±0.0|50.0±0.0|50.0±0.0|0.0±0.0|100.0±0.0|" in lines
+    assert any(line.startswith("|DocSplit,chunk_mean|") for line in lines)
+    assert "|graph|3.0|" in lines
+    graph_study.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
