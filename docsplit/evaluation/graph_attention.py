@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from docsplit.data.passages import to_passages
-from docsplit.evaluation.sections import Figure, Section, Table, number, save_figure
+from docsplit.evaluation.sections import Figure, Section, Table, literal, number, save_figure
 
 matplotlib.use("Agg")  # no screen needed
 MOST_PASSAGES = 50  # of the document that is shown, of about a hundred words
@@ -81,7 +81,7 @@ def _panels(shown: dict[str, dict[str, Any]], height: float) -> tuple[Any, Any]:
     for line, (name, one) in zip(axes, shown.items()):
         for axis, kind in zip(line, one["weights"]):
             trained = ", as it was trained" if kind == one["kind"] else ", with the same weights"
-            axis.set_title(f"{name}: {kind} graph{trained}", fontsize=8)
+            axis.set_title(literal(f"{name}: {kind} graph{trained}"), fontsize=8)
     return figure, axes
 
 

@@ -250,16 +250,16 @@ def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
     assert wordpiece.unk_token_id not in rows["input_ids"][0]
 
 
-@pytest.mark.parametrize("megabytes", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_megabytes_without_a_full_stop_are_one_document(wordpiece, megabytes):
     text = "ship storm rope " * (megabytes * 2**20 // 16)
-    start = time.monotonic()
+    start = time.process_time()
     dataset, counts = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")
     assert counts["used"] == 1
     halves = dataset[0]["unit_lengths"]
     assert len(halves) == 2
     assert abs(halves[0] - halves[1]) <= 1
-    assert time.monotonic() - start < 12 * megabytes  # a quadratic step anywhere would take minutes, of 10 MB hours
+    assert time.process_time() - start < 12 * megabytes  # a quadratic step anywhere would take minutes, of 10 MB hours
 
 
 def test_features_are_compact(corpus, wordpiece):
