@@ -56,10 +56,10 @@ def markdown(results: dict[str, Any]) -> str:
         ]  # fmt: skip
         parts += [f"{data}{' (tokens in millions)' if data == 'pretraining' else ''}:"]
         parts += [markdown_table(["method", *metrics], lines)]
-    for row in results["rows"]:
-        if row["metric"].endswith(THIRDS[0]):
-            parts.append(f"{row['data']}: short is {row['words'][0]:,} to {row['words'][1]:,} words.")
-            break
+    words = {
+        (row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results["rows"] if "words" in row
+    }
+    parts += [f"{data}, {third}: {low:,} to {high:,} words." for (data, third), (low, high) in words.items()]
     return "\n\n".join([*parts, what_is_missing(results)]) + "\n"
 
 

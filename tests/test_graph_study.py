@@ -64,5 +64,6 @@ def test_rows_and_tables_of_the_study(tmp_path):
     assert "|graph|50.0±0.0|50.0±0.0|50.0±0.0|0.0±0.0|100.0±0.0|" in lines
     assert any(line.startswith("|DocSplit,chunk_mean|") for line in lines)
     assert "|graph|3.0|" in lines
+    assert "20news,long:500to600words." in lines
     graph_study.plot(results, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
