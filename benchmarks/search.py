@@ -7,7 +7,7 @@ Both hold the same: vectors of synthetic clusters, one a document, and texts of 
 vector and by word. Ours is an index. The other is what one writes around semantic_search: the vectors in an .npy file,
 ids and texts as JSON, and a bm25s index, saved; all of it loaded to be asked.
 
-    build    from vectors and texts in memory to the files
+    build    from vectors and texts in memory to the files, imports done
     open     from a new process's first line after its imports to the first answer by vector
     query    one query by vector, the best ten, when everything is in memory
     batch    100 queries at once
@@ -162,15 +162,16 @@ def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
 
 def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any]:
     """What `measure` starts: seconds, and of asking the memory at its peak beside the vectors."""
+    import bm25s  # noqa: F401
+    import sentence_transformers  # noqa: F401
+
+    import docsplit.data.own_documents
+    import docsplit.embedding.index  # noqa: F401
+
     build, ask = CONTENDERS[contender]
     if part == "build":
         vectors, _ = make_vectors(size)
         return {"build": seconds_of(build, folder, vectors, make_texts(size))}
-    import bm25s  # noqa: F401
-    import sentence_transformers  # noqa: F401
-
-    import docsplit.embedding.index  # noqa: F401
-
     queries = np.load(folder.parent / "queries.npy")
     memory = Memory("cpu")
     memory.start()
