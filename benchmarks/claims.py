@@ -58,6 +58,8 @@ def redundancy_table(found: Found, sets: list[str]) -> str:
         ]
         if any(own):
             lines.append((data, *own, *(_cell(one) for one in ranks)))
+    if not lines:
+        return ""
     header = ["", *(f"{length} words" for length in LENGTHS), "length and R", "and R of the null", "and their ratio"]
     return markdown_table(header, lines)
 
@@ -71,7 +73,7 @@ def table(found: Found, sets: list[str], metrics: list[str], decimals: int = 2) 
         for metric in metrics
         if any((data, metric, one) in found for one in encoders)
     ]
-    return markdown_table(["", "", *encoders], lines)
+    return markdown_table(["", "", *encoders], lines) if lines else ""
 
 
 def ratio_table(found: Found, sets: list[str]) -> str:
@@ -88,35 +90,39 @@ def ratio_table(found: Found, sets: list[str]) -> str:
             cells.append(_cell(row))
         if any(cells):
             lines.append((data, *cells))
-    return markdown_table(["", *(f"DocSplit / {other}" for other in RATIOS)], lines)
+    return markdown_table(["", *(f"DocSplit / {other}" for other in RATIOS)], lines) if lines else ""
 
 
 def markdown(results: dict[str, Any]) -> str:
     """The tables, for people."""
     found = by_name(results["rows"])
     sets = list(dict.fromkeys(data for data, _, _ in found))
+    attention = [
+        *(f"{part}_to_uniform" for part in ("noun", "noun_frequent", "noun_rare", "verb", "adjective", "other"))
+    ]
+    tables = {
+        "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank "
+        "correlations:": redundancy_table(found, sets),
+        "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
+        "of one document is the more alike (AUC; the second: than a pair of one class):": table(
+            found, sets, ["inner", "inter", "same_class", "auc", "auc_same_class"]
+        ),
+        "Attention to a word, 1 is uniform:": table(found, sets, [*attention, "special_share"]),
+        "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
+        "SimCSE's):": ratio_table(found, sets),
+        "k-means with as many clusters as classes; documents of one class alone:": table(
+            found, sets, ["nmi", "purity"], 3
+        ),
+        "Geometry:": table(found, sets, ["alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"]),
+    }
     parts = [
         "# Which of the papers' explanations hold here",
         "In brackets 95 % intervals over documents, and over seeds where there are three (random, SimCSE, DocSplit); "
         "± is the standard deviation over seeds.",
-        "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank correlations:",
-        redundancy_table(found, sets),
-        "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
-        "of one document is the more alike (AUC; the second: than a pair of one class):",
-        table(found, sets, ["inner", "inter", "same_class", "auc", "auc_same_class"]),
-        "Attention to a word, 1 is uniform:",
-        table(found, sets, ["noun_to_uniform", "noun_frequent_to_uniform", "noun_rare_to_uniform", "verb_to_uniform",
-                            "adjective_to_uniform", "other_to_uniform", "special_share"]),
-        "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
-        "SimCSE's):",
-        ratio_table(found, sets),
-        "k-means with as many clusters as classes; documents of one class alone:",
-        table(found, sets, ["nmi", "purity"], 3),
-        "Geometry:",
-        table(found, sets, ["alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"]),
+        *(part for caption, own in tables.items() if own for part in (caption, own)),
         what_is_missing(results),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part) + "\n"
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
@@ -128,7 +134,11 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
     found = by_name(results["rows"])
     sets = list(dict.fromkeys(data for data, _, _ in found))
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4))
+    shown = (("auc", "a pair of one document is the more alike (AUC)"),
+             ("noun_to_uniform", "attention to nouns, 1 is uniform"))  # fmt: skip
+    shown = tuple((metric, title) for metric, title in shown if _encoders(found, metric))
+    figure, all_axes = plt.subplots(1, 1 + len(shown), figsize=(1 + 4.4 * (1 + len(shown)), 4), squeeze=False)
+    axes = all_axes[0]
     for data in sets:
         rows = [found.get((data, f"redundancy r_to_null, {length} words", "")) for length in LENGTHS]
         there = [(place, row["value"]) for place, row in enumerate(rows) if row]
@@ -137,10 +147,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     axes[0].axhline(1, color="grey", linewidth=1)
     axes[0].set_xticks(range(len(LENGTHS)), LENGTHS)
     axes[0].set_title("redundancy over that of its null, by words", fontsize=10)
-    for axis, metric, title in (
-        (axes[1], "auc", "a pair of one document is the more alike (AUC)"),
-        (axes[2], "noun_to_uniform", "attention to nouns, 1 is uniform"),
-    ):
+    for axis, (metric, title) in zip(axes[1:], shown):
         encoders = _encoders(found, metric)
         for number, data in enumerate(sets):
             own = [(place, found.get((data, metric, one))) for place, one in enumerate(encoders)]
@@ -150,8 +157,10 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axis.set_xticks(range(len(encoders)), encoders, rotation=30, ha="right", fontsize=8)
         axis.set_title(title, fontsize=10)
     handles = {text: handle for axis in axes for handle, text in zip(*axis.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=max(len(sets), 1), fontsize=9)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    columns = min(len(sets), 2 if not shown else 5)
+    below = 0.06 * -(-len(sets) // columns) + 0.02
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=columns, fontsize=9)
+    figure.tight_layout(rect=(0, below, 1, 1))
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
