@@ -9,16 +9,13 @@ masked LM of the domain made a Longformer: the header of recipes/bregman_small.y
 goes on where it was stopped: see `benchmarks.cells`. The paper's own numbers, of other weights and data, stand beside.
 """
 
-import argparse
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bregman_step import LOGGED
-from benchmarks.cells import add_options, run_and_report, what_is_missing
-from benchmarks.study import Study
+from benchmarks.cells import run_study, what_is_missing
 from docsplit.evaluation.tables import markdown_table
 from docsplit.runtime.files import ROOT
 
@@ -190,14 +187,10 @@ def plots(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--start", required=True, help="the Longformer to start from, a folder")
-    add_options(parser, "outputs/bregman_study", "benchmarks/results/bregman.json")
-    options = parser.parse_args()
-    given = {"data_dir": options.data_dir, "start": options.start}
-    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plots))
+    arguments: dict[str, dict[str, Any]] = {
+        "start": {"required": True, "help": "the Longformer to start from, a folder"}
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plots)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -307,6 +307,32 @@ def run_and_report(
         write_text(options.output.with_suffix(".md"), markdown(results))
         plot(results, options.output.with_suffix(".png"))
     return code
+
+
+def run_study(
+    path: Path,
+    doc: str | None,
+    arguments: Mapping[str, Mapping[str, Any]],
+    markdown: Callable[[dict[str, Any]], str],
+    plot: Callable[[dict[str, Any], Path], None],
+) -> NoReturn:
+    """The command line of a study: its options, then the cells, then what came out so far.
+
+    Args:
+        path: of the YAML, whose name is that of the folder of the cells and of the results.
+        doc: the help.
+        arguments: options beside --data_dir, as `add_argument` takes them; variables of the YAML where they are given.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True, help="folder with a folder of each data set")
+    for name, settings in arguments.items():
+        parser.add_argument(f"--{name}", **settings)
+    add_options(parser, f"outputs/{path.stem.removesuffix('_study')}_study", f"benchmarks/results/{path.stem}.json")
+    options = parser.parse_args()
+    given = {name: getattr(options, name) for name in ("data_dir", *arguments)}
+    given = {name: value for name, value in given.items() if value is not None}
+    study = Study(path, options.work_dir, given, options.output, options.any_code)
+    sys.exit(run_and_report(study, options, markdown, plot))
 
 
 def what_is_missing(results: dict[str, Any]) -> str:

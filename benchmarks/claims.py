@@ -9,13 +9,10 @@ clusters (Table 1). The cells are those of claims.yaml; DIR has the folders 20ne
 again goes on where it was stopped: see `benchmarks.cells`.
 """
 
-import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cells import add_options, run_and_report, what_is_missing
-from benchmarks.study import Study
+from benchmarks.cells import run_study, what_is_missing
 from docsplit.evaluation.redundancy import LENGTH_CLASSES
 from docsplit.evaluation.tables import markdown_table
 
@@ -167,16 +164,12 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--masked_lm", required=True, help="where SimCSE and DocSplit go on from, a folder")
-    parser.add_argument("--model", required=True, help="another encoder, which is adapted")
-    parser.add_argument("--spacy_pipeline", default="en_core_web_sm")
-    add_options(parser, "outputs/claims_study", "benchmarks/results/claims.json")
-    options = parser.parse_args()
-    given = {name: getattr(options, name) for name in ("data_dir", "masked_lm", "model", "spacy_pipeline")}
-    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plot))
+    arguments: dict[str, dict[str, Any]] = {
+        "masked_lm": {"required": True, "help": "where SimCSE and DocSplit go on from, a folder"},
+        "model": {"required": True, "help": "another encoder, which is adapted"},
+        "spacy_pipeline": {"default": "en_core_web_sm"},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plot)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,18 @@ masked LM: the header of recipes/bregman_small.yaml has the command. Running aga
 `benchmarks.cells`. The tables have each set's metric, and the same by length of document.
 """
 
-import argparse
 import statistics
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cells import add_options, run_and_report, what_is_missing
+from benchmarks.cells import run_study, what_is_missing
 from benchmarks.graph_study_step import THIRDS
-from benchmarks.study import Study
 from docsplit.evaluation.plots import matplotlib, plt
 from docsplit.evaluation.tables import markdown_table
 
 STUDY = Path(__file__).with_suffix(".yaml")
+SIZES = ("steps", "docsplit_steps", "documents")
 matplotlib.use("Agg")  # no screen needed
 
 
@@ -83,16 +81,11 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--start", required=True, help="the masked LM to start from, a folder")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=NUMBER", help="steps, docsplit_steps, documents")
-    add_options(parser, "outputs/graph_study", "benchmarks/results/graph_study.json")
-    options = parser.parse_args()
-    given: dict[str, Any] = {"data_dir": options.data_dir, "start": options.start}
-    given |= {name: int(value) for name, value in (word.split("=", 1) for word in options.set)}
-    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plot))
+    arguments: dict[str, dict[str, Any]] = {
+        "start": {"required": True, "help": "the masked LM to start from, a folder"},
+        **{name: {"type": int, "help": "default: graph_study.yaml's"} for name in SIZES},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plot)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ folders cranfield (BEIR's layout) and wikipedia (train.parquet). Running again g
 The paper's orderings are tested over queries; its own numbers, of other weights and data, stand beside.
 """
 
-import argparse
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cells import add_options, run_and_report, what_is_missing
-from benchmarks.study import Study
+from benchmarks.cells import run_study, what_is_missing
 from docsplit.evaluation.metrics import ItemScores, holm, paired_randomisation
 from docsplit.evaluation.paper_numbers import COLUMN
 from docsplit.evaluation.tables import markdown_table
@@ -122,14 +119,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--start", required=True, help="the encoder to start from, a folder")
-    add_options(parser, "outputs/ranking_study", "benchmarks/results/ranking.json")
-    options = parser.parse_args()
-    given = {"data_dir": options.data_dir, "start": options.start}
-    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plot))
+    arguments: dict[str, dict[str, Any]] = {"start": {"required": True, "help": "the encoder to start from, a folder"}}
+    run_study(STUDY, __doc__, arguments, markdown, plot)
 
 
 if __name__ == "__main__":

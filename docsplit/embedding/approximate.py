@@ -82,10 +82,8 @@ def nearest(
         raise ValueError("This index needs faiss, which is not installed: pip install faiss-cpu.") from error
     ends = np.cumsum(known["sizes"])
     found = []
-    for query, own in zip(
-        vectors,
-        index.search(np.ascontiguousarray(vectors), max(CANDIDATES * count, inverted_file.FEWEST_CANDIDATES))[1],
-    ):
+    depth = max(CANDIDATES * count, inverted_file.FEWEST_CANDIDATES)
+    for query, own in zip(vectors, index.search(np.ascontiguousarray(vectors), depth)[1]):
         best: dict[Key, float] = {}
         rows = own[own >= 0]
         owners = np.searchsorted(ends, rows, side="right")

@@ -69,7 +69,7 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
 
     Returns: rows and exact scores, (Q, K) each, the best first; -1 and -inf where fewer were found.
     """
-    depth = max(CANDIDATES * count, FEWEST_CANDIDATES, count)
+    depth = max(CANDIDATES * count, FEWEST_CANDIDATES)
     rows = np.full((len(queries), count), -1, dtype=np.int64)
     scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
     step = max(CHUNK_VALUES // (depth * queries.shape[1]), 1)

@@ -1,8 +1,9 @@
 """The documents with the highest scalar products with each query, exactly.
 
 The search is by faiss where it is installed, else by torch in blocks, and needs some megabytes beside the vectors
-either way: no matrix of all scores is ever made. It stays exact for millions of documents: to sort 10^6 vectors into
-the cells of an inverted file takes the work of 5,600 exact queries, more than an evaluation has.
+either way: no matrix of all scores is ever made. It stays exact for millions of documents: to sort 10^6 vectors of 128
+dimensions into the cells of an inverted file took as much processor time as 5,600 exact queries, and seldom has an
+evaluation more.
 """
 
 import numpy as np
