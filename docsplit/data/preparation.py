@@ -13,7 +13,7 @@ from pyarrow import compute
 from sklearn.feature_extraction.text import HashingVectorizer
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.passages import LONGEST_PASSAGE, clean_text, segment
+from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, segment
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
 from docsplit.data.segmentation import SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
@@ -178,7 +178,7 @@ def _segment(
         return split(clean_text(text)), []
     sections = segment(text, passage_words, split)
     passages = [
-        (len(units), number, sum(len(unit.split()) for unit in units))
+        (len(units), number, sum(map(count_words, units)))
         for number, section in enumerate(sections)
         for units in section
     ]
