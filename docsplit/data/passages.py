@@ -44,11 +44,13 @@ _LINE_UNIT_BREAK = re.compile(
 )
 # Full stops with the quotes and brackets they close, then white space and anything but more punctuation (`:func:` is
 # none); CJK stops need no white space. The look-behind starts each run of stops only once: a run that was
-# tried again from each of its characters would take quadratic time.
+# tried again from each of its characters would take quadratic time. All stops come first, in one class: `re` looks for
+# a class in less than half the time that it needs for two alternatives.
 _CJK_STOPS = "。！？｡"
 _STOP = re.compile(
-    rf"""[.!?…؟۔।] (?<! [.!?…؟۔।]{{2}}) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
-      | [{_CJK_STOPS}]+ [」』”’）】"']*""",
+    rf"""[.!?…؟۔।{_CJK_STOPS}] (?:
+        (?<= [.!?…؟۔।] ) (?<! [.!?…؟۔।]{{2}} ) [.!?…؟۔।]* ["'”’»)\]}}*_`]* \s+ (?= [^\s.,;:!?…)\]}}] | :[a-z]{{3}} )
+      | (?<= [{_CJK_STOPS}] ) [{_CJK_STOPS}]* [」』”’）】"']* )""",
     re.VERBOSE,
 )
 _OPENING = "\"'“‘«„(<[{*_`¿¡"

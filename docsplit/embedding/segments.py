@@ -9,6 +9,7 @@ collection (in how many documents a word is, their mean length) changes with eac
 which the evaluations use, weighs all words of all documents beforehand; the scores are the same.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,20 +81,22 @@ class WordCounts:
     @staticmethod
     def write(folder: Path, texts: Sequence[str]) -> None:
         """Count the words of texts, as bm25s cuts them: lower case, two letters or more, no English stop-words."""
-        from bm25s.stopwords import STOPWORDS_EN
-        from sklearn.feature_extraction.text import CountVectorizer
+        from bm25s import tokenize
+        from scipy.sparse import coo_array
 
-        vectorizer = CountVectorizer(token_pattern=r"(?u)\b\w\w+\b", stop_words=list(STOPWORDS_EN), dtype=np.int32)
-        try:
-            counts = vectorizer.fit_transform(texts).tocsc()
-            words = vectorizer.get_feature_names_out().tolist()
-        except ValueError:  # not a word in any of them
-            words, counts = [], None
+        tokens: Any = tokenize(list(texts), stopwords="en", show_progress=False)
+        words = sorted(tokens.vocab)
+        columns = np.empty(len(words), dtype=np.int32)  # by bm25s's numbers
+        columns[[tokens.vocab[word] for word in words]] = np.arange(len(words), dtype=np.int32)
+        lengths = np.fromiter(map(len, tokens.ids), np.int32, len(texts))
+        numbers = np.fromiter(itertools.chain.from_iterable(tokens.ids), np.int32, lengths.sum())
+        places = np.repeat(np.arange(len(texts), dtype=np.int32), lengths), columns[numbers]
+        counts = coo_array((np.ones(len(numbers), dtype=np.int32), places), shape=(len(texts), len(words))).tocsc()
         parts = {
-            "starts": np.zeros(1, dtype=np.int64) if counts is None else counts.indptr.astype(np.int64),
-            "rows": np.empty(0, dtype=np.int32) if counts is None else counts.indices.astype(np.int32),
-            "counts": np.empty(0, dtype=np.int32) if counts is None else counts.data,
-            "lengths": np.zeros(len(texts), dtype=np.int32) if counts is None else counts.sum(axis=1).A1,
+            "starts": counts.indptr.astype(np.int64),
+            "rows": counts.indices.astype(np.int32),
+            "counts": counts.data,
+            "lengths": lengths,
         }
         Strings.write(folder / "words", words)
         for name, values in parts.items():
