@@ -12,7 +12,8 @@ ids and texts as JSON, and a bm25s index, saved; all of it loaded to be asked.
     query    one query by vector, the best ten, when everything is in memory
     batch    100 queries at once
     words    one query by words
-    memory   at the peak of the above but for the build, beside the vectors themselves
+    memory   at the peak of the above but for the build, beside the vectors themselves: what the process allocates
+    mapped   the same with the pages of files that are mapped, which the system takes back when it needs them
 
 Each is measured in processes of their own, in alternating rounds; the ratios are medians over rounds, ours by theirs.
 """
@@ -24,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,15 +33,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.meters import Memory, seconds_of
+from benchmarks.meters import Memory, kilobytes, seconds_of
 from docsplit.runtime.files import ROOT, versions, write_text
 from docsplit.runtime.launching import hardware
 
 SIZES = (10_000, 100_000, 1_000_000)
 DIMENSION, CLUSTERS, WORDS, VOCABULARY = 256, 200, 30, 20_000
 QUERIES, REPEATS = 100, 20
-MEASURES = ("build", "open", "query", "batch", "words", "memory")
-UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "memory": "MB"}
+MEASURES = ("build", "open", "query", "batch", "words", "memory", "mapped")
+UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "memory": "MB", "mapped": "MB"}
 FACTORS = {"s": 1.0, "ms": 1e3, "MB": 1e-6}
 
 
@@ -147,13 +149,10 @@ CONTENDERS = {"ours": (build_ours, ask_ours), "theirs": (build_theirs, ask_their
 
 
 def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
-    """Build and ask once, in this process and a new one.
-
-    The latter's memory is measured from where its imports are done.
-    """
+    """Build and ask once, and ask once more for the memory, which is watched; in a process each."""
     program = [sys.executable, "-m", "benchmarks.search", "--sizes", str(size), "--part"]
     found: dict[str, Any] = {}
-    for part in ("build", "ask"):
+    for part in ("build", "ask", "memory"):
         command = [*program, part, "--contender", contender, "--folder", str(folder)]
         answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         found |= json.loads(answer.splitlines()[-1])
@@ -161,7 +160,7 @@ def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
 
 
 def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any]:
-    """What `measure` starts: seconds, and of asking the memory at its peak beside the vectors."""
+    """What `measure` starts: seconds, or the memory at its peak beside the vectors, from where imports are done."""
     import bm25s  # noqa: F401
     import sentence_transformers  # noqa: F401
 
@@ -173,11 +172,41 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
         vectors, _ = make_vectors(size)
         return {"build": seconds_of(build, folder, vectors, make_texts(size))}
     queries = np.load(folder.parent / "queries.npy")
+    if part == "ask":
+        return ask(folder, queries)
     memory = Memory("cpu")
     memory.start()
-    found = ask(folder, queries)
+    with AllocatedMemory() as allocated:
+        ask(folder, queries)
     memory.stop()
-    return found | {"memory": memory.peak - size * DIMENSION * 4}
+    vectors_mapped = contender == "ours"  # theirs are in what is allocated
+    own = size * DIMENSION * 4
+    return {"memory": allocated.peak - (0 if vectors_mapped else own), "mapped": memory.peak - own}
+
+
+class AllocatedMemory:
+    """The most memory, above that of its beginning, that this process has of its own: no file lies behind it.
+
+    The kernel remembers no such peak, so it is looked up every millisecond.
+    """
+
+    def __enter__(self) -> "AllocatedMemory":
+        self.peak, self._before, self._done = 0, self._now(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.001):
+            self.peak = max(self.peak, self._now() - self._before)
+
+    @staticmethod
+    def _now() -> int:
+        return kilobytes("/proc/self/status", "RssAnon") * 1024
 
 
 def compare(size: int, rounds: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 
 from docsplit.embedding.segments import Segment, bm25
 
-CHUNK_VALUES = 2**21  # similarities at a time: 8 MB
+CHUNK_VALUES = 2**20  # similarities at a time: 4 MB
 Key = tuple[int, int]  # number of a segment, row in it
 
 
