@@ -274,20 +274,18 @@ def main() -> None:
     use_all_cores(torch.device("cpu"), world_size=1)
     caching = compare_caching(min(options.batches), options.micro_batch_tokens)
     Memory("cpu").release()  # gigabytes of activations, which the C library would keep
-    peak, steps = peak_flops({"device": "cpu", "precision": "fp32"}), []
+    peak = peak_flops({"device": "cpu", "precision": "fp32"})
+    results = {"hardware": hardware("cpu"), "versions": versions(), "threads": torch.get_num_threads()}
+    results |= {"micro_batch_tokens": options.micro_batch_tokens, "peak_flops": peak, "caching": caching}
+    results["embedding"] = compare_embedding(options.texts, options.rounds) if options.texts else None
+    results["steps"] = steps = []
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     for documents in tqdm(sorted(options.batches), unit="batch"):
         row = run(documents, options.micro_batch_tokens)
         needed = row["encoder_flops"] + row["graph_flops"]
         steps.append(row | {"share_of_peak": needed / row["seconds"] / peak})
-    results = {"hardware": hardware("cpu"), "versions": versions(), "threads": torch.get_num_threads()}
-    results |= {"micro_batch_tokens": options.micro_batch_tokens, "peak_flops": peak, "caching": caching}
-    results |= {
-        "steps": steps,
-        "embedding": compare_embedding(options.texts, options.rounds) if options.texts else None,
-    }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
-    write_text(options.output.with_suffix(".md"), table(results))
+        write_text(options.output, json.dumps(results, indent=2) + "\n")  # the next one may take an hour
+        write_text(options.output.with_suffix(".md"), table(results))
     last = steps[-1]
     print(f"\n{table(results)}\nWritten: {options.output}")
     print(f"batch {last['documents']}: {last['memory_mb']:,.0f} MB, {last['seconds']:.1f} s a step")
