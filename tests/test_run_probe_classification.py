@@ -15,6 +15,7 @@ from transformers import BertModel
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.encoders import EncoderArguments
+from docsplit.evaluation import heads
 from docsplit.evaluation.presets import PRESETS
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -23,9 +24,11 @@ from tests.conftest import make_corpus, tiny_config
 from tests.processes import ROOT, run
 
 FEW_EPOCHS = {"max_epochs": 3, "few_shot_epochs": 3}  # what the MLP learns is tested with the heads
+TWO_CS = (1.0, 100.0)  # and which C is chosen
 SCRIPT = (
     "-c",
     f"from docsplit.evaluation.presets import PRESETS; vars(PRESETS['docsplit'].mlp).update({FEW_EPOCHS}); "
+    f"from docsplit.evaluation import heads; heads.C_GRID = {TWO_CS}; "
     "from run_probe_classification import main; main()",
 )
 COLUMNS = {
@@ -66,6 +69,7 @@ def options(files, output_dir, *others):
 
 @pytest.fixture
 def few_epochs(monkeypatch):
+    monkeypatch.setattr(heads, "C_GRID", TWO_CS)
     for name, preset in PRESETS.items():
         parts = {"mlp": preset.mlp, "linear": preset.linear}
         few = {head: replace(training, **FEW_EPOCHS) for head, training in parts.items() if training}
