@@ -22,6 +22,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import BertConfig, BertModel, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
+from docsplit.release import reporting
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
 
@@ -53,6 +54,14 @@ def make_corpus(size: int, seed: int = 0) -> list[dict[str, str]]:
 @pytest.fixture(autouse=True, scope="session")
 def _few_threads() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_plots_of_trainings() -> Iterator[None]:
+    """In this process: they take a fifth of a run of two steps. Scripts in processes of their own draw them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reporting, "plot_training", lambda log_history, results, path: path.write_bytes(b""))
+        yield
 
 
 def pytest_collection_finish() -> None:

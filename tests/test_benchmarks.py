@@ -29,7 +29,7 @@ from tests.processes import start_server
 def job(tmp_path_factory) -> Job:
     folder = tmp_path_factory.mktemp("tiny")
     jobs.write_model("tiny", folder)
-    return Job(folder, "cpu", "fp32", batch_size=6, steps=4, rounds=2, micro_batch_tokens=None)
+    return Job(folder, "cpu", "fp32", batch_size=6, steps=2, rounds=2, micro_batch_tokens=None)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_contender_with_another_loss_is_found(job, monkeypatch):
         training.check_equal(right | {"trainer_dynamic": CONTENDERS["trainer_dynamic"](job).prepare()})
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
 def test_each_round_runs_in_its_precision(job, precision):
     """A model that a Trainer has prepared once is not prepared again: the second round must not be another one."""
     contender = CONTENDERS["docsplit"](Job(**vars(job) | {"precision": precision}))

@@ -27,7 +27,7 @@ def checkpoint(tmp_path, wordpiece):
 
     def save(architecture="bert", **settings):
         torch.manual_seed(0)
-        values = tiny_values(wordpiece)
+        values = tiny_values(wordpiece, num_hidden_layers=1)
         if architecture == "longformer":
             values |= {"attention_window": 16}
         config = AutoConfig.for_model(architecture, **values)
@@ -110,7 +110,7 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
 def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tmp_path, run_here, capsys):
     """With model.onnx, tokenizer.json and passages.py alone."""
     torch.manual_seed(0)
-    config = tiny_config(wordpiece, initializer_range=0.3)
+    config = tiny_config(wordpiece, initializer_range=0.3, num_hidden_layers=1)
     config = GraphDocumentConfig(config, graph_hidden_size=16, passage_words=12, **settings)
     model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
     model.save_pretrained(tmp_path / "checkpoint")

@@ -62,7 +62,8 @@ def random_batch(documents=7, longest=40, seed=0):
 def double_model(name="bert", **settings):
     torch.manual_seed(0)
     settings = {"pooling": "mean", "max_seq_length": 64} | settings
-    return DocSplitForContrastivePretraining(CONFIGS[name], **settings).double().eval()
+    config = BertConfig(**SMALL | {"num_hidden_layers": 1}) if name == "one layer" else CONFIGS[name]
+    return DocSplitForContrastivePretraining(config, **settings).double().eval()
 
 
 def loss_and_gradients(model, batch, forward=None):
@@ -473,7 +474,7 @@ def test_hooks_are_removed_even_if_the_head_fails():
 
 
 def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=1, mlm_weight=0.1, config="bert"):
-    """Parameters after 6 steps of a stock Trainer with AdamW, in float64 and without dropout."""
+    """Parameters after 4 steps of a stock Trainer with AdamW, in float64 and without dropout."""
     model = double_model(config, mlm_weight=mlm_weight).train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -483,7 +484,7 @@ def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=
     rows = [{name: value[index] for name, value in documents.items()} for index in range(48)]
     args = TrainingArguments(
         str(tmp_path), use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=accumulation,
-        max_steps=6, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
+        max_steps=4, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
         disable_tqdm=True, dataloader_pin_memory=False,
     )  # fmt: skip
     Trainer(model, args, train_dataset=rows).train()
@@ -544,7 +545,7 @@ def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precis
 def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     """Traced with dynamic shapes over micro-batches of many lengths; `aot_eager` leaves the code generator out."""
     batches = [random_batch(documents=5, longest=longest, seed=longest) for longest in (40, 25)]
-    plain, compiled = double_model(), double_model()
+    plain, compiled = double_model("one layer"), double_model("one layer")
     compiled.compile(backend="aot_eager")
     plain.micro_batch_tokens = compiled.micro_batch_tokens = 60
     for cache_gradients in (False, True):
@@ -557,7 +558,7 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
 
 
-@pytest.mark.parametrize("documents", [512, pytest.param(1536, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("documents", [256, pytest.param(1536, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pooling", ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cls", "max"))])
 def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling, documents):
     torch.manual_seed(0)
@@ -576,4 +577,4 @@ def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(poolin
     embeddings = documents * 2 * 128 * 4
     assert many <= 1.1 * (one + embeddings)
     model.cache_gradients = False
-    assert peak_memory(step(256), torch.device("cpu")) > 2 * one  # so the measure does see activations
+    assert peak_memory(step(128), torch.device("cpu")) > 2 * one  # so the measure does see activations

@@ -219,9 +219,9 @@ def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, work
 def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, processes):
     """SIGKILL in the second pass over the documents, dropout on; accumulation, held-out and probe documents."""
     options = [
-        "--streaming", "--max_steps", 30, "--save_steps", 7, "--shuffle_buffer_size", 20,
+        "--streaming", "--max_steps", 18, "--save_steps", 4, "--shuffle_buffer_size", 20,
         "--gradient_accumulation_steps", 2, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
-        "--eval_strategy", "steps", "--eval_steps", 14, "--max_eval_samples", 10, "--view", "docsplit",
+        "--eval_strategy", "steps", "--eval_steps", 16, "--max_eval_samples", 10, "--view", "docsplit",
     ]  # fmt: skip
 
     def results(name):
@@ -231,7 +231,7 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     run(tmp_path / "whole", corpus_file, *options, processes=processes, env=environment)
     killed = tmp_path / "killed"
     started = start(*words(killed, corpus_file, *options), processes=processes, env=environment)
-    wait_for((killed / "checkpoint-21" / "checkpoint_manifest.json").exists, started[0])
+    wait_for((killed / "checkpoint-12" / "checkpoint_manifest.json").exists, started[0])
     for process in started:
         for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
             one.kill()
@@ -245,7 +245,7 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     assert 150 - 30 - 10 <= whole["documents_used"] <= 150 - 30  # all but the probe's and held-out ones; some are both
     assert whole["documents_held_out"] == 10
     assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
-    first, last = weights(tmp_path / "whole" / "checkpoint-7"), weights(tmp_path / "whole")
+    first, last = weights(tmp_path / "whole" / "checkpoint-4"), weights(tmp_path / "whole")
     assert any((first[name] != last[name]).any() for name in first)
 
 

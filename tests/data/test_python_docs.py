@@ -60,7 +60,7 @@ def read_package(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def installed_documents():
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "numpy", "requests"))
+        monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "numpy", "requests"))
         documents = list(read_python_docs())
     assert len(documents) > 1000
     return documents
@@ -95,6 +95,8 @@ def short(): """{prose(5, words=MIN_WORDS - 1)}"""
 
 def test_the_standard_library_is_labelled_by_its_top_modules(monkeypatch):
     monkeypatch.setattr(python_docs, "PACKAGES", ("python",))
+    some = {"asyncio", "textwrap", "test", "idlelib", "tkinter"}  # all of them take seconds
+    monkeypatch.setattr(sys, "stdlib_module_names", sys.stdlib_module_names & some)
     labels = {document["id"]: document["label"] for document in read_python_docs()}
     assert labels["asyncio.base_events.BaseEventLoop.sendfile"] == "python.asyncio"
     assert labels["textwrap.TextWrapper"] == "python.textwrap"
@@ -111,7 +113,7 @@ def test_installed_packages_are_not_imported_and_the_hash_seed_does_not_matter()
     first, second = (
         json.loads(
             subprocess.run(
-                [sys.executable, "-c", SUBPROCESS, "scipy", "click"],
+                [sys.executable, "-c", SUBPROCESS, "joblib", "requests", "click"],
                 env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "LC_ALL": locale},
                 cwd=ROOT,
                 check=True,
@@ -121,8 +123,8 @@ def test_installed_packages_are_not_imported_and_the_hash_seed_does_not_matter()
         )
         for seed, locale in (("1", "C"), ("2", "C.UTF-8"))
     )
-    assert first["count"] > 1000
-    assert not {"scipy", "numpy", "click"} & set(first["imported"])
+    assert first["count"] > 100
+    assert not {"joblib", "requests", "click"} & set(first["imported"])
     assert first == second
 
 

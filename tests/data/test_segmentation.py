@@ -68,7 +68,7 @@ def test_clean_text_leaves_no_control_character_or_surrogate(text):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(TEXTS)
 def test_nothing_but_white_space_is_lost(name, text):
     sentences = load_sentence_splitter(name)(text)
@@ -81,7 +81,7 @@ def test_rules_lose_nothing_of_a_text_that_was_not_cleaned(text):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(TEXTS)
 def test_sentences_are_stripped_stretches_of_the_text_in_order(name, text):
     position = 0
@@ -100,7 +100,7 @@ def test_no_sentence_crosses_a_blank_line(name, first, second):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.lists(st.from_regex(r"[a-z]{7,12}", fullmatch=True), min_size=2, max_size=5), min_size=1, max_size=9)
 )
@@ -190,7 +190,7 @@ def test_rules_on_layout(sentences):
 SIZES = pytest.mark.parametrize(
     "size",
     [
-        pytest.param(2_000_000, marks=pytest.mark.timeout(30)),
+        pytest.param(1_000_000, marks=pytest.mark.timeout(20)),
         pytest.param(10_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(60)]),
     ],
 )

@@ -329,7 +329,7 @@ def test_heads_that_no_preset_names_and_sparse_features_stay_as_they_are():
 
 
 def test_linear_equals_a_grid_search(train, test):
-    runs = everything(train[1], 2)
+    runs = everything(train[1], 1)
     scores = linear(*train, runs, test[0], CLASSES, few_shot=False).scores
     for run, probabilities in zip(runs, scores):
         folds = StratifiedKFold(5, shuffle=True, random_state=run.seed)
@@ -428,7 +428,10 @@ def test_knn_with_several_labels_gives_their_shares():
 
 @pytest.mark.parametrize("few_shot", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(name, few_shot, change_mlp):
+def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(
+    name, few_shot, change_mlp, monkeypatch
+):
+    monkeypatch.setattr(heads, "C_GRID", (0.1, 10.0))
     change_mlp(learning_rate=3e-3)  # the features are few and narrow
     (train, labels), (test, expected) = clusters(300, noise=0.3), clusters(300, noise=0.3, seed=1)
     rng = np.random.default_rng(0)
@@ -444,7 +447,8 @@ def test_separable_classes_are_told_apart_and_labels_without_a_pattern_are_not(n
 
 @pytest.mark.parametrize("few_shot", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-def test_several_labels_are_learnt(name, few_shot, change_mlp):
+def test_several_labels_are_learnt(name, few_shot, change_mlp, monkeypatch):
+    monkeypatch.setattr(heads, "C_GRID", (1.0, 100.0))
     change_mlp(learning_rate=3e-3)
     (train, labels), (test, expected) = several(400), several(200, seed=1)
     runs = [Run(np.arange(200), 0), Run(np.arange(150, 393), 1)] if few_shot else everything(labels, 2)
