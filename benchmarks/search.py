@@ -25,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.meters import Memory, kilobytes, seconds_of
+from benchmarks.meters import AllocatedMemory, Memory, seconds_of
 from docsplit.runtime.files import ROOT, versions, write_text
 from docsplit.runtime.launching import hardware
 
@@ -182,31 +181,6 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
     vectors_mapped = contender == "ours"  # theirs are in what is allocated
     own = size * DIMENSION * 4
     return {"memory": allocated.peak - (0 if vectors_mapped else own), "mapped": memory.peak - own}
-
-
-class AllocatedMemory:
-    """The most memory, above that of its beginning, that this process has of its own: no file lies behind it.
-
-    The kernel remembers no such peak, so it is looked up every millisecond.
-    """
-
-    def __enter__(self) -> "AllocatedMemory":
-        self.peak, self._before, self._done = 0, self._now(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.001):
-            self.peak = max(self.peak, self._now() - self._before)
-
-    @staticmethod
-    def _now() -> int:
-        return kilobytes("/proc/self/status", "RssAnon") * 1024
 
 
 def compare(size: int, rounds: int) -> dict[str, Any]:

@@ -270,7 +270,10 @@ class PretrainingArguments(TrainingArguments):
     )
     contrastive_weight: float | None = field(
         default=None,
-        metadata={"help": "Of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1."},
+        metadata={
+            "help": "Of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1; to be given "
+            "after masked LM alone."
+        },
     )
     mlm_weight: float | None = field(
         default=None,

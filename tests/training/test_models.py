@@ -112,3 +112,26 @@ def test_a_stream_with_a_document_of_ten_thousand_words_in_bfloat16(run_here, he
     assert results["global_step"] == 2
     assert results["documents_dropped"] >= 2  # of one passage
     assert math.isfinite(results["train_loss"])
+
+
+def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tiny_model, wordpiece, tmp_path, caplog):
+    model = DocSplitForContrastivePretraining(
+        tiny_model.config, tiny_model.encoder, contrastive_weight=0, mlm_weight=1
+    )
+    model.save_pretrained(tmp_path / "start")
+    wordpiece.save_pretrained(tmp_path / "start")
+
+    def load(**options):
+        args = PretrainingArguments(str(tmp_path), use_cpu=True, **options)
+        model_args = ModelArguments(model_name_or_path=str(tmp_path / "start"))
+        return models.load_start(model_args, models.settings_of(model_args, args, {}))
+
+    with pytest.raises(ValueError, match=r"masked LM alone: its contrastive_weight is 0.*Say --contrastive_weight 1"):
+        load()
+    assert load(contrastive_weight=0).config.docsplit["contrastive_weight"] == 0
+    with caplog.at_level(logging.INFO):
+        assert load(contrastive_weight=1).config.docsplit["mlm_weight"] == 1
+    assert (
+        caplog.text.count("was trained, where nothing else is said: pooling mean, max_seq_length 64, mlm_weight 1.")
+        == 1
+    )
