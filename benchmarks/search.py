@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from benchmarks.meters import AllocatedMemory, Memory, seconds_of
 from docsplit.runtime.files import ROOT, versions, write_text
@@ -248,12 +249,14 @@ def main() -> None:
     if options.part:
         print(json.dumps(do_part(options.part, options.contender, options.sizes[0], Path(options.folder))))
         return
-    rows = [compare(size, options.rounds) for size in options.sizes]
+    rows: list[dict[str, Any]] = []
     results = {"rows": rows, "dimension": DIMENSION, "rounds": options.rounds}
     results |= {"versions": versions(), "hardware": hardware("cpu")}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=1) + "\n")
-    write_text(options.output.with_suffix(".md"), f"# Search\n\n{table(rows)}\n")
+    for size in tqdm(options.sizes, unit="size"):
+        rows.append(compare(size, options.rounds))
+        write_text(options.output, json.dumps(results, indent=1) + "\n")
+        write_text(options.output.with_suffix(".md"), f"# Search\n\n{table(rows)}\n")
     print(table(rows))
     for row in rows:
         ratios = ", ".join(f"{name} {row[f'{name}_ratio']:.2f} x" for name in ("build", "query"))
