@@ -9,7 +9,7 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.modeling.graph_documents import GRAPH_SETTINGS, is_graph, make_graph_config
 from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.objectives import OBJECTIVES
-from docsplit.modeling.settings import DEFAULT_SETTINGS, checked_settings
+from docsplit.modeling.settings import checked_settings, default_settings
 from docsplit.runtime.arguments import parse_config_overrides
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -55,27 +55,27 @@ def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplit
     start = DocSplitForContrastivePretraining.from_pretrained(
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **attention
     )
-    _note_inherited(model_args.model_name_or_path, start.config.docsplit, settings)
+    _note_inherited(model_args.model_name_or_path, start.config, settings)
     return start
 
 
-def _note_inherited(name: str, settings: dict[str, Any], given: dict[str, Any]) -> None:
-    """Say which settings are those that a start was trained with.
+def _note_inherited(name: str, config: Any, given: dict[str, Any]) -> None:
+    """Say which settings are the start's own: not the command line's, and not the defaults.
 
     Raises:
         ValueError: if masked LM alone would go on, and nobody asked for it.
     """
+    settings = config.docsplit
     if not settings["contrastive_weight"] and "contrastive_weight" not in given:
         raise ValueError(
             f"{name} was trained by masked LM alone: its contrastive_weight is 0, and would be here. Say "
             "--contrastive_weight 1 --mlm_weight 0.1 (or other weights) to train it with a contrast, "
             "--contrastive_weight 0 to go on with masked LM."
         )
-    defaults = DEFAULT_SETTINGS | vars(OBJECTIVES[settings["objective"]].Options())
-    inherited = {own: settings[own] for own in defaults if own not in given and settings[own] != defaults[own]}
-    if inherited:
-        said = ", ".join(f"{own} {value}" for own, value in inherited.items())
-        logger.info(f"As {name} was trained, where nothing else is said: {said}.")
+    defaults = default_settings(config) | vars(OBJECTIVES[settings["objective"]].Options())
+    own = {key: settings[key] for key in defaults if key not in given and settings[key] != defaults[key]}
+    if own:
+        logger.info(f"Taken from {name}: {', '.join(f'{key} {value}' for key, value in own.items())}.")
 
 
 def prepare_model(
