@@ -28,7 +28,8 @@ LONGEST_HEADING = 100  # characters
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
 _UNCLEAN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")  # Han and kana
+HAN_AND_KANA = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_CJK = re.compile(f"[{HAN_AND_KANA}]")
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 # A line break ends a sentence only where the layout says so. Each alternative stays within its line.
 _LINE_UNIT_BREAK = re.compile(

@@ -32,7 +32,7 @@ from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2  # 1: a sentence of Chinese or Japanese counted as one word of a passage
+VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while one is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged

@@ -80,11 +80,12 @@ class WordCounts:
 
     @staticmethod
     def write(folder: Path, texts: Sequence[str]) -> None:
-        """Count the words of texts, as bm25s cuts them: lower case, two letters or more, no English stop-words."""
-        from bm25s import tokenize
+        """Count the words of texts, as `docsplit.data.words` cuts them."""
         from scipy.sparse import coo_array
 
-        tokens: Any = tokenize(list(texts), stopwords="en", show_progress=False)
+        from docsplit.data.words import tokenize
+
+        tokens = tokenize(texts)
         words = sorted(tokens.vocab)
         columns = np.empty(len(words), dtype=np.int32)  # by bm25s's numbers
         columns[[tokens.vocab[word] for word in words]] = np.arange(len(words), dtype=np.int32)
@@ -254,7 +255,6 @@ def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
 
 def query_words(text: str) -> list[str]:
     """The words of a query, cut as those of the documents are."""
-    from bm25s import tokenize
+    from docsplit.data.words import tokenize
 
-    tokens: Any = tokenize([text], stopwords="en", return_ids=False, show_progress=False)
-    return tokens[0]
+    return tokenize([text], return_ids=False)[0]

@@ -9,6 +9,7 @@ import scipy.sparse
 
 from docsplit.data.citation_splits import PairPart
 from docsplit.data.rankings import Ranking, Retrieved
+from docsplit.data.words import tokenize
 from docsplit.evaluation.links import pair_products
 from docsplit.evaluation.metrics import ItemScores
 
@@ -39,7 +40,7 @@ def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = Fals
         texts: all papers: they are the collection in which terms are rare or frequent.
         part: the pairs; reading the texts is what takes long, so join the splits' pairs and score them at once.
     """
-    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=show_progress, leave=False)
+    tokens = tokenize(texts, show_progress=show_progress)
     retriever = bm25s.BM25()
     retriever.index(tokens, show_progress=show_progress, leave_progress=False)
     index = retriever.scores
@@ -55,18 +56,18 @@ def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = Fals
 
 
 class BM25:
-    """An index of documents by their words: bm25s, with its tokenizer and English stop-words."""
+    """An index of documents by their words: bm25s, with English stop-words."""
 
     def __init__(self, documents: Sequence[str], k1: float = 1.5, b: float = 0.75, show_progress: bool = False):
         """Index these; the defaults of `k1` and `b` are those of bm25s, Anserini's are 0.9 and 0.4."""
         self.size, self.show_progress = len(documents), show_progress
-        tokens = bm25s.tokenize(list(documents), stopwords="en", show_progress=show_progress, leave=False)
+        tokens = tokenize(documents, show_progress=show_progress)
         self.retriever = bm25s.BM25(k1=k1, b=b)
         self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
 
     def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
         """The `depth` best documents of each query; those that share no word with it are not found."""
-        words = bm25s.tokenize(list(queries), stopwords="en", show_progress=False, return_ids=False)
+        words = tokenize(queries, return_ids=False)
         rows, scores = self.retriever.retrieve(
             words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
         )

@@ -1,0 +1,25 @@
+"""Text to the words that BM25 counts, the same in evaluations, in training for ranking and in an index."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import bm25s
+
+from docsplit.data.passages import HAN_AND_KANA
+
+# bm25s's own pattern is \b\w\w+\b, which takes a clause of Chinese or Japanese for one word.
+TOKEN_PATTERN = rf"(?u)[{HAN_AND_KANA}]|[^\W{HAN_AND_KANA}]{{2,}}"
+
+
+def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool = False) -> Any:
+    """Cut texts as bm25s does (lower case, two letters or more, no English stop-words), Han and kana by characters.
+
+    Thai, Lao, Khmer and Burmese put no spaces between words either: a run of these stays one word.
+
+    Args:
+        return_ids: give bm25s's `Tokenized`, numbers and vocabulary; False: lists of words.
+    """
+    return bm25s.tokenize(
+        list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,
+        show_progress=show_progress, leave=False,
+    )  # fmt: skip

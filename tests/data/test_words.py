@@ -1,0 +1,32 @@
+"""Words of BM25: those of bm25s where words have spaces between them, characters where they have none."""
+
+import json
+from pathlib import Path
+
+import bm25s
+import pytest
+
+from docsplit.data.rankings import Retrieved
+from docsplit.data.words import tokenize
+from docsplit.evaluation.ranking import BM25
+
+DOCUMENTS = Path(__file__).parent / "documents.jsonl"
+
+
+def test_words_with_spaces_are_those_of_bm25s():
+    texts = [json.loads(line)["text"] for line in DOCUMENTS.read_text(encoding="utf-8").splitlines()]
+    texts += ["snake_case x2 3 C++ naïve Übung Привет, мир a\u0301b 한국어 단어 I'm", ""]
+    assert tokenize(texts, return_ids=False) == bm25s.tokenize(texts, stopwords="en", return_ids=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("今天天气很好。", [*"今天天气很好"]), ("東京タワー is 333m高い", [*"東京タワー", "333m", *"高い"]), ("𠮷野家", [*"𠮷野家"])],
+)
+def test_han_and_kana_are_cut_into_characters(text, words):
+    assert tokenize([text], return_ids=False) == [words]
+
+
+def test_a_word_inside_a_chinese_sentence_is_found():
+    found: Retrieved = BM25(["今天天气很好", "我们去北京大学看书", "他在家里睡觉"]).retrieve(["北京大学"], 2)
+    assert found.rows.tolist() == [[1, -1]]
