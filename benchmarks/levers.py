@@ -35,7 +35,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from docsplit.data import corpora
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import smooth
 from docsplit.modeling.info_nce import ObjectiveOutput, info_nce
 from docsplit.modeling.neighbour_distillation import NeighbourDistillation, Targets
 from docsplit.runtime.arguments import given_options
@@ -214,9 +213,8 @@ class RefreshedTargets(TrainerCallback):
         if state.global_step % self.levers.refreshed_every or state.global_step >= state.max_steps:
             return
         own, _ = embed_documents(self.average, self.texts)
-        options, before = self.objective.options, self.objective.targets
-        weights = options.smoothing_share, options.neighbour_temperature
-        vectors = torch.from_numpy(smooth(own, options.num_neighbours, options.smoothing_rounds, *weights))
+        before = self.objective.targets
+        vectors = torch.from_numpy(teacher.targets_of(own, self.texts, self.objective.options))
         Targets.write(self.path, before.document_ids, vectors, {"step": str(state.global_step)})
         moved = 1 - F.cosine_similarity(vectors, before.vectors.float()).mean()
         self.objective.targets = Targets(self.path)

@@ -54,8 +54,8 @@ class EncoderArguments:
     smooth_neighbours: int = field(
         default=0,
         metadata={
-            "help": "Average each vector with those of its N nearest documents among all that are embedded, test "
-            "documents included (transductive), as neighbour_distillation's targets are; 0: no."
+            "help": "Average each vector with those of its N nearest documents, by its cosine and by words, "
+            "among all, test documents included (transductive), as neighbour_distillation's targets are; 0: no."
         },
     )
     dtype: Literal["auto", "float32", "bfloat16"] = field(

@@ -4,29 +4,36 @@ Averaging with neighbours needs no training, only the vectors of a corpus: `smoo
 probes (--smooth_neighbours), and what `docsplit.modeling.neighbour_distillation` teaches an encoder. In image
 retrieval it is known as database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
 
-The search is exact up to `EXACT_DOCUMENTS`, and approximate with faiss above.
+Neighbours are found by the encoder's cosine and, beside it, by words (`word_vectors`): an encoder that has not seen
+the terms of a field takes documents for alike that share none. The search is exact up to `EXACT_DOCUMENTS`, and
+approximate with faiss above.
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import torch
 
 from docsplit.data.preparation import document_id
+from docsplit.data.words import TOKEN_PATTERN
 from docsplit.embedding import inverted_file
 
 logger = logging.getLogger(__name__)
 
 EXACT_DOCUMENTS = 100_000
 CHUNK_VALUES = 2**25  # similarities at a time: 128 MB
+WORD_DIMENSIONS = 128
+WORD_DOCUMENTS = 100_000  # from which words and dimensions are learnt, evenly spaced in the corpus
 
 
 def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and cosines of the `count` nearest other documents, (N, count) each, the nearest first.
+    """Rows and scalar products of the `count` nearest other documents, (N, count) each, the nearest first.
 
     Args:
-        embeddings: (N, H), of length one.
+        embeddings: (N, H); of length one, they give cosines.
         count: less than N.
     """
     documents, found, cosines = torch.from_numpy(embeddings), [], []
@@ -56,7 +63,7 @@ def check_search(num_documents: int) -> None:
 
 
 def nearest_approximately(embeddings: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `nearest`, with faiss: some neighbours are missed; where fewer are found, the rest has a cosine of -inf."""
+    """As `nearest`, with faiss: some neighbours are missed; where fewer are found, the rest has -inf."""
     embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
     index, _ = inverted_file.make([embeddings])
     found, cosines = inverted_file.search(index, [embeddings], embeddings, count + 1)
@@ -72,17 +79,49 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
+def word_vectors(texts: Sequence[str]) -> np.ndarray:
+    """TF-IDF of the words of documents, in few dimensions: latent semantic analysis (Deerwester et al., 1990).
+
+    A word of a single document finds nothing, and is left out; frequent ones weigh little.
+
+    Returns: (N, W) float32, of length one, or zero for a document without any of the words. W is 128 or less.
+    """
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    learnt = list(islice(texts, 0, None, -(-len(texts) // WORD_DOCUMENTS)))
+    counter = TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, min_df=2, dtype=np.float32)
+    with contextlib.suppress(ValueError):  # of no word at all; `fit` has none other for texts
+        counter.fit(learnt)
+    if len(getattr(counter, "vocabulary_", ())) < 2:  # the fewest that are reduced
+        logger.warning(f"No words are in two of {len(learnt)} documents: the encoder alone finds neighbours.")
+        return np.zeros((len(texts), 1), dtype=np.float32)
+    weights = counter.transform(learnt)
+    reduced = TruncatedSVD(min(WORD_DIMENSIONS, *weights.shape), random_state=0).fit(weights)
+    source, parts = iter(texts), []
+    while part := list(islice(source, 10_000)):
+        parts.append(unit(reduced.transform(counter.transform(part))))
+    return np.concatenate(parts)
+
+
 def smooth(
-    vectors: np.ndarray, neighbours: int = 20, rounds: int = 2, share: float = 0.5, temperature: float = 0.1
+    vectors: np.ndarray,
+    neighbours: int = 20,
+    rounds: int = 2,
+    share: float = 0.5,
+    temperature: float = 0.1,
+    words: np.ndarray | None = None,
 ) -> np.ndarray:
     """Average each vector with those of its nearest others.
 
     In each round v becomes (1 - share) v + share sum_j w_j v_j, of length one again, over its nearest neighbours in
-    that round, where w is the softmax of cosine / temperature.
+    that round, where w is the softmax of similarity / temperature.
 
     Args:
         vectors: (N, H), of documents that all differ: a document must not be its own neighbour.
         neighbours: of each; all others where there are fewer. 0, as 0 rounds, averages nothing.
+        words: (N, W), as `word_vectors` gives them, perhaps times a number: the similarity is the cosine of the
+            vectors in that round, and the scalar product of these. None: the cosine alone.
 
     Returns: (N, H) float32, of length one.
 
@@ -99,9 +138,10 @@ def smooth(
     count, chunk = min(neighbours, len(vectors) - 1), max(CHUNK_VALUES // len(vectors), 1)
     smoothed = unit(vectors)
     for _ in range(rounds):
+        keys = smoothed if words is None else np.concatenate([smoothed, words], axis=1)
         exact = len(vectors) <= EXACT_DOCUMENTS
-        found, cosines = nearest(smoothed, count, chunk) if exact else nearest_approximately(smoothed, count)
-        weights = np.exp((cosines - cosines.max(axis=1, keepdims=True)) / temperature)  # (N, count)
+        found, similarities = nearest(keys, count, chunk) if exact else nearest_approximately(keys, count)
+        weights = np.exp((similarities - similarities.max(axis=1, keepdims=True)) / temperature)  # (N, count)
         weights /= weights.sum(axis=1, keepdims=True)
         means = np.empty_like(smoothed)
         for start in range(0, len(means), 4096):
@@ -111,8 +151,9 @@ def smooth(
     return smoothed
 
 
-def smooth_texts(texts: Sequence[str], vectors: np.ndarray, neighbours: int) -> np.ndarray:
+def smooth_texts(texts: Sequence[str], vectors: np.ndarray, neighbours: int, by_words: bool = True) -> np.ndarray:
     """`smooth` the vectors (N, H) of texts; texts that are the same document count as one."""
     ids = np.array([document_id(text) for text in texts])
     _, first, of_each = np.unique(ids, return_index=True, return_inverse=True)
-    return smooth(vectors[first], neighbours)[of_each]
+    words = word_vectors([texts[row] for row in first]) if by_words else None
+    return smooth(vectors[first], neighbours, words=words)[of_each]

@@ -78,7 +78,14 @@ class NeighbourDistillation(Objective):
         smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
         smoothing_share: float = field(default=0.5, metadata={"help": "Of the neighbours' mean in each round."})
         neighbour_temperature: float = field(
-            default=0.1, metadata={"help": "Neighbours weigh as softmax(cosine / this)."}
+            default=0.1, metadata={"help": "Neighbours weigh as softmax(similarity / this)."}
+        )
+        neighbour_words: float = field(
+            default=1.0,
+            metadata={
+                "help": "Weight of the similarity by words (latent semantic analysis) beside the encoder's cosine "
+                "where neighbours are chosen; 0: by the encoder alone."
+            },
         )
 
         def __post_init__(self) -> None:
@@ -89,6 +96,8 @@ class NeighbourDistillation(Objective):
                 raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a share of 1.")
             if self.neighbour_temperature <= 0:
                 raise ValueError(f"neighbour_temperature is {self.neighbour_temperature}, expected more than 0.")
+            if self.neighbour_words < 0:
+                raise ValueError(f"neighbour_words is {self.neighbour_words}, expected 0 (the encoder alone) or more.")
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)

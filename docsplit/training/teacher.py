@@ -23,7 +23,7 @@ from docsplit.data import corpora
 from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import check_search, smooth
+from docsplit.embedding.neighbours import check_search, smooth, word_vectors
 from docsplit.modeling.neighbour_distillation import NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
@@ -117,14 +117,22 @@ def _make_targets(
     if args.process_index == 0:
         logger.info(
             f"Targets: {name}'s vectors of {len(wanted):,} documents (the first {teacher.max_seq_length} tokens), "
-            f"averaged {options.smoothing_rounds} times with {options.num_neighbours} neighbours."
+            f"averaged {options.smoothing_rounds} times with {options.num_neighbours} neighbours, found by its cosine"
+            + (f" and {options.neighbour_words:g} x that of their words." if options.neighbour_words else ".")
         )
-        weights = options.smoothing_share, options.neighbour_temperature
-        targets = smooth(own, options.num_neighbours, options.smoothing_rounds, *weights)
+        targets = targets_of(own, texts, options)
         path.parent.mkdir(parents=True, exist_ok=True)
         Targets.write(path, torch.from_numpy(wanted), torch.from_numpy(targets), about)
     if args.world_size > 1:
         dist.barrier()
+
+
+def targets_of(vectors: np.ndarray, texts: Sequence[str], options: NeighbourDistillation.Options) -> np.ndarray:
+    """The start's vectors (N, H) of documents that all differ, averaged with neighbours: (N, H) of length one."""
+    averages = options.num_neighbours and options.smoothing_rounds
+    words = options.neighbour_words**0.5 * word_vectors(texts) if averages and options.neighbour_words else None
+    weights = options.smoothing_share, options.neighbour_temperature
+    return smooth(vectors, options.num_neighbours, options.smoothing_rounds, *weights, words)
 
 
 def _texts_of(wanted: np.ndarray, data_args: DataArguments) -> Any:

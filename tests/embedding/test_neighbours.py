@@ -1,6 +1,8 @@
 """Averaging with neighbours against a loop over documents, and the approximate search against the exact one."""
 
 import json
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,14 +17,18 @@ def vectors_of(size, width=8, seed=0):
     return np.random.default_rng(seed).normal(size=(size, width)).astype(np.float32)
 
 
-def smooth_slowly(vectors, count, rounds, share, temperature):
+def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
     """One document after another, in float64."""
     vectors = [vector / np.linalg.norm(vector) for vector in vectors.astype(np.float64)]
+    words = np.zeros((len(vectors), 1)) if words is None else words.astype(np.float64)
     for _ in range(rounds):
         averaged = []
         for number, vector in enumerate(vectors):
-            others = sorted(((vector @ other, i) for i, other in enumerate(vectors) if i != number), reverse=True)
-            weights = [np.exp(cosine / temperature) for cosine, _ in others[:count]]
+            others = sorted(
+                ((vector @ other + words[number] @ words[i], i) for i, other in enumerate(vectors) if i != number),
+                reverse=True,
+            )
+            weights = [np.exp(similarity / temperature) for similarity, _ in others[:count]]
             mean = sum(weight * vectors[i] for weight, (_, i) in zip(weights, others)) / sum(weights)
             new = (1 - share) * vector + share * mean
             averaged.append(new / np.linalg.norm(new))
@@ -37,9 +43,35 @@ def smooth_slowly(vectors, count, rounds, share, temperature):
 def test_smoothing_against_a_loop(count, rounds, share, temperature, monkeypatch):
     monkeypatch.setattr(neighbours, "CHUNK_VALUES", 100)  # several chunks of documents
     vectors = vectors_of(30)
-    ours = neighbours.smooth(vectors, count, rounds, share, temperature)
-    expected = smooth_slowly(vectors, count, rounds if count else 0, share, temperature)
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    for words in (None, neighbours.unit(vectors_of(30, 5, seed=1))):
+        ours = neighbours.smooth(vectors, count, rounds, share, temperature, words)
+        expected = smooth_slowly(vectors, count, rounds if count else 0, share, temperature, words)
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_word_vectors_have_the_cosines_of_tf_idf(monkeypatch):
+    """Fewer documents than dimensions: nothing is lost. A word counts if it is in two documents."""
+    texts = [row["text"] for row in make_corpus(38)] + ["kaikkein hiisi", "北京大学 kaikkein"]
+    counts = [Counter(re.findall(r"[北京大学]|[a-z]{2,}", text.lower())) for text in texts]
+    found = {word: sum(word in own for own in counts) for own in counts for word in own}
+    kept = [word for word, number in found.items() if number > 1]
+    assert len(kept) < len(found)
+    rows = [
+        [(1 + np.log(n)) * (np.log(41 / (found[w] + 1)) + 1) if (n := own[w]) else 0 for w in kept] for own in counts
+    ]
+    expected = neighbours.unit(np.array(rows))
+    vectors = neighbours.word_vectors(texts)
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
+    assert vectors[-1] @ vectors[-2] > 0.99
+    monkeypatch.setattr(neighbours, "WORD_DIMENSIONS", 3)
+    assert neighbours.word_vectors(texts).shape == (40, 3)
+    monkeypatch.setattr(neighbours, "WORD_DOCUMENTS", 20)  # every second document: of these "kaikkein" is in one
+    assert not neighbours.word_vectors(texts)[-1].any()
+
+
+def test_documents_without_words_in_common_have_the_neighbours_of_the_encoder(caplog):
+    assert not neighbours.word_vectors([f"word{number}" for number in range(9)]).any()
+    assert "No words are in two of 9 documents" in caplog.text
 
 
 def test_few_documents_are_averaged_with_all_others(caplog):
@@ -53,8 +85,11 @@ def test_few_documents_are_averaged_with_all_others(caplog):
 def test_a_document_that_stands_twice_is_not_its_own_neighbour():
     texts = [row["text"] for row in make_corpus(12)]
     vectors = vectors_of(12)
-    copies = neighbours.smooth_texts([*texts, *(f" {text}\n" for text in texts)], np.tile(vectors, (2, 1)), 2)
-    np.testing.assert_allclose(copies, np.tile(smooth_slowly(vectors, 2, 2, 0.5, 0.1), (2, 1)), atol=1e-5)
+    copies = [*texts, *(f" {text}\n" for text in texts)], np.tile(vectors, (2, 1)), 2
+    assert neighbours.word_vectors(texts).any()
+    for by_words in (True, False):
+        expected = smooth_slowly(vectors, 2, 2, 0.5, 0.1, neighbours.word_vectors(texts) if by_words else None)
+        np.testing.assert_allclose(neighbours.smooth_texts(*copies, by_words), np.tile(expected, (2, 1)), atol=1e-5)
 
 
 def test_a_large_corpus_needs_faiss(monkeypatch):
@@ -85,7 +120,8 @@ def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus
         )
         for count in (0, 3)
     )
-    np.testing.assert_allclose(smoothed[0], smooth_slowly(plain[0], 3, 2, 0.5, 0.1), atol=1e-4)
+    expected = smooth_slowly(plain[0], 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
+    np.testing.assert_allclose(smoothed[0], expected, atol=1e-4)
     run_here(
         run_probe_classification.main, "--model_name_or_path", tmp_path / "encoder", "tfidf", "--train_file",
         corpus_file, "--heads", "linear", "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3,
