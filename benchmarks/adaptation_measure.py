@@ -54,7 +54,9 @@ def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measure
     fitted_on = vectors[[row for row, text in enumerate(data.texts) if document_id(text) in corpus]]
     yield "start", data.measure(vectors)
     for neighbours in (10, 20):
-        yield f"smoothing, {neighbours} neighbours", data.measure(smooth_texts(data.texts, vectors, neighbours))
+        for by_words, name in ((True, ""), (False, " of the encoder")):
+            smoothed = smooth_texts(data.texts, vectors, neighbours, by_words)
+            yield f"smoothing, {neighbours} neighbours{name}", data.measure(smoothed)
     yield "whitening", data.measure(whiten(vectors, fitted_on, None))
     yield f"whitening to {WHITENED}", data.measure(whiten(vectors, fitted_on, WHITENED))
     yield "without the mean", data.measure(without_first_components(vectors, fitted_on, 0))

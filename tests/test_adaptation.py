@@ -46,6 +46,7 @@ def test_rows_of_what_needs_no_training():
     found = dict(adaptation_measure.untrained(data, vectors_of(60)))
     assert next(iter(found)) == "start"
     assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(found)
+    assert found["smoothing, 10 neighbours"].value != found["smoothing, 10 neighbours of the encoder"].value
     rows = list(adaptation_measure.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
     assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
     assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
@@ -64,9 +65,9 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
     cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
-    assert len(searched) + waiting["search"] == 22
-    assert {cell.fields["data"] for cell in searched} == {"20news"}
-    assert waiting["adapt"] == waiting["docsplit"] + waiting["docsplit_again"] == len(SETS) * 3
+    assert len(searched) + waiting["search"] == 26
+    assert sorted({cell.fields["data"] for cell in searched if cell.group != "search_words_too"}) == ["20news"]
+    assert waiting["adapt"] == waiting["adapt_without_words"] == waiting["docsplit"] + waiting["docsplit_again"] == len(SETS) * 3
     assert waiting["limits"] + waiting["limits_again"] == len(LIMITS) * 3
     grids = [group.get("grid", {}) for group in content["groups"].values()]
     assert all(set(grid.get("data", [])) <= set(SETS) | set(LIMITS) for grid in grids)
@@ -85,13 +86,13 @@ def test_tables_pool_seeds_and_items(tmp_path):
     rows = [row("a", "start", None, 0.0), row("a", "adapt", 0, 0.02), row("a", "adapt", 1, 0.04)]
     for number, (accuracy, cosine) in enumerate([(0.1, 0.5), (0.2, 0.4), (0.3, 0.3)]):
         rows.append(
-            row("a", f"search {number}", 0, accuracy, part="validation")
+            row("20news", f"search {number}", 0, accuracy, part="validation")
             | {"metric": "5shot_accuracy", "value": accuracy}
         )
         rows.append(
             {
                 "cell": f"search {number}0",
-                "data": "a",
+                "data": "20news",
                 "method": "s",
                 "part": "validation",
                 "metric": "mean_cosine",
