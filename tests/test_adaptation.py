@@ -67,7 +67,12 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
     assert len(searched) + waiting["search"] == 26
     assert sorted({cell.fields["data"] for cell in searched if cell.group != "search_words_too"}) == ["20news"]
-    assert waiting["adapt"] == waiting["adapt_without_words"] == waiting["docsplit"] + waiting["docsplit_again"] == len(SETS) * 3
+    assert (
+        waiting["adapt"]
+        == waiting["adapt_without_words"]
+        == waiting["docsplit"] + waiting["docsplit_again"]
+        == len(SETS) * 3
+    )
     assert waiting["limits"] + waiting["limits_again"] == len(LIMITS) * 3
     grids = [group.get("grid", {}) for group in content["groups"].values()]
     assert all(set(grid.get("data", [])) <= set(SETS) | set(LIMITS) for grid in grids)
