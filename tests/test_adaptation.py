@@ -65,7 +65,7 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
     cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
-    assert len(searched) + waiting["search"] == 26
+    assert len(searched) + waiting["search"] == 27
     assert sorted({cell.fields["data"] for cell in searched if cell.group != "search_words_too"}) == ["20news"]
     assert (
         waiting["adapt"]
