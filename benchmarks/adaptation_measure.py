@@ -23,7 +23,7 @@ from benchmarks.adaptation_sets import DataSet, Measured, load
 from docsplit.data.preparation import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.embedding.neighbours import nearest, smooth_texts, unit
+from docsplit.embedding.neighbours import nearest, smooth_texts, unit, word_vectors
 from docsplit.evaluation.analysis import embedding_geometry
 from docsplit.runtime.files import write_text
 
@@ -61,6 +61,7 @@ def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measure
     yield f"whitening to {WHITENED}", data.measure(whiten(vectors, fitted_on, WHITENED))
     yield "without the mean", data.measure(without_first_components(vectors, fitted_on, 0))
     yield "without the first component", data.measure(without_first_components(vectors, fitted_on, 1))
+    yield "word vectors", data.measure(word_vectors(data.texts))  # what smoothing finds neighbours by, alone
     yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
     if data.bm25 is not None:
         yield "BM25", data.bm25()
