@@ -1,5 +1,6 @@
 """What is in an index as a whole: documents that are nearly the same, and groups with the words that name them."""
 
+import logging
 from collections import defaultdict
 from typing import Any
 
@@ -12,6 +13,9 @@ from docsplit.data.preparation import jaccard
 from docsplit.embedding.index import Index
 from docsplit.embedding.segments import Segment
 
+logger = logging.getLogger(__name__)
+
+MOST_PAIRS = 100_000  # of near-duplicates: a thousand copies of one text are half a million
 CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
 NAMING_WORDS = 6
 FEWEST_DOCUMENTS = 2  # of a group of several that a naming word is in
@@ -21,23 +25,28 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[dict[str, Any]]:
     """Pairs of documents whose vectors have this similarity or more, the most similar first.
 
     `score` is that of the vectors, which documents of the same content share in other words too; `same_words` is the
-    Jaccard similarity of their runs of five words, 1 for copies.
+    Jaccard similarity of their runs of five words, 1 for copies. More than `MOST_PAIRS` are counted, and said.
     """
     vectors, places = index.document_vectors(), list(index.documents())
-    pairs = []
+    pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
     step = max(CHUNK_VALUES // max(len(vectors), 1), 1)
     for start in range(0, len(vectors), step):
         scores = vectors[start : start + step] @ vectors[start:].T
-        rows, others = np.nonzero(scores >= threshold)
-        later = others > rows
-        pairs += [(start + row, start + other, float(scores[row, other]))
-                  for row, other in zip(rows[later].tolist(), others[later].tolist())]  # fmt: skip
-    found = []
-    for first, second, score in sorted(pairs, key=lambda pair: -pair[2]):
+        found = np.argwhere(np.triu(scores >= threshold, k=1))  # each pair once
+        pairs = np.concatenate([pairs, start + found])
+        values = np.concatenate([values, scores[found[:, 0], found[:, 1]]])
+        total += len(found)
+        if len(values) > 2 * MOST_PAIRS or start + step >= len(vectors):
+            order = np.argsort(-values, kind="stable")[:MOST_PAIRS]
+            pairs, values = pairs[order], values[order]
+    if total > len(pairs):
+        logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
+    rows = []
+    for (first, second), score in zip(pairs.tolist(), values.tolist()):
         (own, row), (other, column) = places[first], places[second]
         same_words = jaccard(own.texts[row], other.texts[column])
-        found.append({"id": own.ids[row], "other": other.ids[column], "score": score, "same_words": same_words})
-    return found
+        rows.append({"id": own.ids[row], "other": other.ids[column], "score": score, "same_words": same_words})
+    return rows
 
 
 def clusters(index: Index, count: int, seed: int = 0) -> list[dict[str, Any]]:

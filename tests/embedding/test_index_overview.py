@@ -8,8 +8,9 @@ from bm25s.stopwords import STOPWORDS_EN
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from docsplit.embedding import index as index_module
+from docsplit.embedding import index_overview
 from docsplit.embedding.index import Index, build, delete
-from docsplit.embedding.index_overview import NAMING_WORDS, _names, clusters
+from docsplit.embedding.index_overview import NAMING_WORDS, _names, clusters, duplicates
 from docsplit.embedding.segments import query_words
 from tests.embedding.test_index import ENCODER, WORDS, documents, embed  # noqa: F401
 
@@ -41,6 +42,25 @@ def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatc
                    for word, own in counts[label].items()}  # fmt: skip
         best = sorted(weights.values(), reverse=True)[:NAMING_WORDS]
         np.testing.assert_allclose([weights[word] for word in names], best)
+
+
+def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):  # noqa: F811
+    build(tmp_path, documents, embed, ENCODER, WORDS)
+    index = Index(tmp_path)
+    vectors, ids = index.document_vectors(), [segment.ids[row] for segment, row in index.documents()]
+    pairs = [(float(vectors[a] @ vectors[b]), a, b) for a in range(len(ids)) for b in range(a + 1, len(ids))]
+    threshold = float(np.median([score for score, _, _ in pairs]))
+    expected = [(ids[a], ids[b]) for score, a, b in sorted(pairs, key=lambda one: -one[0]) if score >= threshold]
+    monkeypatch.setattr(index_overview, "CHUNK_VALUES", 7 * len(ids))  # rows at a time
+    found = duplicates(index, threshold)
+    assert len(found) > 100
+    assert {(one["id"], one["other"]) for one in found} == set(expected)
+    scores = [one["score"] for one in found]
+    assert scores == sorted(scores, reverse=True)
+    assert not caplog.messages
+    monkeypatch.setattr(index_overview, "MOST_PAIRS", 20)  # cut off several times on the way
+    assert duplicates(index, threshold) == found[:20]
+    assert f"{len(found)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
 
 
 def test_more_groups_than_documents_are_refused(documents, tmp_path):  # noqa: F811
