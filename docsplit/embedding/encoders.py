@@ -30,7 +30,7 @@ class EncoderArguments:
         metadata={
             "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel. One method's "
             "encoders from several pretraining seeds are one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row "
-            "with their mean, and intervals over seeds too."
+            "with their mean, and intervals over seeds too. NAME=PATH names a single one."
         }
     )
     pooling: Pooling | None = field(
@@ -195,24 +195,24 @@ class EncoderArguments:
 
 
 def members_of(name: str) -> list[str]:
-    """The encoders of an argument: PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
+    """The encoders of an argument: PATH or NAME=PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
 
-    What exists under the whole name is one encoder, and so is a name without a comma.
+    What exists under the whole name is one encoder, and so is a name without a comma or NAME=.
 
     Raises:
         ValueError: if a member is empty or named twice, or is no encoder.
     """
-    if "," not in name or Path(name).exists():
-        return [name]
     stated = re.match(r"[^/\\,=]+=", name)
+    if Path(name).exists() or ("," not in name and not stated):
+        return [name]
     members = name.split(",")
     if stated and not all(Path(member).exists() for member in members):
         members = name[stated.end() :].split(",")
     distinct = {Path(member).resolve() if Path(member).exists() else member for member in members}
     if "" in members or len(distinct) < len(members) or "tfidf" in members:
         raise ValueError(
-            f"{name!r} should be encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: each once, "
-            "none empty, and without tfidf, which has no seeds."
+            f"{name!r} should be NAME=PATH, or encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: "
+            "each once, none empty, and without tfidf, which has no seeds."
         )
     return members
 

@@ -308,7 +308,8 @@ def _map_section(
     folder: Path,
     contents: dict[str, Any],
 ) -> Section:
-    names = encoder_names([{"encoder": one["encoder"], "members": _several(one)} for one in measured])
+    names = encoder_names([one | {"members": [name for name in one["members"] if name != one["encoder"]]}
+                           for one in measured])  # fmt: skip
     maps = {names[one["encoder"]]: one["map"][0] for one in measured}
     rows, own = one_label(documents.classes)
     classes = np.full(len(documents.rows), -1)

@@ -82,7 +82,7 @@ def _row(result: Result) -> dict[str, Any]:
 def _spread(measure: str, result: Result) -> dict[str, Any]:
     """Mean and standard deviation, over runs, or over pretraining seeds and within them."""
     values = result.of_runs(measure)
-    if not result.members:
+    if len(result.members) < 2:
         return {f"{measure}_mean": float(values.mean()), f"{measure}_std": sample_deviation(values)}
     seeds, runs = result.of_seeds(measure), values.reshape(len(result.members), -1)
     within = np.sqrt(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else None

@@ -41,11 +41,11 @@ def over_documents(parts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[s
 
 
 def merge_members(name: str, members: Sequence[str], parts: Sequence[Estimates]) -> Estimates:
-    """The estimates of encoders from several pretraining seeds, as one of that name; of a single one its own.
+    """The estimates of encoders from several pretraining seeds, as one of that name; of the encoder itself its own.
 
     Of facts that differ, all are kept, in the order of the members.
     """
-    if len(members) == 1:
+    if [name] == list(members):
         return parts[0]
     values = {}
     for key in parts[0].values:
@@ -68,7 +68,7 @@ def row_of(estimates: Estimates) -> dict[str, Any]:
     for name, value in estimates.values.items():
         low, high = interval(value, is_share=name.endswith("share") or name.startswith("auc"))
         row |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
-        if estimates.members:
+        if len(estimates.members) > 1:
             row |= {f"{name}_std": sample_deviation(value.scores), f"{name}_of_seeds": value.scores.tolist()}
     return row
 
@@ -106,7 +106,7 @@ def _logarithms(system: Resampled) -> Resampled:
 
 def mean_row(encoder: str, members: Sequence[str], values: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """A row of numbers without interval: of one encoder, or means over several and their standard deviations."""
-    row: dict[str, Any] = {"encoder": encoder, "members": list(members) if len(members) > 1 else []}
+    row: dict[str, Any] = {"encoder": encoder, "members": list(members) if list(members) != [encoder] else []}
     for name in values[0]:
         own = np.array([one[name] for one in values])
         row[f"{name}_mean"] = float(own.mean())

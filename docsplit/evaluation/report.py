@@ -19,6 +19,7 @@ from docsplit.evaluation.tables import (
     cost_table,
     detail_table,
     difference_table,
+    encoder_names,
     encoder_table,
     result_tables,
     statistics_table,
@@ -130,7 +131,8 @@ def _markdown(
         if table := detail_table(rows, detail):
             parts.append(f"## {heading}\n\n{table}")
     if differences:
-        parts.append(f"## Differences\n\n{_explained(differences, task)}\n\n{difference_table(differences, task)}")
+        table = difference_table(differences, task, encoder_names(rows))
+        parts.append(f"## Differences\n\n{_explained(differences, task)}\n\n{table}")
     parts.append(f"## Encoders\n\n{encoder_table(rows)}")
     if task.has_training:
         parts.append(f"## Cost of the heads\n\nTraining, seconds a run.\n\n{cost_table(rows)}")

@@ -56,7 +56,7 @@ class Result:
     is_baseline: bool = False  # a head without an encoder
     preset: str | None = None  # of the head's training: a row of `docsplit.evaluation.presets.PRESETS`
     pretraining_seeds: int | None = 1  # S; None where nothing was pretrained: TF-IDF, BM25
-    members: tuple[str, ...] = ()  # the S encoders, where they are several
+    members: tuple[str, ...] = ()  # the S encoders, where they are several or have another name
     test_documents: int | None = None  # distinct ones; None: as many as there are test items
     one_class: np.ndarray | None = None  # (R,) the largest share of the test items that a run gives one class
     curves: list[list[dict[str, float]]] = field(default_factory=list)  # of each run, as `HeadOutput.curves`
@@ -116,8 +116,8 @@ class Result:
 
 
 def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequence[Result]]) -> list[Result]:
-    """`merge_seeds` of each head: the first result of all members, the second of all ...; of one member its own."""
-    if len(members) == 1:
+    """`merge_seeds` of each head: the first result of all members, the second of all ...; of itself alone its own."""
+    if [name] == list(members):
         return list(of_members[0]) if of_members else []
     return [merge_seeds(name, members, of_one_head) for of_one_head in zip(*of_members)]
 

@@ -37,15 +37,10 @@ def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, 
 
 
 def encoder_names(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """What tables call the encoders of rows: a short name, or the NAME that several pretraining seeds were given."""
-    groups = {row["encoder"]: len(row.get("members", ())) for row in rows}
-    return _names_of(groups)
-
-
-def _names_of(seeds: dict[str, int]) -> dict[str, str]:
-    """Short names of encoders, of whom those with two or more seeds are groups, PATH,PATH or NAME=PATH,PATH."""
-    names = short_names(name for name, count in seeds.items() if count < 2)
-    for group in (name for name, count in seeds.items() if count > 1):
+    """What tables call the encoders of rows: a short name, or NAME of NAME=PATH and NAME=PATH,PATH."""
+    seeds = {row["encoder"]: len(row.get("members", ())) for row in rows}
+    names = short_names(name for name, count in seeds.items() if not count)
+    for group in (name for name, count in seeds.items() if count):
         stated, paths = re.match(r"([^/\\,=]+)=", group), group.split(",")
         label = stated[1] if stated else group  # as cards have it already
         if not stated and len(paths) > 1:
@@ -138,13 +133,18 @@ def _grid_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str
     lines = [(name, kind) for name in encoders for kind in kinds if any(key[:2] == (name, kind) for key in row_of)]
     cells = [[_cell(row_of.get((*line, head)), measure) for head, measure in columns] for line in lines]
     several = _several(rows, "features")
-    seeds = {row["encoder"]: _seeds(row) for row in rows} if any(row.get("members") for row in rows) else None
+    seeds = {row["encoder"]: _seeds(row) for row in rows} if _has_groups(rows) else None
     header = ["encoder", *(["features"] if several else []), *(["seeds"] if seeds else [])]
     body = [
         [names[name], *([kind] if several else []), *([seeds[name]] if seeds else []), *line]
         for (name, kind), line in zip(lines, _bold_best(cells))
     ]
     return markdown_table([*header, *(f"{head}: {task.measures[measure]}" for head, measure in columns)], body)
+
+
+def _has_groups(rows: Iterable[dict[str, Any]]) -> bool:
+    """Whether one of the rows is of several pretraining seeds."""
+    return any(len(row.get("members", ())) > 1 for row in rows)
 
 
 def _seeds(row: dict[str, Any]) -> str:
@@ -187,11 +187,11 @@ def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
     if any(row.get("pretraining_seeds") == 1 for row in rows):
         notes.append(
             "A single pretraining run each"
-            + (", where `seeds` is 1" if any(row.get("members") for row in rows) else "")
+            + (", where `seeds` is 1" if _has_groups(rows) else "")
             + ": intervals and tests are over test items and runs of the head. Another pretraining seed may lie "
             "outside of them and turn an order round; give several, NAME=PATH,PATH,PATH."
         )
-    if any(row.get("members") for row in rows):
+    if _has_groups(rows):
         notes.append(
             "Where `seeds` is 2 or more: mean over pretraining seeds, ± the standard deviation over them, intervals "
             "over seeds and test items."
@@ -204,12 +204,12 @@ def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
     return notes
 
 
-def difference_table(differences: Sequence[dict[str, Any]], task: Task) -> str:
-    """All pairs of encoders, in points, with interval and p; in bold where one is ahead, of several seeds each."""
-    seeds: dict[str, int] = {}
-    for row in differences:
-        seeds |= zip((row["a"], row["b"]), (count or 1 for count in row.get("pretraining_seeds", (1, 1))))
-    names = _names_of(seeds)
+def difference_table(differences: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+    """All pairs of encoders, in points, with interval and p; in bold where one is ahead, of several seeds each.
+
+    Args:
+        names: of encoders, as `encoder_names` has them.
+    """
     body = []
     for row in differences:
         text = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"

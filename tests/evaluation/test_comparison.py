@@ -15,8 +15,8 @@ from docsplit.evaluation.heads import HeadOutput
 from docsplit.evaluation.metrics import ItemScores, interval, micro_f1_items, paired_bootstrap, resample
 from docsplit.evaluation.plots import plot_few_shot
 from docsplit.evaluation.report import text_statistics, write_comparison
-from docsplit.evaluation.results import Result, classification_result, link_result, merge_seeds
-from docsplit.evaluation.tables import difference_table, result_tables, short_names, table_notes
+from docsplit.evaluation.results import Result, classification_result, link_result, merge_members, merge_seeds
+from docsplit.evaluation.tables import difference_table, encoder_names, result_tables, short_names, table_notes
 from docsplit.evaluation.tasks import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task, task_of_file
 
 CLASSES = ["kitchen", "harbour", "orchard"]
@@ -421,6 +421,20 @@ def test_a_group_of_seeds_is_the_mean_of_its_members_with_the_spread_between_and
         merge_seeds("A", members, [*results[:2], make_result("o/a3", 1.0, kind, "mlp")])
 
 
+@pytest.mark.parametrize("kind", TASKS)
+def test_an_encoder_with_a_name_has_the_rows_that_it_has_without(kind):
+    alone = make_result("o/a1", 1.0, kind)
+    assert merge_members("o/a1", ["o/a1"], [[alone]]) == [alone]
+    (named,) = merge_members("A=o/a1", ["o/a1"], [[alone]])
+    (row,) = rows([named])
+    assert row == rows([alone])[0] | {"encoder": "A=o/a1", "members": ["o/a1"]}
+    others = rows([make_result("o/lr=1", 1.0, kind)])
+    assert encoder_names([row, *others]) == {"A=o/a1": "A", "o/lr=1": "o/lr=1"}
+    assert table_notes([row], named.task) == table_notes(rows([alone]), alone.task)
+    columns = [cells(result_tables(own, named.task).split("\n")[2]) for own in ([row], rows([alone]))]
+    assert columns[0] == columns[1]  # no "seeds" that there was not
+
+
 def test_ahead_is_who_has_several_seeds_or_needs_none():
     a, (single, *_) = make_group("A=o/a1,o/a2", ["o/a1", "o/a2"], 3.0)
     b, _ = make_group("o/b1,o/b2", ["o/b1", "o/b2"], 0.0, seed=7)
@@ -433,7 +447,8 @@ def test_ahead_is_who_has_several_seeds_or_needs_none():
     assert found["o/a1", "tfidf"]["low"] > 0
     assert found[b.encoder, "tfidf"]["ahead"] is None
     assert found[a.encoder, "tfidf"]["pretraining_seeds"] == [2, None]
-    table = difference_table(list(found.values()), CLASSIFICATION)
+    rows = [{"encoder": one.encoder, "members": one.members} for one in (a, b, single, tfidf)]
+    table = difference_table(list(found.values()), CLASSIFICATION, encoder_names(rows))
     shown = {cells(line)[0]: cells(line) for line in table.split("\n")[2:]}
     assert shown["A - tfidf"][-1] == "A"
     assert shown["A - tfidf"][4].startswith("**+")
