@@ -61,10 +61,19 @@ def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measure
     yield f"whitening to {WHITENED}", data.measure(whiten(vectors, fitted_on, WHITENED))
     yield "without the mean", data.measure(without_first_components(vectors, fitted_on, 0))
     yield "without the first component", data.measure(without_first_components(vectors, fitted_on, 1))
-    yield "word vectors", data.measure(word_vectors(data.texts))  # what smoothing finds neighbours by, alone
+    words = word_vectors(data.texts)  # what smoothing finds neighbours by
+    yield "word vectors", data.measure(words)
+    yield from ((f"with {name}", one) for name, one in beside_words(data, vectors, words))
     yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
     if data.bm25 is not None:
         yield "BM25", data.bm25()
+
+
+def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Iterator[tuple[str, Measured]]:
+    """Vectors of an encoder and of words (N, W) side by side, as they are and smoothed, neither with a weight."""
+    both = unit(np.concatenate([vectors, words], axis=1))
+    yield "word vectors", data.measure(both)
+    yield "word vectors, smoothed", data.measure(smooth_texts(data.texts, both, SMOOTHED, by_words=False))
 
 
 def random_halves(texts: list[str]) -> list[str]:
@@ -153,8 +162,11 @@ def main() -> None:
         measured.others |= signs_of_halves(vectors_of(options.encoder, random_halves(data.corpus)))
         measured.others["kept_neighbours"] = kept_neighbours(before, after)
         rows = list(rows_of(measured, start := data.measure(before), **fields))
-        smoothed = data.measure(smooth_texts(data.texts, after, SMOOTHED))
-        rows += [row | {"metric": f"{row['metric']}, smoothed"} for row in rows_of(smoothed, start, **fields)]
+        then = [("smoothed", data.measure(smooth_texts(data.texts, after, SMOOTHED)))]
+        then += ((f"with {name}", one) for name, one in beside_words(data, after, word_vectors(data.texts)))
+        rows += [
+            row | {"metric": f"{row['metric']}, {name}"} for name, one in then for row in rows_of(one, start, **fields)
+        ]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.rows, json.dumps(rows) + "\n")
 
