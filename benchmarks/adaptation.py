@@ -110,11 +110,13 @@ def markdown(results: dict[str, Any]) -> str:
     """The tables, for people."""
     rows = results["rows"]
     found = summaries(rows)
-    parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "curve": {}, "limits": {}}
+    parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
     for key, one in found.items():
-        parts["limits" if ", " in key[0] else "curve" if " steps" in key[1] else "methods"][key] = one
+        parts[_part_of(*key)][key] = one
     lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
     lines += [*table(comparison(parts["methods"])), ""]
+    if parts["masked_lm"]:
+        lines += ["From the masked LM; differences to that:", "", *table(comparison(parts["masked_lm"])), ""]
     for title, name in (("By the number of steps, each with its own schedule", "curve"), ("Limits", "limits")):
         if parts[name]:
             lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
@@ -136,6 +138,13 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _part_of(data: str, method: str) -> str:
+    """Which table a row stands in."""
+    if ", " in data:
+        return "limits"
+    return "masked_lm" if method.startswith("masked LM, ") else "curve" if " steps" in method else "methods"
+
+
 def table(cells: list[list[str]]) -> list[str]:
     """Markdown of a table whose first line is its head."""
     return [f"| {' | '.join(line)} |" for line in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
@@ -154,7 +163,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     found = {key: one for key, one in summaries(results["rows"]).items()
-             if ", " not in key[0] and not key[1].endswith("start") and " steps" not in key[1]}  # fmt: skip
+             if _part_of(*key) == "methods" and key[1] != "start"}  # fmt: skip
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     if not found:
         return

@@ -105,7 +105,7 @@ def test_tables_pool_seeds_and_items(tmp_path):
             }
         )
     rows += [row("a", "adapt, 5 steps", 0, 0.1), row("a, small", "adapt", 0, -0.1)]
-    rows.append(row("a", "adapt", 0, 0.2, metric="acc, smoothed"))
+    rows += [row("a", "adapt", 0, 0.2, metric="acc, smoothed"), row("a", "masked LM, adapt", 0, 0.3)]
     results = {"rows": rows, "cells": {"x": {"name": "y", "status": "failed"}}, "not_run": ["z"], "waiting": {"g": 3}}
     found = adaptation.summaries(rows)["a", "adapt"]
     assert (found["value"], found["difference"], found["seeds"]) == (pytest.approx(0.53), pytest.approx(0.03), 2)
@@ -115,6 +115,7 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert "| start | 50.0 |" in text
     assert re.search(r"\| adapt \| 53\.0 \(\+3\.0; \+1\.\d to \+4\.\d, 2 seeds\) \|", text)
     assert "| adapt, smoothed | 70.0 (+20.0;" in text
+    assert "| masked LM, adapt | 80.0 (" in text.partition("From the masked LM")[2].partition("By the number")[0]
     assert "| a, acc | 60.0 (+10.0;" in text.partition("By the number of steps")[2]
     assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Limits")[2]
     assert "| mean_cosine | -1.00 | 3 |" in text
