@@ -106,7 +106,8 @@ def test_two_processes_are_one(scattered, documents, tmp_path):
     (tmp_path / "start" / "config.json").write_text(json.dumps(config))
     for processes in (1, 2):
         options = "--per_device_train_batch_size", 8 // processes, "--max_steps", 4
-        run(*words(tmp_path / "start", documents, tmp_path / str(processes), *options), processes=processes)
+        done = run(*words(tmp_path / "start", documents, tmp_path / str(processes), *options), processes=processes)
+        assert done.stderr.count("80 documents are few") == 1
     one, two = (load_file(tmp_path / number / TARGETS_FILE) for number in "12")
     assert torch.equal(one["document_ids"], two["document_ids"])
     torch.testing.assert_close(two["vectors"], one["vectors"], atol=1e-3, rtol=0)
