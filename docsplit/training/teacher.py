@@ -119,8 +119,8 @@ def _make_targets(
     if args.process_index == 0:
         if len(wanted) < FEW_DOCUMENTS:
             logger.warning(
-                f"{len(wanted)} documents are few: where this was measured, an encoder lost with 100 and gained nothing "
-                "with 258. --probe_corpus with labelled documents keeps the better of start and end."
+                f"{len(wanted)} documents are few: where this was measured, an encoder lost with 100 and gained "
+                "nothing with 258. --probe_corpus with labelled documents keeps the better of start and end."
             )
         logger.info(
             f"Targets: {name}'s vectors of {len(wanted):,} documents (the first {teacher.max_seq_length} tokens), "
