@@ -192,7 +192,8 @@ def _to_words(tokens: Iterable[Any], words: Sequence[DocumentWords], pieces: str
 
 def merge(name: str, members: Sequence[str], measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What `measure` found of encoders from several pretraining seeds, as one; map and graph are the first one's."""
-    found: dict[str, Any] = {"encoder": name, "members": list(members), "info": measured[0]["info"]}
+    found: dict[str, Any] = {"encoder": name, "members": [] if [name] == list(members) else list(members)}
+    found["info"] = measured[0]["info"]
     for analysis in ("similarity", "attention"):
         if analysis in measured[0]:
             found[analysis] = estimates.merge_members(name, members, [one[analysis] for one in measured])
@@ -308,8 +309,7 @@ def _map_section(
     folder: Path,
     contents: dict[str, Any],
 ) -> Section:
-    names = encoder_names([one | {"members": [name for name in one["members"] if name != one["encoder"]]}
-                           for one in measured])  # fmt: skip
+    names = encoder_names(measured)
     maps = {names[one["encoder"]]: one["map"][0] for one in measured}
     rows, own = one_label(documents.classes)
     classes = np.full(len(documents.rows), -1)
