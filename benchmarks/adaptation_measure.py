@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.adaptation_sets import DataSet, Measured, load
@@ -48,8 +49,16 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
     return unit((vectors - mean) - (vectors - mean) @ top.T @ top)
 
 
-def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measured]]:
-    """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on."""
+def untrained(
+    data: DataSet, vectors: np.ndarray, whole: np.ndarray, read: list[str]
+) -> Iterator[tuple[str, Measured]]:
+    """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on.
+
+    Args:
+        vectors: (N, H) of the start.
+        whole: (N, H) of the start too, of all pieces of a text averaged.
+        read: of each text, what the start reads for `vectors`: a control of methods that read whole texts.
+    """
     corpus = {document_id(text) for text in data.corpus}
     fitted_on = vectors[[row for row, text in enumerate(data.texts) if document_id(text) in corpus]]
     yield "start", data.measure(vectors)
@@ -64,6 +73,12 @@ def untrained(data: DataSet, vectors: np.ndarray) -> Iterator[tuple[str, Measure
     words = word_vectors(data.texts)  # what smoothing finds neighbours by
     yield "word vectors", data.measure(words)
     yield from ((f"with {name}", one) for name, one in beside_words(data, vectors, words))
+    words = word_vectors(read)
+    yield "word vectors of what the start reads", data.measure(words)
+    for name, one in beside_words(data, vectors, words):
+        yield f"with {name.replace('vectors', 'vectors of that', 1)}", one
+    yield "whole documents", data.measure(whole)
+    yield "whole documents, smoothed", data.measure(smooth_texts(data.texts, whole, SMOOTHED, by_words=False))
     yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
     if data.bm25 is not None:
         yield "BM25", data.bm25()
@@ -74,6 +89,12 @@ def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Itera
     both = unit(np.concatenate([vectors, words], axis=1))
     yield "word vectors", data.measure(both)
     yield "word vectors, smoothed", data.measure(smooth_texts(data.texts, both, SMOOTHED, by_words=False))
+
+
+def beginnings(model: SentenceTransformer, texts: list[str]) -> list[str]:
+    """What an encoder that cuts texts off reads of each."""
+    encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length, return_offsets_mapping=True)
+    return [text[: max(end for _, end in own)] for text, own in zip(texts, encoded["offset_mapping"])]
 
 
 def random_halves(texts: list[str]) -> list[str]:
@@ -143,13 +164,17 @@ def main() -> None:
         write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
         return
 
-    def vectors_of(name: str, texts: list[str]) -> np.ndarray:
-        arguments = EncoderArguments([name], pooling=options.pooling, max_seq_length=options.max_seq_length)
-        return unit(arguments.embed_all(name, texts, show_progress=False)[0])
+    def arguments(name: str, **more: Any) -> EncoderArguments:
+        return EncoderArguments([name], pooling=options.pooling, max_seq_length=options.max_seq_length, **more)
+
+    def vectors_of(name: str, texts: list[str], **more: Any) -> np.ndarray:
+        return unit(arguments(name, **more).embed_all(name, texts, show_progress=False)[0])
 
     fields = {"task": data.task, "part": options.part}
     if options.encoder is None:
-        found = list(untrained(data, vectors_of(options.start, data.texts)))
+        read = beginnings(arguments(options.start).load(options.start), data.texts)
+        whole = vectors_of(options.start, data.texts, long_documents="chunk_mean")
+        found = list(untrained(data, vectors_of(options.start, data.texts), whole, read))
         found[0][1].others |= signs_of_halves(vectors_of(options.start, random_halves(data.corpus)))
         rows = [
             row

@@ -11,6 +11,7 @@ from benchmarks import adaptation, adaptation_measure
 from benchmarks.adaptation_limits import COPIES, CORPORA, LIMITS, near_duplicates
 from benchmarks.adaptation_sets import SETS, DataSet, Measured
 from benchmarks.study import Study
+from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import unit
 from tests.conftest import make_corpus
 from tests.processes import ROOT
@@ -43,10 +44,14 @@ def _first_column(features):
 def test_rows_of_what_needs_no_training():
     texts = [row["text"] for row in make_corpus(60)]
     data = DataSet("toy", texts[:40], texts, _first_column)
-    found = dict(adaptation_measure.untrained(data, vectors_of(60)))
+    read = [text[: len(text) // 3] for text in texts]
+    found = dict(adaptation_measure.untrained(data, vectors_of(60), vectors_of(60)[::-1], read))
     assert next(iter(found)) == "start"
     assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(found)
     assert {"word vectors", "with word vectors", "with word vectors, smoothed"} <= set(found)
+    assert {"word vectors of what the start reads", "with word vectors of that, smoothed"} <= set(found)
+    assert found["word vectors"].value != found["word vectors of what the start reads"].value
+    assert found["whole documents"].value == found["start"].value  # the same vectors, turned round
     assert found["smoothing, 10 neighbours"].value != found["smoothing, 10 neighbours of the encoder"].value
     rows = list(adaptation_measure.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
     assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
@@ -55,6 +60,17 @@ def test_rows_of_what_needs_no_training():
     assert rows[1] == {"method": "whitening", "part": "test", "metric": "other", "value": 1.0}
     (same, _) = adaptation_measure.rows_of(found["start"], found["start"], method="start", part="test")
     assert same["low"] == same["high"] == 0
+
+
+def test_beginnings_are_what_a_cut_text_is_embedded_by(encoder):
+    texts = [row["text"] for row in make_corpus(5)] + ["short", ""]
+    model = load_encoder(str(encoder), "mean", 12)
+    read = adaptation_measure.beginnings(model, texts)
+    assert all(text.startswith(own) for text, own in zip(texts, read))
+    assert len(read[0]) < len(texts[0])
+    assert read[-2:] == ["short", ""]
+    np.testing.assert_allclose(model.encode(read), model.encode(texts), atol=1e-6)
+    assert adaptation_measure.beginnings(model, read) == read
 
 
 def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):

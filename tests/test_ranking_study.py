@@ -17,7 +17,7 @@ def test_cells_have_what_they_need(tmp_path):
     given = {"data_dir": str(tmp_path), "start": str(tmp_path / "start")}
     cells, waiting = Study(ranking.STUDY, tmp_path, given).cells()
     assert not waiting
-    assert len(cells) == 3 * 5
+    assert len(cells) == 3 * 7
     known = {"{data_dir}", "{start}", "{folder}"}  # what is left to the run
     for cell in cells.values():
         words = json.dumps(cell.steps)
