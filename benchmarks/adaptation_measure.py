@@ -29,6 +29,7 @@ from docsplit.evaluation.analysis import embedding_geometry
 from docsplit.runtime.files import write_text
 
 DRAWS = 200  # of test items
+MORE_TOKENS = 1024  # that the start reads in pieces, as a control
 WHITENED = 128  # dimensions that are kept of the smaller whitening
 SMOOTHED = 10  # neighbours that the vectors of an encoder after are averaged with
 SPLIT_DOCUMENTS = 500  # of the corpus, whose halves are embedded
@@ -50,13 +51,13 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
 
 
 def untrained(
-    data: DataSet, vectors: np.ndarray, whole: np.ndarray, read: list[str]
+    data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]
 ) -> Iterator[tuple[str, Measured]]:
     """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on.
 
     Args:
         vectors: (N, H) of the start.
-        whole: (N, H) of the start too, of all pieces of a text averaged.
+        more: (N, H) of the start too, averaged over the pieces of `MORE_TOKENS` tokens of a text.
         read: of each text, what the start reads for `vectors`: a control of methods that read whole texts.
     """
     corpus = {document_id(text) for text in data.corpus}
@@ -77,8 +78,9 @@ def untrained(
     yield "word vectors of what the start reads", data.measure(words)
     for name, one in beside_words(data, vectors, words):
         yield f"with {name.replace('vectors', 'vectors of that', 1)}", one
-    yield "whole documents", data.measure(whole)
-    yield "whole documents, smoothed", data.measure(smooth_texts(data.texts, whole, SMOOTHED, by_words=False))
+    name = f"the start on {MORE_TOKENS} tokens"
+    yield name, data.measure(more)
+    yield f"{name}, smoothed", data.measure(smooth_texts(data.texts, more, SMOOTHED, by_words=False))
     yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
     if data.bm25 is not None:
         yield "BM25", data.bm25()
@@ -91,9 +93,9 @@ def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Itera
     yield "word vectors, smoothed", data.measure(smooth_texts(data.texts, both, SMOOTHED, by_words=False))
 
 
-def beginnings(model: SentenceTransformer, texts: list[str]) -> list[str]:
-    """What an encoder that cuts texts off reads of each."""
-    encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length, return_offsets_mapping=True)
+def beginnings(model: SentenceTransformer, texts: list[str], tokens: int) -> list[str]:
+    """What an encoder that cuts texts off after so many tokens, with special ones, reads of each."""
+    encoded = model.tokenizer(texts, truncation=True, max_length=tokens, return_offsets_mapping=True)
     return [text[: max(end for _, end in own)] for text, own in zip(texts, encoded["offset_mapping"])]
 
 
@@ -172,9 +174,10 @@ def main() -> None:
 
     fields = {"task": data.task, "part": options.part}
     if options.encoder is None:
-        read = beginnings(arguments(options.start).load(options.start), data.texts)
-        whole = vectors_of(options.start, data.texts, long_documents="chunk_mean")
-        found = list(untrained(data, vectors_of(options.start, data.texts), whole, read))
+        model = arguments(options.start).load(options.start)
+        read, further = (beginnings(model, data.texts, count) for count in (options.max_seq_length, MORE_TOKENS))
+        more = vectors_of(options.start, further, long_documents="chunk_mean")
+        found = list(untrained(data, vectors_of(options.start, data.texts), more, read))
         found[0][1].others |= signs_of_halves(vectors_of(options.start, random_halves(data.corpus)))
         rows = [
             row

@@ -51,7 +51,7 @@ def test_rows_of_what_needs_no_training():
     assert {"word vectors", "with word vectors", "with word vectors, smoothed"} <= set(found)
     assert {"word vectors of what the start reads", "with word vectors of that, smoothed"} <= set(found)
     assert found["word vectors"].value != found["word vectors of what the start reads"].value
-    assert found["whole documents"].value == found["start"].value  # the same vectors, turned round
+    assert found["the start on 1024 tokens"].value == found["start"].value  # the same vectors, turned round
     assert found["smoothing, 10 neighbours"].value != found["smoothing, 10 neighbours of the encoder"].value
     rows = list(adaptation_measure.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
     assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
@@ -65,12 +65,12 @@ def test_rows_of_what_needs_no_training():
 def test_beginnings_are_what_a_cut_text_is_embedded_by(encoder):
     texts = [row["text"] for row in make_corpus(5)] + ["short", ""]
     model = load_encoder(str(encoder), "mean", 12)
-    read = adaptation_measure.beginnings(model, texts)
+    read = adaptation_measure.beginnings(model, texts, 12)
     assert all(text.startswith(own) for text, own in zip(texts, read))
     assert len(read[0]) < len(texts[0])
     assert read[-2:] == ["short", ""]
     np.testing.assert_allclose(model.encode(read), model.encode(texts), atol=1e-6)
-    assert adaptation_measure.beginnings(model, read) == read
+    assert adaptation_measure.beginnings(model, read, 12) == read
 
 
 def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
