@@ -50,9 +50,7 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
     return unit((vectors - mean) - (vectors - mean) @ top.T @ top)
 
 
-def untrained(
-    data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]
-) -> Iterator[tuple[str, Measured]]:
+def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]) -> Iterator[tuple[str, Measured]]:
     """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on.
 
     Args:
@@ -167,7 +165,8 @@ def main() -> None:
         return
 
     def arguments(name: str, **more: Any) -> EncoderArguments:
-        return EncoderArguments([name], pooling=options.pooling, max_seq_length=options.max_seq_length, **more)
+        own = {"pooling": options.pooling, "max_seq_length": options.max_seq_length, "dtype": "float32"}  # anywhere
+        return EncoderArguments([name], **own, **more)
 
     def vectors_of(name: str, texts: list[str], **more: Any) -> np.ndarray:
         return unit(arguments(name, **more).embed_all(name, texts, show_progress=False)[0])
