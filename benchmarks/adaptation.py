@@ -14,6 +14,7 @@ Running again goes on where it was stopped: see `benchmarks.cells`. Needs ir-mea
 """
 
 import argparse
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -155,6 +156,11 @@ def _transposed(cells: list[list[str]]) -> list[list[str]]:
     return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
 
 
+def _is_drawn(method: str, trained: bool) -> bool:
+    """Of what was trained `adapt` alone is drawn smoothed and with word vectors too."""
+    return not trained or method.startswith(("adapt, s", "adapt, w")) or not re.search(", (smoothed|with)", method)
+
+
 def plot(results: dict[str, Any], path: Path) -> None:
     """The difference to the start of each method, with its interval, a panel a data set."""
     import matplotlib
@@ -163,7 +169,8 @@ def plot(results: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     found = {key: one for key, one in summaries(results["rows"]).items()
-             if _part_of(*key) == "methods" and key[1] != "start"}  # fmt: skip
+             if _part_of(*key) == "methods" and key[1] != "start"
+             and _is_drawn(key[1], one["trained"])}  # fmt: skip
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
     if not found:
         return
