@@ -51,7 +51,9 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
 
 
 def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]) -> Iterator[tuple[str, Measured]]:
-    """The baselines that need no training, by name; what is fitted is fitted on the corpus to adapt on.
+    """The baselines that need no training, by name.
+
+    What is fitted is fitted on the corpus to adapt on, but neighbours and words on all texts, without labels.
 
     Args:
         vectors: (N, H) of the start.

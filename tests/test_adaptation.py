@@ -45,13 +45,15 @@ def test_rows_of_what_needs_no_training():
     texts = [row["text"] for row in make_corpus(60)]
     data = DataSet("toy", texts[:40], texts, _first_column)
     read = [text[: len(text) // 3] for text in texts]
-    found = dict(adaptation_measure.untrained(data, vectors_of(60), vectors_of(60)[::-1], read))
+    more = vectors_of(60)[:, ::-1].copy()
+    found = dict(adaptation_measure.untrained(data, vectors_of(60), more, read))
     assert next(iter(found)) == "start"
     assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(found)
     assert {"word vectors", "with word vectors", "with word vectors, smoothed"} <= set(found)
     assert {"word vectors of what the start reads", "with word vectors of that, smoothed"} <= set(found)
     assert found["word vectors"].value != found["word vectors of what the start reads"].value
-    assert found["the start on 1024 tokens"].value == found["start"].value  # the same vectors, turned round
+    assert found["the start on 1024 tokens"].value == pytest.approx(more[:, 0].mean())
+    assert found["the start on 1024 tokens"].value != found["start"].value
     assert found["smoothing, 10 neighbours"].value != found["smoothing, 10 neighbours of the encoder"].value
     rows = list(adaptation_measure.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
     assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
@@ -137,6 +139,11 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Limits")[2]
     assert "| mean_cosine | -1.00 | 3 |" in text
     assert "Cells not run: z, 3 cells of g. Failed: y." in text
+    drawn = ["adapt", "adapt, smoothed", "adapt, with word vectors, smoothed", "docsplit, learning rate 3e-5"]
+    assert all(adaptation._is_drawn(method, True) for method in drawn)
+    assert adaptation._is_drawn("with word vectors, smoothed", False)
+    assert not adaptation._is_drawn("crop, smoothed", True)
+    assert not adaptation._is_drawn("adapt, neighbours by the encoder alone, smoothed by the encoder alone", True)
     adaptation.plot(results, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
