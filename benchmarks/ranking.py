@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cells import run_study, what_is_missing
+from benchmarks.ranking_step import TESTED
 from docsplit.evaluation.metrics import ItemScores, holm, paired_randomisation
 from docsplit.evaluation.paper_numbers import COLUMN
 from docsplit.evaluation.tables import markdown_table
@@ -26,7 +27,7 @@ from docsplit.runtime.files import ROOT
 STUDY = Path(__file__).with_suffix(".yaml")
 PAPER = ROOT / "docs" / "papers" / "ranking.json"
 MEASURES = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_100": "Recall@100"}
-TESTED = "ndcg_at_10"
+DRAWS = 2000  # of the bootstrap
 ORDERINGS = (  # better, worse, whose claim it is
     ("docsplit, bm25, dense", "docsplit without contrast, bm25, dense", "contrast helps (paper)"),
     ("graph, bm25, dense", "graph without contrast, bm25, dense", "contrast helps (paper)"),
@@ -36,6 +37,7 @@ ORDERINGS = (  # better, worse, whose claim it is
     ("graph, bm25, dense", "graph, random, dense", "hard negatives help (ours)"),
     ("docsplit, bm25+self, dense", "docsplit, bm25, dense", "own hard negatives help (ours)"),
     ("docsplit, bm25, dense", "start, dense", "training helps (ours)"),
+    ("docsplit, bm25, hybrid", "start, hybrid", "training helps beside BM25 (ours)"),
 )
 Found = dict[str, dict[str, dict[str, Any]]]  # method, measure, row
 
@@ -97,7 +99,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """A panel a data set, a bar a method: nDCG@10."""
+    """A panel a data set, a line a method: nDCG@10, its 95 % bootstrap interval over queries, BM25's dashed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -106,13 +108,23 @@ def plot(results: dict[str, Any], path: Path) -> None:
     sets = by_data(results["rows"])
     if not sets:
         return
-    most = max(map(len, sets.values()))
-    figure, axes = plt.subplots(1, len(sets), figsize=(5 * len(sets), 0.3 * most + 1), squeeze=False)
+    methods = list(dict.fromkeys(method for found in sets.values() for method in found))[::-1]
+    size = (3.2 * len(sets) + 3, 0.26 * len(methods) + 1)
+    figure, axes = plt.subplots(1, len(sets), figsize=size, sharey=True, squeeze=False)
     for axis, (data, found) in zip(axes[0], sets.items()):
-        axis.barh([*found], [100 * own[TESTED]["value"] for own in found.values()])
-        axis.invert_yaxis()
-        axis.tick_params(labelsize=7)
-        axis.set_title(f"{data}, {MEASURES[TESTED]}", fontsize=9)
+        for height, method in enumerate(methods):
+            if (own := found.get(method)) is None:
+                continue
+            values = 100 * np.array(list(own[TESTED]["queries"].values()))
+            drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values))).mean(axis=1)
+            colour = "tab:orange" if method.endswith("hybrid") else "black" if method == "BM25" else "tab:blue"
+            axis.plot(np.percentile(drawn, [2.5, 97.5]), [height] * 2, color=colour)
+            axis.plot(values.mean(), height, "o", color=colour)
+            if method == "BM25":
+                axis.axvline(values.mean(), color=colour, linewidth=0.8, linestyle="--")
+        axis.grid(alpha=0.3)
+        axis.set(title=data, xlabel=f"{MEASURES[TESTED]}, percent")
+    axes[0][0].set_yticks(range(len(methods)), methods)
     figure.tight_layout()
     figure.savefig(path, dpi=120, metadata={"Software": None})
 

@@ -7,8 +7,8 @@
         --max_documents 5000
 
 `none` among the negatives is the encoder as it is. Without --folds there is one training, on the split "train", and
-one measurement. A fold that was measured is not run again. A row has the value of each query: pairs are tested over
-these.
+one measurement. A fold that was measured is not run again. A row of nDCG@10 has the value of each query: pairs are
+tested over these.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from docsplit.data.corpora import add_text, load_corpus
 from docsplit.runtime.files import ROOT, write_text
 
 MEASURES = ("ndcg_at_10", "mrr_at_10", "recall_at_100")
+TESTED = MEASURES[0]  # whose value of each query is kept
 METHODS = ("dense", "hybrid", "bm25")
 UNTRAINED = "none"
 
@@ -54,9 +55,9 @@ def train_and_measure(options: argparse.Namespace, kind: str, fold: int | None) 
 
 
 def rows_of(folders: list[Path], method: str) -> Iterator[dict[str, object]]:
-    """A row for each measure of each way of ranking: the mean over the queries of all folds, and their values.
+    """A row for each measure of each way of ranking: the mean over the queries of all folds.
 
-    BM25, which is none of the encoder's, has a name of its own.
+    That of nDCG@10 has their values too. BM25, which is none of the encoder's, has a name of its own.
     """
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for folder in folders:
@@ -67,8 +68,10 @@ def rows_of(folders: list[Path], method: str) -> Iterator[dict[str, object]]:
                     for measure in MEASURES:
                         found[name, measure][line["query_id"]] = float(line[measure])
     for (name, measure), values in found.items():
-        mean = sum(values.values()) / len(values)
-        yield {"method": name, "metric": measure, "value": mean, "queries": values}
+        row = {"method": name, "metric": measure, "value": sum(values.values()) / len(values)}
+        if measure == TESTED:
+            row["queries"] = {query: round(value, 4) for query, value in values.items()}
+        yield row
 
 
 def write_collection(corpus: str, max_documents: int, path: Path) -> None:

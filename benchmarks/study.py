@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
@@ -144,7 +145,9 @@ class Study:
         files = [one for one in group.get("data", []) if one[1:-1] not in known or one[1:-1] in self.paths]
         data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
         key, content = (_hash_of([*code, data, parts]) for code in ([self.code_of[group_name]], []))
-        said = [f"{name}={value}" for name, value in variables.items() if not isinstance(value, dict | list)]
+        # Options, and what has places in it, say nothing that the group and other variables do not.
+        short = {name: value for name, value in variables.items() if not isinstance(value, dict | list)}
+        said = [f"{name}={value}" for name, value in short.items() if not re.match("--|.*{", str(value))]
         return Cell(group_name, " ".join([group_name, *said]), key, content, variables, **parts)
 
     def _hash_of_data(self, pattern: str) -> str:

@@ -18,6 +18,7 @@ def test_cells_have_what_they_need(tmp_path):
     cells, waiting = Study(ranking.STUDY, tmp_path, given).cells()
     assert not waiting
     assert len(cells) == 3 * 7
+    assert min(cell.name for cell in cells.values()) == "docsplit data=cranfield folds=3"  # no options in it
     known = {"{data_dir}", "{start}", "{folder}"}  # what is left to the run
     for cell in cells.values():
         words = json.dumps(cell.steps)
@@ -50,7 +51,9 @@ def test_rows_are_means_over_the_queries_of_all_folds(tmp_path):
     }
     assert {method for method, _ in rows} == {"BM25", "graph, dense"}
     assert rows["graph, dense", "ndcg_at_10"]["value"] == pytest.approx(0.5)
-    assert rows["BM25", "mrr_at_10"]["queries"] == pytest.approx({"q0": 0.3, "q1": 0.5, "q2": 1.0})
+    assert rows["BM25", "ndcg_at_10"]["queries"] == pytest.approx({"q0": 0.3, "q1": 0.5, "q2": 1.0})
+    assert rows["BM25", "mrr_at_10"]["value"] == pytest.approx(0.6)
+    assert {measure for (_, measure), row in rows.items() if "queries" in row} == {ranking.TESTED}
 
 
 def test_a_step_trains_each_fold_once(tmp_path, monkeypatch):
