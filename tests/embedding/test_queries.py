@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Router, StaticEmbedding, Transformer
 
@@ -23,14 +24,14 @@ def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
     model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
     model.save(str(tmp_path / "model"))
     loaded = load_encoder(str(tmp_path / "model"), device="cpu")
-    vectors, info = embed_queries(loaded, TEXTS)
+    vectors, info = embed_queries(loaded, TEXTS, dtype=torch.float32)
     expected = {"": "", "ask: ": "ask: "}.get(prompts.get("query", "")) or prompts.get("any", "")
     assert info == {"query_prompt": expected, "similarity": "cosine"}
     assert vectors == pytest.approx(model.encode([expected + text for text in TEXTS], prompt=""), abs=1e-5)
     if prompts.get("query"):
         assert vectors == pytest.approx(model.encode_query(TEXTS), abs=1e-5)
         assert abs(vectors - embed_documents(loaded, TEXTS)[0]).max() > 1e-3
-    given, _ = embed_queries(loaded, TEXTS, prompt="other: ")
+    given, _ = embed_queries(loaded, TEXTS, prompt="other: ", dtype=torch.float32)
     assert given == pytest.approx(model.encode([f"other: {text}" for text in TEXTS], prompt=""), abs=1e-5)
 
 
