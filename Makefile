@@ -3,6 +3,8 @@ VENV ?= .venv
 WORKERS ?= 2
 ENGINE_TESTS = ray_engine databases index neighbours search
 BIN = $(VENV)/bin
+# What accelerate guesses, and says so on five lines, where nobody ran `accelerate config`
+ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 CODE = docsplit tests benchmarks *.py
 
 .PHONY: help install install-dev quickstart test test-all test-engines lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
@@ -28,7 +30,7 @@ $(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
 	touch $@
 
 quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
-	$(BIN)/accelerate launch --quiet run_docsplit_pretraining.py recipes/quickstart.yaml
+	$(BIN)/accelerate launch --quiet $(ONE_PROCESS) run_docsplit_pretraining.py recipes/quickstart.yaml
 
 test: install-dev  ## the default tests, WORKERS at a time
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
