@@ -1,5 +1,6 @@
 """One step of the cells of `benchmarks.bregman`: writes a set's files, or the rows of a probe.
 
+python -m benchmarks.bregman_step --data_dir DIR --pieces pieces.jsonl     # for the masked LM that the start begins as
 python -m benchmarks.bregman_step --data 20news --data_dir DIR --write folder [--part validation]
 python -m benchmarks.bregman_step --probe results.json [--encoder folder] --rows rows.json    # or several results
 """
@@ -14,8 +15,11 @@ import numpy as np
 
 from benchmarks.adaptation_sets import judgments, news, with_validation
 from docsplit.data.labelled import LabelledSplit
+from docsplit.data.passages import to_passages
 from docsplit.runtime.files import write_text
 
+SETS = ("20news", "ecthr")
+PIECE = 300  # words of the documents that the masked LM reads, which has 256 tokens
 METRICS = ("micro_f1", "macro_f1", "macro_f1_lexglue", "accuracy")
 LOGGED = (  # of the last log: whether the embeddings have collapsed, and whether the ensemble is in use
     *("alignment", "uniformity", "dimension_std", "dimension_correlation", "effective_rank"),
@@ -30,8 +34,8 @@ def parts_of(data: str, data_dir: Path, size: int, part: str) -> Parts:
     Raises:
         ValueError: if there is no such set.
     """
-    if data not in ("20news", "ecthr"):
-        raise ValueError(f"There is no data set {data!r}, expected 20news or ecthr.")
+    if data not in SETS:
+        raise ValueError(f"There is no data set {data!r}, expected one of {SETS}.")
     split = with_validation(news(data_dir, size) if data == "20news" else judgments(data_dir))
     assert split.validation_texts is not None
     assert split.validation_labels is not None
@@ -56,6 +60,13 @@ def write_parts(parts: Parts, folder: Path) -> None:
         rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels)]
         write_text(folder / f"{name}.jsonl", "\n".join(rows) + "\n")
     write_text(folder / "corpus.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in parts["train"][0]))
+
+
+def write_pieces(data_dir: Path, size: int, path: Path) -> None:
+    """Write the documents of the train parts of all sets, cut into passages."""
+    texts = [text for data in SETS for text in parts_of(data, data_dir, size, "validation")["train"][0]]
+    pieces = [piece.text for text in texts for piece in to_passages(text, PIECE)]
+    write_text(path, "".join(json.dumps({"text": piece}) + "\n" for piece in pieces))
 
 
 def name_of(encoder: str) -> str:
@@ -110,12 +121,16 @@ def main() -> None:
     parser.add_argument("--data", help="20news or ecthr")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--max_documents", type=int, default=2000, help="labelled documents of the train part")
+    parser.add_argument("--pieces", type=Path, help="of the train parts of all sets, for a masked LM: the file")
     parser.add_argument("--part", choices=["test", "validation"], default="test")
     parser.add_argument("--write", type=Path, help="the folder for a set's files")
     parser.add_argument("--probe", type=Path, nargs="+", help="results.json of run_probe_classification.py")
     parser.add_argument("--encoder", type=Path, help="of one encoder: its run, for the last log")
     parser.add_argument("--rows", type=Path, help="where the rows go")
     options = parser.parse_args()
+    if options.pieces is not None:
+        write_pieces(options.data_dir, options.max_documents, options.pieces)
+        return
     if options.write is not None:
         write_parts(parts_of(options.data, options.data_dir, options.max_documents, options.part), options.write)
         return

@@ -119,3 +119,14 @@ def test_files_of_a_set_share_no_document(real_data, tmp_path, data):
     assert load_labelled(**files).multi_label is (data == "ecthr")
     searched = bregman_step.parts_of(data, real_data, 200, "validation")
     assert searched["test"][0] == texts["validation"]
+
+
+def test_pieces_are_whole_train_documents_of_every_set(real_data, tmp_path):
+    bregman_step.write_pieces(real_data, 200, tmp_path / "pieces.jsonl")
+    pieces = [json.loads(line)["text"] for line in (tmp_path / "pieces.jsonl").read_text().splitlines()]
+    words = " ".join(pieces).split()
+    parts = [bregman_step.parts_of(data, real_data, 200, "test") for data in bregman_step.SETS]
+    assert words == " ".join(text for one in parts for text in one["train"][0]).split()
+    assert len(pieces) > 2 * sum(len(one["train"][0]) for one in parts)  # most judgments are long
+    held_out = {text for one in parts for name in ("validation", "test") for text in one[name][0]}
+    assert not held_out & set(pieces)
