@@ -21,7 +21,7 @@ def test_the_grid_is_the_papers_and_more(tmp_path):
     cells, waiting = Study(
         bregman.STUDY, tmp_path, {"data_dir": str(tmp_path), "start": str(tmp_path / "start")}
     ).cells()
-    assert waiting == {"confirmed": 2}
+    assert waiting == {"confirmed": 1, "confirmed_ecthr": 1}
     cases = content["groups"]["grid"]["cases"]
     assert len(cells) == len(cases)  # no two are the same
     levels = {(case["factor"], str(case["level"])) for case in cases}
