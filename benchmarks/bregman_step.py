@@ -84,9 +84,8 @@ def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, A
         if row["shots"] is not None and row["head"] != "setfit":
             continue
         own = {"head": row["head"], "features": row["features"], "test_documents": row["test_documents"]}
-        own |= {"trained_share": row.get("trainable_share")} | (
-            {"method": name_of(row["encoder"])} if encoder is None else {}
-        )
+        own |= {"trained_share": row.get("trainable_share"), "warning": row.get("warning")}
+        own |= {"method": name_of(row["encoder"])} if encoder is None else {}
         prefix = head_name(row["head"], row["features"], row["shots"])
         for metric in METRICS:
             if f"{metric}_mean" in row:
