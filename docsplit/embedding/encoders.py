@@ -157,6 +157,7 @@ class EncoderArguments:
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
         from docsplit.embedding.contamination import contamination
+        from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
         from docsplit.embedding.neighbours import smooth_texts
 
@@ -165,7 +166,8 @@ class EncoderArguments:
         logger.info(f"Embedding {len(rows):,} texts with {name} on {model.device}")
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
-        info = {"long_documents": self.long_documents, "dtype": dtype, "embedding_seconds": seconds}
+        read = "passages" if isinstance(model[0], GraphDocumentTransformer) else self.long_documents
+        info = {"long_documents": read, "dtype": dtype, "embedding_seconds": seconds}
         info |= {"prompt": resolve_prompt(model, self.prompt), **contamination(name, test_texts)}
         info["smooth_neighbours"] = self.smooth_neighbours
         if brought is not None:

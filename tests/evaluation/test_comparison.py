@@ -511,6 +511,16 @@ def test_tables_say_how_many_test_items_and_pretraining_runs_there_are():
     assert "single" not in " ".join(table_notes(rows([baseline]), LINKS))
 
 
+@pytest.mark.parametrize(("lengths", "read", "said"), [
+    ((128, 1024), "truncate", True), ((128, 128), "truncate", False), ((128, None), "truncate", False),
+    ((128, 1024), "chunk_mean", False), ((128, 1024), "passages", False),
+])  # fmt: skip
+def test_tables_say_where_encoders_read_unlike_lengths(lengths, read, said):
+    results = [make_result(f"encoder{length}", 1.0, max_seq_length=length, long_documents=read) for length in lengths]
+    notes = " ".join(table_notes(rows(results), CLASSIFICATION))
+    assert ("the first 128 or 1,024 tokens" in notes) is said
+
+
 def test_a_grid_has_a_line_for_raw_and_one_for_standardised_features():
     results = [
         make_result(name, 1.0, head=head, features=kind)
