@@ -14,23 +14,55 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.cells import run_study, what_is_missing
 from benchmarks.graph_study_step import THIRDS
+from docsplit.evaluation.metrics import Resampled, is_clear, paired_bootstrap
 from docsplit.evaluation.plots import matplotlib, plt
 from docsplit.evaluation.tables import markdown_table
 
 STUDY = Path(__file__).with_suffix(".yaml")
 SIZES = ("steps", "docsplit_steps", "documents")
+COMPARED = (
+    ("graph", "graph, no contrast"),
+    ("graph", "DocSplit"),
+    ("graph", "DocSplit, chunk_mean"),
+    ("DocSplit, chunk_mean", "DocSplit"),
+    ("graph of sections", "graph"),
+    ("graph of sections", "graph of sections, no contrast"),
+)
 matplotlib.use("Agg")  # no screen needed
 
 
-def values_of(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, list[float]]]:
+def values_of(rows: list[dict[str, Any]], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
     """(data, metric) -> method -> the values of its seeds."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         read = ", chunk_mean" if row.get("read") == "chunk_mean" else ""
-        found[row["data"], row["metric"]][row["method"] + read].append(row["value"])
+        if name in row:
+            found[row["data"], row["metric"]][row["method"] + read].append(row[name])
     return {key: dict(own) for key, own in found.items()}
+
+
+def differences(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each set, metric and two methods: over the same test items, and over seeds where both have some."""
+    values, drawn = values_of(rows), values_of(rows, "drawn")
+    lines = []
+    for key, of_method in drawn.items():
+        resampled = {
+            method: Resampled(np.array(values[key][method]), np.array(own).T, seeds=len(own))
+            for method, own in of_method.items()
+        }
+        for pair in COMPARED:
+            if not all(method in resampled for method in pair):
+                continue
+            one, two = (resampled[method] for method in pair)
+            found = paired_bootstrap(one, two)
+            difference, low, high = (f"{100 * found[name]:+.1f}" for name in ("difference", "low", "high"))
+            ahead = pair[found["difference"] < 0] if is_clear(found) and min(one.seeds, two.seeds) > 1 else ""
+            lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{one.seeds} / {two.seeds}", ahead])
+    return lines
 
 
 def shown(values: list[float], factor: float = 100) -> str:
@@ -54,6 +86,10 @@ def markdown(results: dict[str, Any]) -> str:
         ]  # fmt: skip
         parts += [f"{data}{' (tokens in millions)' if data == 'pretraining' else ''}:"]
         parts += [markdown_table(["method", *metrics], lines)]
+    if compared := differences(results["rows"]):
+        parts += ["Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap):"]
+        header = ["data", "metric", "methods", "difference", "95 % interval", "seeds", "ahead"]
+        parts += [markdown_table(header, compared)]
     words = {
         (row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results["rows"] if "words" in row
     }

@@ -3,7 +3,8 @@
     python -m benchmarks.graph_study_step --data_dir DIR --data 20news aan --encoder outputs/mine --rows rows.json
 
 The sets and their metrics are those of `benchmarks.adaptation_sets`, on frozen vectors. Test documents are in three
-classes of equal size by their words.
+classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the same for
+every encoder, so that two of them can be compared by `docsplit.evaluation.metrics.paired_bootstrap`.
 """
 
 import argparse
@@ -20,11 +21,12 @@ from docsplit.embedding.neighbours import unit
 from docsplit.runtime.files import write_text
 
 THIRDS = ("short", "medium", "long")
+DRAWS = 500
 
 
 def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
     """The set's metric, other numbers, and the metric of each third of the test documents, which end the texts."""
-    yield {"metric": measured.metric, "value": measured.value}
+    yield {"metric": measured.metric, **on_items(measured, np.arange(measured.num_items))}
     for name in ("accuracy", "kmeans_nmi"):
         if name in measured.others:
             yield {"metric": name, "value": measured.others[name]}
@@ -33,7 +35,14 @@ def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
     words = np.array([len(text.split()) for text in data.texts[-measured.num_items :]])
     for name, rows in zip(THIRDS, np.array_split(words.argsort(kind="stable"), len(THIRDS))):
         own = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
-        yield {"metric": f"{measured.metric}, {name}", "value": measured.of_items(np.sort(rows)), **own}
+        yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **own}
+
+
+def on_items(measured: Measured, items: np.ndarray) -> dict[str, Any]:
+    """The metric of some test items, and of sets of as many, drawn from them with replacement."""
+    generator = np.random.default_rng(0)
+    drawn = (items[generator.integers(len(items), size=len(items))] for _ in range(DRAWS))
+    return {"value": measured.of_items(items), "drawn": [round(measured.of_items(rows), 5) for rows in drawn]}
 
 
 def main() -> None:

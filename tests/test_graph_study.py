@@ -67,3 +67,32 @@ def test_rows_and_tables_of_the_study(tmp_path):
     assert "20news,long:500to600words." in lines
     graph_study.plot(results, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_differences_are_over_the_same_items_and_over_seeds():
+    rng = np.random.default_rng(0)
+    hard = rng.random(400)  # of each document, for every encoder: what pairing takes away
+
+    def rows_of(method, skill, seeds, read="truncate"):
+        for seed in range(seeds):
+            right = (hard + 0.05 * rng.standard_normal(400) < skill).astype(int)
+            measured = Measured("f1", lambda rows, right=right: float(right[rows].mean()), 400)
+            row = {"metric": "f1", **graph_study_step.on_items(measured, np.arange(400))}
+            yield row | {"data": "20news", "method": method, "read": read, "seed": seed}
+
+    rows = [
+        *rows_of("graph", 0.6, 3),
+        *rows_of("graph, no contrast", 0.5, 3),
+        *rows_of("DocSplit", 0.6, 3),
+        *rows_of("graph of sections", 0.5, 1),
+    ]
+    found = {line[2]: line[3:] for line in graph_study.differences(rows)}
+    assert found.keys() == {"graph - graph, no contrast", "graph - DocSplit", "graph of sections - graph"}
+    difference, interval, seeds, ahead = found["graph - graph, no contrast"]
+    low, high = map(float, interval.split(" to "))
+    assert 0 < low < float(difference) < high < 16  # of unpaired items it would be wider
+    assert (seeds, ahead) == ("3 / 3", "graph")
+    assert found["graph - DocSplit"][-1] == ""
+    assert found["graph of sections - graph"][2:] == ["1 / 3", ""]  # one seed is never ahead
+    low, high = map(float, found["graph of sections - graph"][1].split(" to "))
+    assert high < 0
