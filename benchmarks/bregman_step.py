@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.adaptation_sets import judgments, news, with_validation
 from docsplit.data.labelled import LabelledSplit
 from docsplit.data.passages import to_passages
+from docsplit.evaluation.presets import TFIDF
 from docsplit.runtime.files import write_text
 
 SETS = ("20news", "ecthr")
@@ -70,9 +71,9 @@ def write_pieces(data_dir: Path, size: int, path: Path) -> None:
 
 
 def name_of(encoder: str) -> str:
-    """Of NAME=path,path the name; the start alone has none."""
+    """Of NAME=path,path the name; TF-IDF; else it is the start, which has no name."""
     name, given, _ = encoder.partition("=")
-    return name if given else "start"
+    return name if given or name == TFIDF else "start"
 
 
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,8 @@ def test_the_grid_is_the_papers_and_more(tmp_path):
     assert waiting == {"confirmed": 1, "confirmed_ecthr": 1}
     cases = content["groups"]["grid"]["cases"]
     assert content["groups"]["grid"]["selection"]["metric"] == bregman.CHOSEN
-    assert len(cells) == len(cases)  # no two are the same
+    assert len(cells) == len(cases) + 2  # no two are the same; and TF-IDF on both sets
+    cells = {key: cell for key, cell in cells.items() if cell.group == "grid"}
     levels = {(case["factor"], str(case["level"])) for case in cases}
     of_table_4 = {(factor, level) for factor, own in PAPER["table_4"].items() for level in own}
     centre = {(factor, level) for factor, level in bregman.CENTRES.items() if factor in PAPER["table_4"]}
@@ -70,6 +71,7 @@ def test_rows_of_a_probe(tmp_path):
     assert alignment["history"] == [[1, 1.0], [2, 0.5]]
     seconds = [one for one in bregman_step.rows_of(probe, None) if one["metric"].endswith(" seconds")]
     assert [(one["metric"], one["value"]) for one in seconds] == [("setfit, 8 shots, seconds", 5.0)]
+    assert [bregman_step.name_of(encoder) for encoder in ("o/start", "tfidf", "A=o/1,o/2")] == ["start", "tfidf", "A"]
     *_, compared = bregman_step.rows_of(probe, None)
     assert (compared["method"], compared["value"], compared["low"]) == ("A - B", 0.1, -0.1)
 
