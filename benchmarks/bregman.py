@@ -70,9 +70,9 @@ def ablations(found: dict[str, dict[str, dict[str, Any]]], paper: dict[str, Any]
     return lines
 
 
-def confirmed(rows: list[dict[str, Any]], paper: dict[str, Any]) -> list[tuple[str, ...]]:
+def confirmed(rows: list[dict[str, Any]], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
     """A line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's scores."""
-    published = {(one["head"], one["method"]): one["ecthr"] for one in paper["table_2"]}
+    published = {(one["head"], one["method"]): one.get(data) for one in paper["table_2"]}
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in rows:
         if "difference" not in row["metric"]:
@@ -110,8 +110,11 @@ def markdown(results: dict[str, Any]) -> str:
             f"{data}, test documents, three pretraining seeds; seconds are those to embed and to train a head:",
             "",
         ]
-        header = ["head", "method", *FINAL, "trained", "paper, ECtHR, micro / macro (other weights and data)"]
-        lines += [markdown_table(header, confirmed(rows, paper)), ""]
+        header = ["head", "method", *FINAL, "trained", f"paper, {data}, micro / macro (other weights and data)"]
+        body = confirmed(rows, paper, data)
+        if not any(line[-1] for line in body):
+            header, body = header[:-1], [line[:-1] for line in body]
+        lines += [markdown_table(header, body), ""]
         table = [(row["method"], row["metric"], f"{100 * row['value']:+.1f}",
                   f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}", row["ahead"] or "")
                  for row in differences]  # fmt: skip

@@ -93,14 +93,15 @@ def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, A
                 values = {"value": row[f"{metric}_mean"], "std": row[f"{metric}_std"]}
                 yield own | {"metric": f"{prefix} {metric}"} | values
         if encoder is None and row.get("seconds") is not None:
-            spent = row["seconds"] + (row["embedding_seconds"] or 0)
+            spent = row["seconds"] + (row["embedding_seconds"] or 0) / (row.get("pretraining_seeds") or 1)
             yield own | {"metric": f"{prefix} seconds", "value": spent, "std": None}
     if encoder is None:
         for one in probe["comparisons"]:
             own = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
             prefix = head_name(one["head"], one["features"], one.get("shots"))
             own["metric"] = f"{prefix} {one['measure']}, difference"
-            yield own | {"value": one["difference"]} | {name: one[name] for name in ("low", "high", "ahead")}
+            own |= {"value": one["difference"], "low": one["low"], "high": one["high"]}
+            yield own | {"ahead": one["ahead"] and name_of(one["ahead"])}
         return
     (state,) = encoder.glob("checkpoint-*/trainer_state.json")
     logs = [entry for entry in json.loads(state.read_text(encoding="utf-8"))["log_history"] if "alignment" in entry]

@@ -56,7 +56,7 @@ def test_rows_of_a_probe(tmp_path):
                  row("x", "mlp", "standardized", micro_f1_mean=0.6, micro_f1_std=0.1),
                  row("x", "mlp", shots=5, micro_f1_mean=0.1, micro_f1_std=0.1)],
         "comparisons": [{"a": "A=1,2", "b": "B=3,4", "head": "mlp", "features": "raw", "measure": "micro_f1",
-                         "difference": 0.1, "low": -0.1, "high": 0.2, "ahead": None}],
+                         "difference": 0.1, "low": 0.05, "high": 0.2, "ahead": "A=1,2"}],
     }  # fmt: skip
     (tmp_path / "checkpoint-3").mkdir()
     log = [{"step": 1, "alignment": 1.0}, {"step": 2, "alignment": 0.5, "effective_rank": 7.0}, {"train_loss": 1.0}]
@@ -73,7 +73,10 @@ def test_rows_of_a_probe(tmp_path):
     assert [(one["metric"], one["value"]) for one in seconds] == [("setfit, 8 shots, seconds", 5.0)]
     assert [bregman_step.name_of(encoder) for encoder in ("o/start", "tfidf", "A=o/1,o/2")] == ["start", "tfidf", "A"]
     *_, compared = bregman_step.rows_of(probe, None)
-    assert (compared["method"], compared["value"], compared["low"]) == ("A - B", 0.1, -0.1)
+    assert [compared[name] for name in ("method", "value", "low", "ahead")] == ["A - B", 0.1, 0.05, "A"]
+    probe["rows"] = [row("A=1,2", "mlp", micro_f1_mean=0.5, micro_f1_std=0.1, seconds=3.0, pretraining_seeds=2)]
+    of_group = {one["metric"]: one["value"] for one in bregman_step.rows_of(probe, None)}
+    assert of_group["mlp seconds"] == 4.0  # half of what embedding with both took
 
 
 def test_tables_put_the_papers_numbers_beside(tmp_path):
