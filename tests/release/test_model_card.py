@@ -9,6 +9,8 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
+from docsplit.modeling.objectives import OBJECTIVES
+from docsplit.release import model_card
 from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import add_results, write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -190,6 +192,12 @@ def test_what_is_local_is_no_link_to_the_hub(directory):
     data = ModelCard(write_card(directory(all_results=RESULTS, run=run))).data
     assert data.base_model is None
     assert data.datasets is None
+
+
+def test_every_objective_of_a_paper_names_it():
+    own = {"info_nce", "neighbour_distillation"}  # of the view, and of this project
+    assert OBJECTIVES.keys() - own <= model_card.PAPERS.keys()
+    assert "Bregman" in model_card.PAPERS["info_nce+bregman"]
 
 
 def test_any_architecture_gets_a_card(tmp_path, wordpiece):
