@@ -15,6 +15,7 @@ from docsplit.runtime.files import write_text
 
 matplotlib.use("Agg")  # no screen needed
 FINETUNING_MEASURES = ("accuracy", "macro_f1")  # of each epoch, on the validation part
+LOSSES = {"contrastive_loss": "contrastive", "mlm_loss": "masked LM"}
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
@@ -154,15 +155,25 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
     plt.close(figure)
 
 
+def loss_parts(log_history: list[dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
+    """Label -> (step, value) of each part of the loss: contrastive, masked LM, and those that an objective logs."""
+    names = {name for entry in log_history for name in entry if name.endswith("_loss")}
+    own = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
+    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in own}
+    points = {
+        label: [(entry["step"], entry[name]) for entry in log_history if name in entry]
+        for name, label in labels.items()
+    }
+    return {label: some for label, some in points.items() if some}
+
+
 def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
     """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]
     figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)
     losses = axes[0, 0]
-    for name, label in (("contrastive_loss", "contrastive (InfoNCE)"), ("mlm_loss", "masked LM")):
-        points = [(entry["step"], entry[name]) for entry in log_history if name in entry]
-        if points:
-            losses.plot(*zip(*points), label=label)
+    for label, points in loss_parts(log_history).items():
+        losses.plot(*zip(*points), label=label)
     losses.set(xlabel="step", ylabel="loss", title="Training loss", ylim=(0, None))
     if losses.lines:  # none where the run was shorter than --logging_steps
         losses.legend()

@@ -54,8 +54,8 @@ PAPERS = {
     "crop": "Izacard et al.: Unsupervised Dense Information Retrieval with Contrastive Learning. TMLR 2022.",
     "ict": "Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering. ACL 2019.",
     "passages": "Xu et al.: Contrastive Document Representation Learning with Graph Attention Networks. EMNLP 2021.",
-    "info_nce+bregman": "Saggau et al.: Efficient Document Embeddings via Self-Contrastive Bregman Divergence Learning. "
-    "Findings of ACL 2023.",
+    "info_nce+bregman": "Saggau et al.: Efficient Document Embeddings via Self-Contrastive Bregman Divergence "
+    "Learning. Findings of ACL 2023.",
     "contrastive_tension": "Carlsson et al.: Semantic Re-tuning with Contrastive Tension. ICLR 2021.",
     "lora": "Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models. ICLR 2022.",
 }
