@@ -102,7 +102,13 @@ def markdown(results: dict[str, Any]) -> str:
             "The grid: 20 Newsgroups, validation documents, one seed; what the embeddings of the last steps do.",
             "",
         ]
-        lines += [markdown_table(header, ablations(found, paper)), ""]
+        lines += [
+            markdown_table(header, ablations(found, paper)),
+            "",
+            "subnetworks_active counts functionals; a shared trunk has g times the width of them, more than there are "
+            "embeddings in the steps of a log. A Bregman loss of ln(2N - 1) is chance: 1.099 for two documents.",
+            "",
+        ]
     for data in dict.fromkeys(row["data"] for row in results["rows"] if row["seed"] is None):
         rows = [row for row in results["rows"] if row["data"] == data and row["seed"] is None]
         differences = [row for row in rows if "difference" in row["metric"]]

@@ -65,6 +65,7 @@ def write_parts(parts: Parts, folder: Path) -> None:
 
 def write_pieces(data_dir: Path, size: int, path: Path) -> None:
     """Write the documents of the train parts of all sets, cut into passages."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     texts = [text for data in SETS for text in parts_of(data, data_dir, size, "validation")["train"][0]]
     pieces = [piece.text for text in texts for piece in to_passages(text, PIECE)]
     write_text(path, "".join(json.dumps({"text": piece}) + "\n" for piece in pieces))

@@ -157,7 +157,7 @@ class EncoderArguments:
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
         from docsplit.embedding.contamination import contamination
-        from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
+        from docsplit.embedding.graph_documents import is_graph_encoder
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
         from docsplit.embedding.neighbours import smooth_texts
 
@@ -166,7 +166,7 @@ class EncoderArguments:
         logger.info(f"Embedding {len(rows):,} texts with {name} on {model.device}")
         embeddings, seconds = self.embed(model, list(rows), show_progress=show_progress)
         dtype = str(self.resolve_dtype(model.device)).removeprefix("torch.")
-        read = "passages" if isinstance(model[0], GraphDocumentTransformer) else self.long_documents
+        read = "passages" if is_graph_encoder(model) else self.long_documents
         info = {"long_documents": read, "dtype": dtype, "embedding_seconds": seconds}
         info |= {"prompt": resolve_prompt(model, self.prompt), **contamination(name, test_texts)}
         info["smooth_neighbours"] = self.smooth_neighbours

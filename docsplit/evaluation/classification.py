@@ -117,6 +117,7 @@ def tune(
                 )
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
-            own: dict[str, Any] = {"features": "raw", "long_documents": "truncate", "embedding_seconds": None}
-            own["smooth_neighbours"] = 0
+            own: dict[str, Any] = {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
+            if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
+                own["long_documents"] = "truncate"
             yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)

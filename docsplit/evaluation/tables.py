@@ -184,12 +184,12 @@ def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
                 f" Fewer than {FEW_ITEMS}: one of the {task.items} is {100 / items[-1]:.1f} points, and differences "
                 "of a few of them are chance."
             )
-    lengths = {row["max_seq_length"] or 0 for row in rows if row.get("long_documents") == "truncate"} - {0}
+    lengths = {row.get("max_seq_length") or 0 for row in rows if row.get("long_documents") == "truncate"} - {0}
     if len(lengths) > 1:
         shown = " or ".join(f"{length:,}" for length in sorted(lengths))
         notes.append(
-            f"The encoders read the first {shown} tokens of a text: differences may be of that. --max_seq_length is "
-            "for all."
+            f"The encoders read the first {shown} tokens of a text: differences may come from that. --max_seq_length "
+            "sets one length for all."
         )
     if any(row.get("pretraining_seeds") == 1 for row in rows):
         notes.append(

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.encoders import EncoderArguments
 from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.saving import split_release
@@ -186,6 +187,11 @@ def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
     assert "reads whole documents: --long_documents chunk_mean changes nothing" in caplog.text
     np.testing.assert_allclose(found, encoder.encode([text, other]), atol=1e-5, rtol=0)
     assert np.abs(found[0] - found[1]).max() > 1e-5  # the last tenth counts
+
+
+def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):
+    _, said = EncoderArguments([str(checkpoint)]).embed_all(str(checkpoint), TEXTS[:3], show_progress=False)
+    assert said["long_documents"] == "passages"
 
 
 def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):
