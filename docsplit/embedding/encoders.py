@@ -202,12 +202,14 @@ def members_of(name: str) -> list[str]:
     What exists under the whole name is one encoder, and so is a name without a comma or NAME=.
 
     Raises:
-        ValueError: if a member is empty or named twice, or is no encoder.
+        ValueError: if a member is empty or named twice, or is no encoder, or NAME has a comma.
     """
     stated = re.match(r"[^/\\,=]+=", name)
     if Path(name).exists() or ("," not in name and not stated):
         return [name]
     members = name.split(",")
+    if re.match(r"[^/\\,=]+,[^/\\=]*=[^,]*/", name) and not any(Path(member).exists() for member in members):
+        raise ValueError(f"{name!r}: a comma stands between encoders, so NAME cannot have one.")
     if stated and not all(Path(member).exists() for member in members):
         members = name[stated.end() :].split(",")
     distinct = {Path(member).resolve() if Path(member).exists() else member for member in members}
