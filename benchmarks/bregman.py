@@ -109,11 +109,13 @@ def markdown(results: dict[str, Any]) -> str:
             "embeddings in the steps of a log. A Bregman loss of ln(2N - 1) is chance: 1.099 for two documents.",
             "",
         ]
-    for data in dict.fromkeys(row["data"] for row in results["rows"] if row["seed"] is None):
-        rows = [row for row in results["rows"] if row["data"] == data and row["seed"] is None]
+    final = [row for row in results["rows"] if row["seed"] is None]
+    for data, cell in dict.fromkeys((row["data"], row["cell"]) for row in final):  # a table a run
+        rows = [row for row in final if (row["data"], row["cell"]) == (data, cell)]
         differences = [row for row in rows if "difference" in row["metric"]]
         lines += [
-            f"{data}, test documents, three pretraining seeds; seconds are those to embed and to train a head:",
+            f"{data}, test documents, three pretraining seeds ({results['cells'][cell]['name']}); seconds are those "
+            "to embed and to train a head:",
             "",
         ]
         header = ["head", "method", *FINAL, "trained", f"paper, {data}, micro / macro (other weights and data)"]

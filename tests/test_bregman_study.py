@@ -101,12 +101,16 @@ def test_tables_put_the_papers_numbers_beside(tmp_path):
         difference,
     ]
     rows.append(rows[0] | {"metric": "alignment", "history": [[1, 1.0], [2, 0.5]]})
-    results = {"rows": rows, "not_run": [], "waiting": {}, "cells": {}}
+    again = final | {"cell": "b", "value": 0.6}  # of another run: a table of its own
+    rows = [{"cell": "a"} | row for row in [*rows, again]]
+    cells = {"a": {"name": "confirmed", "status": "done"}, "b": {"name": "paper", "status": "done"}}
+    results = {"rows": rows, "not_run": [], "waiting": {}, "cells": cells}
     lines = bregman.markdown(results).replace(" ", "").splitlines()
     assert any(line.startswith(f"|g|2|{'35.0/35.0|' * 4}74.1/64.3|") for line in lines)
     assert any(line.startswith(f"|batchnorm|without|{'20.0†/20.0†|' * 4}72.5/63.1|") for line in lines)
     assert any(line.startswith(f"|centre||{'30.0/30.0|' * 4}75.2/67.7|") for line in lines)
     assert "|mlp|start|50.0±1.0|||12|0.5%|61.4/47.8|" in lines
+    assert "|mlp|start|60.0±1.0||||0.5%|61.4/47.8|" in lines
     assert "|setfit,8shots|start|50.0||||0.5%||" in lines
     assert "|A-B|mlpmicro_f1,difference|+2.0|-1.0to+5.0||" in lines
     bregman.plots(results, tmp_path / "plot.png")
