@@ -5,8 +5,8 @@
 
 The cells are those of bregman.yaml: a grid around the paper's choice on validation documents, then the best cell,
 SimCSE and the plain start, three seeds, on test documents. DIR has the folders 20newsgroups and ecthr. The start is a
-masked LM of the domain made a Longformer: the header of recipes/bregman_small.yaml has the two commands. Running again
-goes on where it was stopped: see `benchmarks.cells`. The paper's own numbers, of other weights and data, stand beside.
+masked LM of the domain made a Longformer: the header of bregman.yaml has the commands. Running again goes on where it
+was stopped: see `benchmarks.cells`. The paper's own numbers, of other weights and data, stand beside.
 """
 
 import json
@@ -114,8 +114,9 @@ def markdown(results: dict[str, Any]) -> str:
         rows = [row for row in final if (row["data"], row["cell"]) == (data, cell)]
         differences = [row for row in rows if "difference" in row["metric"]]
         lines += [
-            f"{data}, test documents, three pretraining seeds ({results['cells'][cell]['name']}); seconds are those "
-            "to embed and to train a head:",
+            f"{data}, test documents ({results['cells'][cell]['name']}); ± is the deviation over three pretraining "
+            "seeds, of the start and of TF-IDF over trainings of the head; seconds are those to embed and to train "
+            "a head:",
             "",
         ]
         header = ["head", "method", *FINAL, "trained", f"paper, {data}, micro / macro (other weights and data)"]

@@ -5,7 +5,7 @@
 
 The cells are those of graph_study.yaml: full and section graph, and DocSplit read to its maximum length and by
 chunk_mean, trained on as many tokens. DIR has the folders wikipedia, 20newsgroups, ecthr and aan. The start is a
-masked LM: the header of recipes/bregman_small.yaml has the command. Running again goes on where it was stopped: see
+masked LM: the first command in the header of bregman.yaml makes one. Running again goes on where it was stopped: see
 `benchmarks.cells`. The tables have each set's metric, and the same by length of document.
 """
 

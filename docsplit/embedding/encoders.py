@@ -126,8 +126,10 @@ class EncoderArguments:
         Raises:
             ValueError: naming the encoder.
         """
+        lengths = set()
         for member in members_of(name):
             model, brought = self._load(member)
+            lengths.add(model.max_seq_length)
             if brought is not None:
                 logger.warning(
                     f"{member} brings {brought} pooling; {self.override_pooling} is used (--override_pooling)."
@@ -136,6 +138,9 @@ class EncoderArguments:
                 self.embed(model, texts, cached=False)
             except ValueError as error:
                 raise ValueError(f"{member}: {error}") from error
+        if len(lengths) > 1:
+            shown = " and ".join(map(str, sorted(lengths, key=str)))
+            logger.warning(f"The encoders of {name} read {shown} tokens: --max_seq_length sets one length for all.")
 
     def embed_parts(
         self, name: str, parts: dict[str, list[str]], show_progress: bool
@@ -208,7 +213,7 @@ def members_of(name: str) -> list[str]:
     if Path(name).exists() or ("," not in name and not stated):
         return [name]
     members = name.split(",")
-    if re.match(r"[^/\\,=]+,[^/\\=]*=[^,]*/", name) and not any(Path(member).exists() for member in members):
+    if re.match(r"[^/\\,=]+,[^/\\=]*=", name) and not any(Path(member).exists() for member in members):
         raise ValueError(f"{name!r}: a comma stands between encoders, so NAME cannot have one.")
     if stated and not all(Path(member).exists() for member in members):
         members = name[stated.end() :].split(",")

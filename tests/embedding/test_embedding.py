@@ -18,7 +18,7 @@ from transformers import BertModel
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import _fingerprint, embed_documents, encode
-from docsplit.embedding.encoders import members_of
+from docsplit.embedding.encoders import EncoderArguments, members_of
 from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling
 from docsplit.modeling.encoding import micro_batches
 from docsplit.runtime import launching
@@ -128,10 +128,20 @@ def test_a_group_that_is_none_is_refused(name):
         members_of(name)
 
 
-@pytest.mark.parametrize("name", ["A, lambda 2=outputs/a", "A,B=outputs/a,outputs/b"])
+@pytest.mark.parametrize("name", ["A, lambda 2=outputs/a", "A,B=outputs/a,outputs/b", "A, B=hub-name"])
 def test_a_name_with_a_comma_is_refused(name):
     with pytest.raises(ValueError, match="NAME cannot have one"):
         members_of(name)
+
+
+@pytest.mark.parametrize(("lengths", "given", "said"), [((12, 16), None, True), ((12, 12), None, False),
+                                                        ((12, 16), 10, False)])  # fmt: skip
+def test_members_of_unlike_lengths_are_said(checkpoint, tmp_path, caplog, lengths, given, said):
+    folders = [str(tmp_path / f"seed-{seed}") for seed in range(2)]
+    for folder, length in zip(folders, lengths):
+        load_encoder(str(checkpoint), max_seq_length=length).save(folder)
+    EncoderArguments(folders, max_seq_length=given).check(f"A={','.join(folders)}", ["A text."])
+    assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is said
 
 
 def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypatch):
