@@ -115,9 +115,9 @@ def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str
     """Of each document the passages that its vector takes most from, and how much; None without graph attention."""
     from tqdm.auto import tqdm
 
-    from docsplit.embedding.graph_documents import document_attention, is_graph_encoder
+    from docsplit.embedding.graph_documents import document_attention, has_graph_attention
 
-    if not is_graph_encoder(encoder):
+    if not has_graph_attention(encoder):
         return None
     heard = []
     for own in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):

@@ -33,7 +33,7 @@ class GraphDocumentConfig(PreTrainedConfig):
     Args:
         passage_encoder: configuration of any encoder that `AutoModel` knows; None: BERT's.
         graph_hidden_size: width of all nodes, and of the embedding.
-        graph_layers: T of equation 3.
+        graph_layers: T of equation 3. 0: no graph, the document is the mean of its passages (equation 2).
         graph_heads: attention heads of each layer.
         graph_kind: "full": all nodes are neighbours. "section": passages of one section are, and so are the document
             and the first passages of the sections. "star": as "section", but first passages only of the document.
@@ -84,9 +84,9 @@ class GraphDocumentConfig(PreTrainedConfig):
         for name, values in (choices | {"graph_join_heads": ("concat", "average")}).items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {values}.")
-        for name in ("graph_hidden_size", "graph_layers", "graph_heads", "passage_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+        for name, least in {"graph_hidden_size": 1, "graph_layers": 0, "graph_heads": 1, "passage_words": 1}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected {least} or more.")
         for name in ("graph_feature_dropout", "graph_attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (none) or more, and less than 1.")

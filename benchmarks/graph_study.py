@@ -26,9 +26,12 @@ STUDY = Path(__file__).with_suffix(".yaml")
 SIZES = ("steps", "docsplit_steps", "documents")
 COMPARED = (
     ("graph", "graph, no contrast"),
+    ("graph", "mean of passages"),
     ("graph", "DocSplit"),
     ("graph", "DocSplit, chunk_mean"),
     ("DocSplit, chunk_mean", "DocSplit"),
+    ("DocSplit, chunk_mean", "start, mean, chunk_mean"),
+    ("graph", "start, mean, chunk_mean"),
     ("graph of sections", "graph"),
     ("graph of sections", "graph of sections, no contrast"),
 )
@@ -103,7 +106,9 @@ def plot(results: dict[str, Any], path: Path) -> None:
     sets = {data: metric.rpartition(",")[0] for data, metric in found if metric.endswith(THIRDS)}
     if not sets:
         return
-    figure, axes = plt.subplots(1, len(sets), figsize=(4.5 * len(sets) + 2, 3.6), squeeze=False, layout="constrained")
+    tuned = [row for row in results["rows"] if "curve" in row]
+    panels = len(sets) + bool(tuned)
+    figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
     for axis, (data, metric) in zip(axes[0], sets.items()):
         for method in found[data, f"{metric}, {THIRDS[0]}"]:
             values = [100 * statistics.mean(found[data, f"{metric}, {third}"][method]) for third in THIRDS]
@@ -111,6 +116,12 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
         axis.grid(alpha=0.3)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    for row in tuned:  # Figure 5
+        points = [(point["epoch"], 100 * point["accuracy"]) for point in row["curve"]]
+        axes[0, -1].plot(*zip(*points), "o-", label=row["method"])
+        axes[0, -1].set(title=f"{row['data']}, fine-tuned", ylabel="accuracy on validation (%)", xlabel="epoch")
+        axes[0, -1].legend(frameon=False, fontsize=8)
+        axes[0, -1].grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     plt.close(figure)
 

@@ -39,9 +39,17 @@ def test_the_cells_of_the_study(tmp_path):
     assert {(method, seed) for group, method, seed in found if group == "three_seeds"} == {
         (method, seed) for method in ("graph, no contrast", "graph", "DocSplit") for seed in (0, 1, 2)
     }
+    untrained = {cell.fields["method"]: cell.steps for cell in cells.values() if cell.group == "untrained"}
+    assert untrained.keys() == {"start, mean", "start, [CLS]", "words"}
+    for (only,) in untrained.values():
+        assert only["options"]["seen"] is None
+        assert only["options"]["encoder"] in ("{start}", "tfidf")
     for cell in cells.values():
+        if cell.group == "untrained":
+            continue
         options = cell.steps[0]["options"]
-        assert (options.get("model_type") == "graph_document") == ("graph" in cell.fields["method"])
+        assert ("graph_layers=0" in str(options.get("config_overrides"))) == (cell.fields["method"] == "mean of passages")
+        assert (options.get("model_type") == "graph_document") == (cell.fields["method"] != "DocSplit")
         assert (options["learning_rate"] == 0) == ("no contrast" in cell.fields["method"])
         assert ("section" in str(options.get("config_overrides"))) == ("sections" in cell.fields["method"])
 

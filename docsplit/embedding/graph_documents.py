@@ -56,12 +56,17 @@ def is_graph_encoder(model: Any) -> bool:
     return isinstance(model[0], GraphDocumentTransformer)
 
 
+def has_graph_attention(model: Any) -> bool:
+    """Whether passages attend to each other in an encoder; a graph document model of no layers takes their mean."""
+    return is_graph_encoder(model) and model[0].config.graph_layers > 0
+
+
 @torch.no_grad()
 def document_attention(model: Any, texts: Sequence[str], kind: str | None = None) -> Iterator[DocumentAttention]:
     """Graph attention in each text, in order.
 
     Args:
-        model: of `load_encoder`, of which `is_graph_encoder` says yes.
+        model: of `load_encoder`, of which `has_graph_attention` says yes.
         kind: of graph, in place of that of its training.
     """
     module: Any = model[0]
@@ -81,10 +86,10 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
 def attention_by_kind(model: Any, name: str, text: str) -> dict[str, Any] | None:
     """The passages of a text, and their attention in a full graph and in one of sections, by the same weights.
 
-    Of an encoder without graph None, which is said.
+    Of an encoder without graph attention None, which is said.
     """
-    if not is_graph_encoder(model):
-        logger.info(f"{name} is no graph document model: graph_attention is of the others.")
+    if not has_graph_attention(model):
+        logger.info(f"{name} has no graph attention: graph_attention is of the others.")
         return None
     trained = model[0].config.graph_kind
     kinds = list(dict.fromkeys(["full", "section", trained]))

@@ -229,9 +229,8 @@ def _made_by(config: Any, run: dict[str, Any]) -> str:
     reader = config.passage_encoder if is_graph(config) else config
     model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers"
     if is_graph(config):
-        model += (
-            f", with {config.graph_layers} of graph attention over its passages ({code(config.graph_kind)} graph),"
-        )
+        of_graph = f"{config.graph_layers} of graph attention over its passages ({code(config.graph_kind)} graph)"
+        model += f", with {of_graph}," if config.graph_layers else ", whose passages' vectors are averaged,"
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 

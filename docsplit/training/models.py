@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+import torch
 from transformers import AutoConfig
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
@@ -11,6 +12,7 @@ from docsplit.modeling.long_documents import block_attention
 from docsplit.modeling.objectives import OBJECTIVES
 from docsplit.modeling.settings import checked_settings, default_settings
 from docsplit.runtime.arguments import parse_config_overrides
+from docsplit.runtime.launching import default_dtype
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -87,6 +89,8 @@ def prepare_model(
     settings: dict[str, Any],
 ) -> DocSplitForContrastivePretraining:
     """What `load_start` gave, or a random encoder for this tokenizer, ready to be trained."""
+    if args.bf16 and default_dtype(args.device) != torch.bfloat16:
+        logger.warning("--bf16: this hardware only emulates bfloat16, tens of times as slow on a CPU. --bf16 false?")
     model = start if start is not None else _random(model_args, tokenizer, settings)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

@@ -66,6 +66,22 @@ def test_both_graphs_are_shown_and_the_model_is_as_before(encoder, tmp_path):
     assert own[1][3] == " ".join(to_passages(TEXTS[0], 8)[best - 1].text.split())
 
 
+def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
+    """The mean of passages (equation 2): said, not a picture of nothing."""
+    config = GraphDocumentConfig(tiny_config(wordpiece), graph_hidden_size=16, graph_layers=0, passage_words=8)
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24)
+    model.save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path), device="cpu")
+    with caplog.at_level("INFO"):
+        assert attention_by_kind(encoder, "ours", TEXTS[0]) is None
+    assert "ours has no graph attention" in caplog.text
+    assert explore.heard_passages(encoder, TEXTS[:3]) is None
+    pieces = [passage.text for passage in to_passages(TEXTS[0], 8)]
+    assert len(pieces) > 1
+    np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
+
+
 def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
     heard = explore.heard_passages(encoder, TEXTS[:3])
     for text, own in zip(TEXTS, heard):

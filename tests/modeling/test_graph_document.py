@@ -100,6 +100,7 @@ def attend_slowly(layer, nodes, pairs):
     "settings",
     [
         *({"graph_kind": kind} for kind in KINDS),
+        {"graph_layers": 0},
         {"gat_version": 2},
         {"graph_join_heads": "average", "graph_heads": 3},
         {"graph_layer_norm": True, "graph_layers": 3, "gat_version": 2, "graph_kind": "section"},
@@ -343,7 +344,7 @@ def test_any_encoder_encodes_passages():
         ({"graph_kind": "tree"}, "expected one of .*'full', 'section', 'star'"),
         ({"gat_version": 3}, "gat_version is 3"),
         ({"graph_join_heads": "max"}, "graph_join_heads is 'max'"),
-        ({"graph_layers": 0}, "graph_layers is 0, expected 1 or more"),
+        ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
         ({"graph_attention_dropout": 1.0}, "graph_attention_dropout is 1.0"),
         ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
     ],
