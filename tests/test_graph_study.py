@@ -1,8 +1,10 @@
 """The benchmark of graph document models and their study: what is counted, the cells, and what the tables say."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+from matplotlib import pyplot as plt
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import graph_document, graph_study, graph_study_step
@@ -54,7 +56,7 @@ def test_the_cells_of_the_study(tmp_path):
         assert ("section" in str(options.get("config_overrides"))) == ("sections" in cell.fields["method"])
 
 
-def test_rows_and_tables_of_the_study(tmp_path):
+def test_rows_and_tables_of_the_study(tmp_path, monkeypatch):
     words = np.array([5, 50, 500, 6, 60, 600])
     texts = ["not tested", *("word " * count for count in words)]
     right = np.array([1, 0, 1, 0, 0, 1])
@@ -73,8 +75,42 @@ def test_rows_and_tables_of_the_study(tmp_path):
     assert any(line.startswith("|DocSplit,chunk_mean|") for line in lines)
     assert "|graph|3.0|" in lines
     assert "20news,long:500to600words." in lines
-    graph_study.plot(results, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").stat().st_size > 1000
+    drawn: list[plt.Figure] = []
+    monkeypatch.setattr(graph_study.plt, "close", drawn.append)
+    curve = [{"epoch": 0.25, "accuracy": 0.1}, {"epoch": 0.5, "accuracy": 0.3}]
+    tuned = {"data": "20news", "metric": "fine-tuned accuracy", "method": "graph", "value": 0.3, "curve": curve}
+    for more in ([], [tuned]):
+        graph_study.plot(results | {"rows": rows + more}, tmp_path / "plot.png")
+    assert [len(figure.axes) for figure in drawn] == [1, 2]
+    (line,) = drawn[1].axes[1].get_lines()
+    np.testing.assert_allclose(line.get_xydata(), [[0.25, 10], [0.5, 30]])
+
+
+def test_words_are_learnt_from_the_training_documents_alone(monkeypatch, tmp_path):
+    texts = [f"known {word} text number {row}" for row, word in enumerate(["shared", "other"] * 10)]
+    measured = Measured("f1", lambda rows: 0.5, 4)
+    seen = []
+    data = DataSet("links", texts[:16], [*texts[:16], *["known unseen"] * 4], lambda own: seen.append(own) or measured)
+    monkeypatch.setattr(graph_study_step, "load", lambda *args, **options: replace(data, bm25=lambda: measured))
+    rows = run_step(monkeypatch, tmp_path, "--data", "aan", "--encoder", "tfidf")
+    assert [row["method"] for row in rows] == ["TF-IDF", "TF-IDF + SVD", "BM25"]
+    counts, dense = seen
+    assert (counts[-1].nnz, counts.shape[0], len(dense)) == (1, 20, 20)  # "unseen" is no column
+
+
+def test_rows_of_a_fine_tuned_encoder_have_its_curve(monkeypatch, tmp_path):
+    curve = [{"epoch": 0.25, "accuracy": 0.1}]
+    found = {"rows": [{"accuracy_mean": 0.3, "validation_curves": [curve]}]}
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    (row,) = run_step(monkeypatch, tmp_path, "--data", "20news", "--finetuned", str(tmp_path / "results.json"))
+    assert row == {"data": "20news", "metric": "fine-tuned accuracy", "value": 0.3, "curve": curve}
+
+
+def run_step(monkeypatch, folder, *options):
+    given = ["--data_dir", str(folder), "--rows", str(folder / "rows.json"), *options]
+    monkeypatch.setattr("sys.argv", ["graph_study_step", *given])
+    graph_study_step.main()
+    return json.loads((folder / "rows.json").read_text())
 
 
 def test_two_encoders_are_drawn_the_same_items():
