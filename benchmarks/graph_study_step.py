@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.adaptation_sets import DataSet, Measured, load

@@ -50,10 +50,11 @@ def test_the_cells_of_the_study(tmp_path):
         if cell.group == "untrained":
             continue
         options = cell.steps[0]["options"]
-        assert ("graph_layers=0" in str(options.get("config_overrides"))) == (cell.fields["method"] == "mean of passages")
-        assert (options.get("model_type") == "graph_document") == (cell.fields["method"] != "DocSplit")
-        assert (options["learning_rate"] == 0) == ("no contrast" in cell.fields["method"])
-        assert ("section" in str(options.get("config_overrides"))) == ("sections" in cell.fields["method"])
+        method, overrides = cell.fields["method"], str(options.get("config_overrides"))
+        assert ("graph_layers=0" in overrides) == (method == "mean of passages")
+        assert ("section" in overrides) == ("sections" in method)
+        assert (options.get("model_type") == "graph_document") == (method != "DocSplit")
+        assert (options["learning_rate"] == 0) == ("no contrast" in method)
 
 
 def test_rows_and_tables_of_the_study(tmp_path, monkeypatch):

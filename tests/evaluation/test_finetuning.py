@@ -73,7 +73,8 @@ def accuracy(scores, split):
     return (scores.argmax(axis=-1) == split.test_labels).mean(axis=-1)  # (R,)
 
 
-def test_learns_repeats_itself_and_leaves_nothing_behind(load, checkpoint, tmp_path, monkeypatch):
+def test_learns_repeats_itself_and_leaves_nothing_behind(load, checkpoint, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -81,6 +82,7 @@ def test_learns_repeats_itself_and_leaves_nothing_behind(load, checkpoint, tmp_p
     split = make_split()
     before = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
     output = finetune(load, split, everything(split, 0, 1), learning_rate=LEARNING_RATE)
+    assert caplog.text.count("no validation part, so the last epoch counts") == 1
     assert output.scores.shape == (2, 61, 3)
     assert output.scores.dtype == np.float32
     np.testing.assert_allclose(output.scores.sum(axis=-1), 1, atol=1e-5)
@@ -180,7 +182,8 @@ def test_the_best_epoch_on_the_validation_part_counts(load, monkeypatch):
     assert next(values, None) is None  # validated after each epoch
 
 
-def test_validation_looks_at_the_validation_part(load):
+def test_validation_looks_at_the_validation_part(load, caplog):
+    caplog.set_level("INFO")
     split = make_split(train=120, test=5, validation=60)
     best = []
 
@@ -194,6 +197,7 @@ def test_validation_looks_at_the_validation_part(load):
         finetune(load, split, everything(split, 0), learning_rate=LEARNING_RATE)
     assert len(best) == 3
     assert max(best) > 0.8
+    assert "no validation part" not in caplog.text
 
 
 def test_weights_kept_in_half_precision_are_trained_in_full(load, monkeypatch):

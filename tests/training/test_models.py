@@ -100,7 +100,8 @@ def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless
 
 
 def test_emulated_bfloat16_is_warned_of(wordpiece, tmp_path, monkeypatch, caplog):
-    for native, bf16, warned in ((torch.float32, True, True), (torch.float32, None, False), (torch.bfloat16, True, False)):
+    half = torch.bfloat16
+    for native, bf16, warned in ((torch.float32, True, True), (torch.float32, None, False), (half, True, False)):
         for module in (models, arguments):
             monkeypatch.setattr(module, "default_dtype", lambda device, native=native: native)
         caplog.clear()
