@@ -144,7 +144,7 @@ def finetune(
         ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
     """
     if split.validation_texts is None:
-        logger.info("finetune: no validation part, so the last epoch counts, and no curve is drawn")
+        logger.info("finetune: no validation part, so the last epoch counts and no curve is drawn. --validation_file?")
     arguments = partial(
         _training_arguments,
         documents_per_process=check_batch_size(batch_size),
