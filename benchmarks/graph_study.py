@@ -5,7 +5,7 @@
 
 The cells are those of graph_study.yaml: full and section graph, and DocSplit read to its maximum length and by
 chunk_mean, trained on as many tokens. DIR has the folders wikipedia, 20newsgroups, ecthr and aan. The start is a
-masked LM: the first command in the header of bregman.yaml makes one. Running again goes on where it was stopped: see
+masked LM: the header of graph_study.yaml has the command. Running again goes on where it was stopped: see
 `benchmarks.cells`. The tables have each set's metric, and the same by length of document.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.cells import run_study, what_is_missing
 from benchmarks.graph_study_step import THIRDS
-from docsplit.evaluation.metrics import Resampled, is_clear, paired_bootstrap
+from docsplit.evaluation.metrics import Resampled, holm, is_clear, paired_bootstrap
 from docsplit.evaluation.plots import matplotlib, plt
 from docsplit.evaluation.tables import markdown_table
 
@@ -29,42 +29,56 @@ COMPARED = (
     ("graph", "mean of passages"),
     ("graph", "DocSplit"),
     ("graph", "DocSplit, chunk_mean"),
+    ("graph", "start, mean, chunk_mean"),
+    ("mean of passages", "DocSplit, chunk_mean"),
     ("DocSplit, chunk_mean", "DocSplit"),
     ("DocSplit, chunk_mean", "start, mean, chunk_mean"),
-    ("graph", "start, mean, chunk_mean"),
+    ("graph", "TF-IDF + SVD"),
     ("graph of sections", "graph"),
     ("graph of sections", "graph of sections, no contrast"),
 )
+MARKERS = "ox^"
 matplotlib.use("Agg")  # no screen needed
+
+
+def method_of(row: dict[str, Any]) -> str:
+    """What a line is called: the method, and how it reads long documents."""
+    return row["method"] + (", chunk_mean" if row.get("read") == "chunk_mean" else "")
 
 
 def values_of(rows: list[dict[str, Any]], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
     """(data, metric) -> method -> the values of its seeds."""
     found: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        read = ", chunk_mean" if row.get("read") == "chunk_mean" else ""
         if name in row:
-            found[row["data"], row["metric"]][row["method"] + read].append(row[name])
+            found[row["data"], row["metric"]][method_of(row)].append(row[name])
     return {key: dict(own) for key, own in found.items()}
 
 
 def differences(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A line for each set, metric and two methods: over the same test items, and over seeds where both have some."""
+    """A line for each set, metric and two methods: over the same test items, and over seeds where there are some.
+
+    p is corrected for the pairs of a set and metric. Ahead is who has a clear difference, where either has several
+    pretraining seeds or needs none.
+    """
     values, drawn = values_of(rows), values_of(rows, "drawn")
+    trained = {method_of(row) for row in rows if row.get("seed") is not None}
     lines = []
     for key, of_method in drawn.items():
         resampled = {
             method: Resampled(np.array(values[key][method]), np.array(own).T, seeds=len(own))
             for method, own in of_method.items()
         }
-        for pair in COMPARED:
-            if not all(method in resampled for method in pair):
-                continue
-            one, two = (resampled[method] for method in pair)
-            found = paired_bootstrap(one, two)
+        pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
+        compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
+        corrected = holm([found["p_value"] for found in compared])
+        for pair, found, p_holm in zip(pairs, compared, corrected):
+            numbers = [resampled[method].seeds if method in trained else 0 for method in pair]
+            clear = is_clear(found | {"p_holm": p_holm}) and 1 not in numbers
             difference, low, high = (f"{100 * found[name]:+.1f}" for name in ("difference", "low", "high"))
-            ahead = pair[found["difference"] < 0] if is_clear(found) and min(one.seeds, two.seeds) > 1 else ""
-            lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{one.seeds} / {two.seeds}", ahead])
+            seeds = " / ".join(str(number or "-") for number in numbers)
+            ahead = pair[found["difference"] < 0] if clear else ""
+            lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{p_holm:.3f}", seeds, ahead])
     return lines
 
 
@@ -77,7 +91,10 @@ def shown(values: list[float], factor: float = 100) -> str:
 def markdown(results: dict[str, Any]) -> str:
     """A table a set: its metrics, and a line a method."""
     found = values_of(results["rows"])
-    parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
+    parts = [
+        "# Graphs of passages beside DocSplit",
+        "In percent; ± is the deviation over pretraining seeds. Vectors are standardised; raw: of length one.",
+    ]
     for data in dict.fromkeys(name for name, _ in found):
         metrics = [metric for name, metric in found if name == data]
         methods = dict.fromkeys(method for metric in metrics for method in found[data, metric])
@@ -90,8 +107,11 @@ def markdown(results: dict[str, Any]) -> str:
         parts += [f"{data}{' (tokens in millions)' if data == 'pretraining' else ''}:"]
         parts += [markdown_table(["method", *metrics], lines)]
     if compared := differences(results["rows"]):
-        parts += ["Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap):"]
-        header = ["data", "metric", "methods", "difference", "95 % interval", "seeds", "ahead"]
+        parts += [
+            "Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap; of one "
+            "seed over items alone; -: it needs none); p by Holm over the pairs of a set and metric:"
+        ]
+        header = ["data", "metric", "methods", "difference", "95 % interval", "p", "seeds", "ahead"]
         parts += [markdown_table(header, compared)]
     words = {
         (row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results["rows"] if "words" in row
@@ -110,9 +130,9 @@ def plot(results: dict[str, Any], path: Path) -> None:
     panels = len(sets) + bool(tuned)
     figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
     for axis, (data, metric) in zip(axes[0], sets.items()):
-        for method in found[data, f"{metric}, {THIRDS[0]}"]:
+        for number, method in enumerate(found[data, f"{metric}, {THIRDS[0]}"]):
             values = [100 * statistics.mean(found[data, f"{metric}, {third}"][method]) for third in THIRDS]
-            axis.plot(THIRDS, values, "o-", label=method)
+            axis.plot(THIRDS, values, f"{MARKERS[number // 10]}-", label=method)  # ten colours
         axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
         axis.grid(alpha=0.3)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)

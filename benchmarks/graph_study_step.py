@@ -3,9 +3,10 @@
     python -m benchmarks.graph_study_step --data_dir DIR --data 20news aan --encoder outputs/mine --rows rows.json
     python -m benchmarks.graph_study_step --data_dir DIR --data 20news aan --encoder tfidf --rows rows.json
 
-The sets and their metrics are those of `benchmarks.adaptation_sets`, on frozen vectors. Test documents are in three
-classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the same for
-every encoder, so that two of them can be compared by `docsplit.evaluation.metrics.paired_bootstrap`.
+The sets and their metrics are those of `benchmarks.adaptation_sets`, on frozen vectors, each number of which is
+standardised over training documents; "raw" are metrics of vectors as they are, of length one. Test documents are in
+three classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the
+same for every encoder, so that two of them can be compared by `docsplit.evaluation.metrics.paired_bootstrap`.
 """
 
 import argparse
@@ -17,28 +18,53 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.adaptation_sets import DataSet, Measured, load
+from benchmarks.adaptation_sets import DataSet, Measured, load, news
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.embedding.neighbours import unit
-from docsplit.evaluation.clustering import tfidf_svd
+from docsplit.evaluation.clustering import cluster, cluster_measures, tfidf_svd
 from docsplit.runtime.files import write_text
 
 THIRDS = ("short", "medium", "long")
+KNOWN = 300
 DRAWS = 500
 
 
 def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
-    """The set's metric, other numbers, and the metric of each third of the test documents, which end the texts."""
+    """The set's metric, accuracy, and the metric of each third of the test documents, which end the texts."""
     yield {"metric": measured.metric, **on_items(measured, np.arange(measured.num_items))}
-    for name in ("accuracy", "kmeans_nmi"):
-        if name in measured.others:
-            yield {"metric": name, "value": measured.others[name]}
+    if "accuracy" in measured.others:
+        yield {"metric": "accuracy", "value": measured.others["accuracy"]}
     if data.task == "links":  # of pairs
         return
     words = np.array([len(text.split()) for text in data.texts[-measured.num_items :]])
     for name, rows in zip(THIRDS, np.array_split(words.argsort(kind="stable"), len(THIRDS))):
         own = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
         yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **own}
+
+
+def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[dict[str, Any]]:
+    """`rows_of` standardised vectors, and the metric and accuracy of raw ones.
+
+    Args:
+        vectors: (len(data.texts), H).
+        known: rows of training documents, whose mean and deviation standardise.
+    """
+    deviation = vectors[known].std(axis=0)
+    standardised = (vectors - vectors[known].mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    if data.task == "links":
+        standardised = unit(standardised)
+    yield from rows_of(data, data.measure(standardised))
+    for row in rows_of(data, data.measure(unit(vectors))):
+        if not row["metric"].endswith(THIRDS):
+            yield row | {"metric": f"{row['metric']}, raw"}
+
+
+def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Table 1: k-means of vectors of length one, fitted on train, as many clusters as classes, mean of ten seeds."""
+    clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
+    found = cluster_measures(clusters, labels)
+    yield {"metric": "k-means NMI, raw", "value": float(found["nmi"].mean())}
+    yield {"metric": "purity, raw", "value": float(found["purity"].of_runs().mean())}
 
 
 def on_items(measured: Measured, items: np.ndarray) -> dict[str, Any]:
@@ -48,14 +74,33 @@ def on_items(measured: Measured, items: np.ndarray) -> dict[str, Any]:
     return {"value": measured.of_items(items), "drawn": [round(measured.of_items(rows), 5) for rows in drawn]}
 
 
-def of_words(data: DataSet) -> Iterator[tuple[str, Measured]]:
-    """What needs no encoder, by name: fitted on the training documents alone."""
+def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors (len(data.texts), H), and the rows of training documents that standardise them.
+
+    Of links these are `KNOWN` papers: the others that no pair is measured on are not embedded, their vectors are 0.
+    """
+    places = {text: row for row, text in enumerate(data.texts)}
+    known = np.array([places[text] for text in data.corpus])
+    rows = np.arange(len(data.texts))
+    if data.task == "links":
+        rows = np.setdiff1d(rows, known[KNOWN:])
+        known = known[:KNOWN]
+    arguments = EncoderArguments([encoder], long_documents=read, **own)
+    found = arguments.embed_all(encoder, [data.texts[row] for row in rows], show_progress=False)[0]
+    vectors = np.zeros((len(data.texts), found.shape[1]), dtype=np.float32)
+    vectors[rows] = found
+    return vectors, known
+
+
+def of_words(data: DataSet) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of what needs no encoder, by name: fitted on the training documents alone."""
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     parts = {"train": vectorizer.fit_transform(data.corpus), "all": vectorizer.transform(data.texts)}
-    yield "TF-IDF", data.measure(parts["all"])
-    yield "TF-IDF + SVD", data.measure(unit(tfidf_svd(parts)["all"]))
+    methods = {"TF-IDF": data.measure(parts["all"]), "TF-IDF + SVD": data.measure(unit(tfidf_svd(parts)["all"]))}
     if data.bm25 is not None:
-        yield "BM25", data.bm25()
+        methods["BM25"] = data.bm25()
+    for method, measured in methods.items():
+        yield from ((method, row) for row in rows_of(data, measured))
 
 
 def main() -> None:
@@ -69,7 +114,6 @@ def main() -> None:
     chosen.add_argument("--finetuned", type=Path, help="results.json of one fine-tuned encoder: its rows and curve")
     parser.add_argument("--seen", type=Path, help="its run of the pretraining script: rows of its tokens and seconds")
     parser.add_argument("--override_pooling", choices=["mean", "cls"], help="in place of the encoder's own")
-    parser.add_argument("--max_seq_length", type=int, help="tokens of a text (default: the encoder's)")
     parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
     parser.add_argument("--rows", type=Path, required=True, help="where they go")
     options = parser.parse_args()
@@ -85,14 +129,15 @@ def main() -> None:
     for name in options.data if options.encoder is not None else []:
         data = load(name, options.data_dir, max_documents=options.max_documents)
         if options.encoder == "tfidf":
-            for method, measured in of_words(data):
-                rows += [row | {"data": name, "method": method} for row in rows_of(data, measured)]
+            rows += [row | {"data": name, "method": method} for method, row in of_words(data)]
             continue
         for read in options.read:
-            own = {"override_pooling": options.override_pooling, "max_seq_length": options.max_seq_length}
-            arguments = EncoderArguments([options.encoder], long_documents=read, **own)
-            vectors = unit(arguments.embed_all(options.encoder, data.texts, show_progress=False)[0])
-            rows += [row | {"data": name, "read": read} for row in rows_of(data, data.measure(vectors))]
+            vectors, known = embed(options.encoder, data, read, override_pooling=options.override_pooling)
+            found = [*rows_of_vectors(data, vectors, known)]
+            if name == "20news":
+                split = news(options.data_dir, options.max_documents)
+                found += clusters_of(*np.split(vectors, [len(split.train_texts)]), split.test_labels)
+            rows += [row | {"data": name, "read": read} for row in found]
     write_text(options.rows, json.dumps(rows) + "\n")
 
 

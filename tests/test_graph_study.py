@@ -39,7 +39,9 @@ def test_the_cells_of_the_study(tmp_path):
     cells, _ = Study(graph_study.STUDY, tmp_path / "work", given).cells()
     found = [(cell.group, cell.fields["method"], cell.fields["seed"]) for cell in cells.values()]
     assert {(method, seed) for group, method, seed in found if group == "three_seeds"} == {
-        (method, seed) for method in ("graph, no contrast", "graph", "DocSplit") for seed in (0, 1, 2)
+        (method, seed)
+        for method in ("graph, no contrast", "graph", "mean of passages", "DocSplit")
+        for seed in (0, 1, 2)
     }
     untrained = {cell.fields["method"]: cell.steps for cell in cells.values() if cell.group == "untrained"}
     assert untrained.keys() == {"start, mean", "start, [CLS]", "words"}
@@ -61,10 +63,10 @@ def test_rows_and_tables_of_the_study(tmp_path, monkeypatch):
     words = np.array([5, 50, 500, 6, 60, 600])
     texts = ["not tested", *("word " * count for count in words)]
     right = np.array([1, 0, 1, 0, 0, 1])
-    measured = Measured("f1", lambda rows: float(right[rows].mean()), 6, {"kmeans_nmi": 0.5})
+    measured = Measured("f1", lambda rows: float(right[rows].mean()), 6, {"accuracy": 0.5})
     rows = list(graph_study_step.rows_of(DataSet("classification", [], texts, lambda features: measured), measured))
     found = {row["metric"]: row["value"] for row in rows}
-    assert found == {"f1": 0.5, "kmeans_nmi": 0.5, "f1, short": 0.5, "f1, medium": 0.0, "f1, long": 1.0}
+    assert found == {"f1": 0.5, "accuracy": 0.5, "f1, short": 0.5, "f1, medium": 0.0, "f1, long": 1.0}
     assert rows[-1]["words"] == [500, 600]
     rows = [row | {"data": "20news", "method": method, "read": read, "seed": seed}
             for method, read in (("graph", "truncate"), ("DocSplit", "chunk_mean")) for seed in (0, 1)
@@ -138,14 +140,51 @@ def test_differences_are_over_the_same_items_and_over_seeds():
         *rows_of("graph, no contrast", 0.5, 3),
         *rows_of("DocSplit", 0.6, 3),
         *rows_of("graph of sections", 0.5, 1),
+        *(row | {"seed": None} for row in rows_of("TF-IDF + SVD", 0.3, 1)),
     ]
     found = {line[2]: line[3:] for line in graph_study.differences(rows)}
-    assert found.keys() == {"graph - graph, no contrast", "graph - DocSplit", "graph of sections - graph"}
-    difference, interval, seeds, ahead = found["graph - graph, no contrast"]
+    pairs = ("graph - graph, no contrast", "graph - DocSplit", "graph of sections - graph", "graph - TF-IDF + SVD")
+    assert found.keys() == set(pairs)
+    difference, interval, p, seeds, ahead = found["graph - graph, no contrast"]
     low, high = map(float, interval.split(" to "))
     assert 0 < low < float(difference) < high
+    assert 4 * 2 / 501 <= float(p) + 5e-4 < 0.05  # Holm: at least the smallest p of 500 draws, four times
     assert (seeds, ahead) == ("3 / 3", "graph")
     assert found["graph - DocSplit"][-1] == ""
-    assert found["graph of sections - graph"][2:] == ["1 / 3", ""]  # one seed is never ahead
+    assert found["graph - TF-IDF + SVD"][3:] == ["3 / -", "graph"]  # which would be the same with any seed
+    assert found["graph of sections - graph"][3:] == ["1 / 3", ""]  # one seed is never ahead
     low, high = map(float, found["graph of sections - graph"][1].split(" to "))
     assert high < 0
+
+
+def test_standardised_vectors_and_raw_ones():
+    """By the mean and deviation of training documents; a number that is always the same stays 0."""
+    rng = np.random.default_rng(0)
+    vectors = (np.array([5.0, 1.0, 3.0]) + rng.standard_normal((8, 3)) * [1, 10, 0]).astype(np.float32)
+    given = []
+    measured = Measured("f1", lambda rows: 0.5, 3)
+    data = DataSet("classification", [], ["text"] * 8, lambda features: given.append(features) or measured)
+    rows = list(graph_study_step.rows_of_vectors(data, vectors, np.arange(6)))
+    assert [row["metric"] for row in rows] == ["f1", "f1, short", "f1, medium", "f1, long", "f1, raw"]
+    standardised, raw = given
+    np.testing.assert_allclose(standardised[:6].mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(standardised[:6].std(axis=0), [1, 1, 0], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(raw, axis=1), 1, atol=1e-5)
+
+
+def test_of_links_only_papers_that_count_are_embedded(monkeypatch):
+    """Those of pairs, and some that standardise."""
+    texts = [f"paper {row}" for row in range(10)]
+    data = DataSet("links", texts[4:], texts, lambda features: Measured("roc_auc", lambda rows: 0.5, 2))
+    monkeypatch.setattr(graph_study_step, "KNOWN", 2)
+    embedded = []
+
+    def embed_all(self, encoder, given, show_progress):
+        embedded.extend(given)
+        return np.array([[float(text.split()[1]) + 1] for text in given]), {}
+
+    monkeypatch.setattr(graph_study_step.EncoderArguments, "embed_all", embed_all)
+    vectors, known = graph_study_step.embed("ours", data, "truncate")
+    assert embedded == texts[:6]
+    np.testing.assert_array_equal(vectors[:, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0])
+    assert known.tolist() == [4, 5]

@@ -89,8 +89,8 @@ def prepare_model(
     settings: dict[str, Any],
 ) -> DocSplitForContrastivePretraining:
     """What `load_start` gave, or a random encoder for this tokenizer, ready to be trained."""
-    if args.bf16 and default_dtype(args.device) != torch.bfloat16:
-        logger.warning("--bf16: this hardware only emulates bfloat16, tens of times as slow on a CPU. --bf16 false?")
+    if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
+        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. --bf16 false?")
     model = start if start is not None else _random(model_args, tokenizer, settings)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
