@@ -193,6 +193,14 @@ def parse_options() -> argparse.Namespace:
     return options
 
 
+def summary_of(encoder: Any, vectors: np.ndarray) -> str:
+    """How many documents, and how much of each is read: of a graph of passages all of them."""
+    from docsplit.embedding.graph_documents import is_graph_encoder
+
+    read = f"up to {encoder.max_seq_length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
+    return f"{len(vectors):,} documents, embeddings of {vectors.shape[1]} numbers, {read}"
+
+
 def main() -> None:
     """Read the documents, embed them and their sentences, find neighbours, write the page."""
     options = parse_options()
@@ -229,8 +237,7 @@ def main() -> None:
     curves = directory / "training.png"
     payload = {
         "name": directory.name if options.corpus is None else f"{directory.name} on {Path(options.corpus).name}",
-        "summary": f"{len(texts):,} documents, embeddings of {documents.shape[1]} numbers, up to "
-        f"{encoder.max_seq_length} tokens read of each",
+        "summary": summary_of(encoder, documents),
         "about_map": about_map,
         "titles": titles,
         "labels": [number_of[label] for label in labels] if labels else [-1] * len(texts),

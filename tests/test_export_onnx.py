@@ -105,7 +105,13 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "settings", [{"graph_kind": "section", "gat_version": 2}, pytest.param({}, marks=pytest.mark.slow)], ids=str
+    "settings",
+    [
+        {"graph_kind": "section", "gat_version": 2},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"graph_layers": 0, "graph_kind": "section"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tmp_path, run_here, capsys):
     """With model.onnx, tokenizer.json and passages.py alone."""

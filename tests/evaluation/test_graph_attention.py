@@ -82,6 +82,10 @@ def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
     np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
 
 
+def test_the_page_says_how_much_of_a_document_is_read(encoder):
+    assert explore.summary_of(encoder, np.zeros((1200, 16))).endswith("up to 24 tokens read of every passage")
+
+
 def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
     heard = explore.heard_passages(encoder, TEXTS[:3])
     for text, own in zip(TEXTS, heard):
