@@ -37,6 +37,14 @@ COMPARED = (
     ("graph of sections", "graph"),
     ("graph of sections", "graph of sections, no contrast"),
 )
+KINDS = {"length": THIRDS, "raw": (", raw",)}
+TITLES = {
+    "all": "All test documents, standardised vectors:",
+    "length": "By length of the test documents, three classes of as many:",
+    "raw": "Raw vectors, of length one; k-means is fitted on training documents, ten seeds:",
+    "pretraining": "What was read in pretraining after the start, tokens in millions:",
+    "fine-tuned": "Fine-tuned, on held-out documents of the train part:",
+}
 MARKERS = "ox^"
 matplotlib.use("Agg")  # no screen needed
 
@@ -88,24 +96,28 @@ def shown(values: list[float], factor: float = 100) -> str:
     return f"{factor * statistics.mean(values):,.1f}{spread}"
 
 
+def kind_of(data: str, metric: str) -> str:
+    """The table that a metric stands in."""
+    if data == "pretraining" or metric.startswith("fine-tuned"):
+        return data if data == "pretraining" else "fine-tuned"
+    return next((kind for kind, ends in KINDS.items() if metric.endswith(ends)), "all")
+
+
 def markdown(results: dict[str, Any]) -> str:
-    """A table a set: its metrics, and a line a method."""
+    """A table a kind of metrics, and in it a line a method; then differences."""
     found = values_of(results["rows"])
-    parts = [
-        "# Graphs of passages beside DocSplit",
-        "In percent; ± is the deviation over pretraining seeds. Vectors are standardised; raw: of length one.",
-    ]
-    for data in dict.fromkeys(name for name, _ in found):
-        metrics = [metric for name, metric in found if name == data]
-        methods = dict.fromkeys(method for metric in metrics for method in found[data, metric])
-        factor = 1e-6 if data == "pretraining" else 100
+    parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
+    for kind, title in TITLES.items():
+        columns = [key for key in found if kind_of(*key) == kind]
+        methods = dict.fromkeys(method for column in columns for method in found[column])
+        factors = [{"tokens": 1e-6, "seconds": 1}.get(metric, 100) for _, metric in columns]
         lines = [
-            [method, *(shown(values, factor if "seconds" not in metric else 1)
-                       if (values := found[data, metric].get(method)) else "" for metric in metrics)]
+            [method, *(shown(values, factor) if (values := found[column].get(method)) else ""
+                       for column, factor in zip(columns, factors))]
             for method in methods
         ]  # fmt: skip
-        parts += [f"{data}{' (tokens in millions)' if data == 'pretraining' else ''}:"]
-        parts += [markdown_table(["method", *metrics], lines)]
+        if lines:
+            parts += [title, markdown_table(["method", *(f"{data} {metric}" for data, metric in columns)], lines)]
     if compared := differences(results["rows"]):
         parts += [
             "Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap; of one "

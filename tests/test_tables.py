@@ -7,6 +7,8 @@ digits that are shown, of the row's encoder where the file has it; with a spread
 
 import json
 import re
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +65,19 @@ def numbers(value, label=None) -> Iterator[tuple[str | None, float, float | None
         yield label, value, None
 
 
+def over_seeds(content) -> list[dict]:
+    """Of the rows of a study, alike but for the seed, mean and deviation."""
+    groups = defaultdict(list)
+    for row in content.get("rows", []) if isinstance(content, dict) and "cells" in content else []:
+        name = tuple(str(row.get(field)) for field in ("group", "task", "data", "metric", "method", "read"))
+        groups[name].append(row.get("value"))
+    return [
+        {"method": name[4], "mean": statistics.mean(values), "std": statistics.stdev(values)}
+        for name, values in groups.items()
+        if len(values) > 1 and all(isinstance(value, int | float) for value in values)
+    ]
+
+
 def plain(label: str) -> str:
     """A label without Markdown, as it is compared: of `NAME=paths` the name."""
     return re.sub(r"[*`\[\]]|\(.*\)", "", label).partition("=")[0].strip().lower()
@@ -106,7 +121,8 @@ def test_a_measured_table_is_what_its_results_say(page, number):
         if marker[1] != "from":
             return
         files = [path.parent / name.strip() for name in marker[2].split(",")]
-    assert unexplained(table, [json.loads(file.read_text(encoding="utf-8")) for file in files]) == []
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    assert unexplained(table, [*contents, *map(over_seeds, contents)]) == []
 
 
 def test_the_comparison_sees_a_wrong_digit_a_wrong_spread_and_a_wrong_row():
@@ -119,3 +135,12 @@ def test_the_comparison_sees_a_wrong_digit_a_wrong_spread_and_a_wrong_row():
     for right, wrong in (("34.6", "34.7"), ("± 1.2", "± 1.3"), ("34.6 ± 1.2", "40.0 ± 2.0"), ("777", "778")):
         assert unexplained(table.replace(right, wrong), [{"rows": results}]) != [], wrong
     assert len(ALL) > 10
+
+
+def test_means_of_seeds_are_of_one_method():
+    rows = [{"method": method, "data": "d", "metric": "m", "seed": seed, "value": value + 0.02 * seed}
+            for method, value in (("A", 0.3), ("B", 0.5)) for seed in (0, 1, 2)]  # fmt: skip
+    contents = [over_seeds({"cells": {}, "rows": rows})]
+    table = "| | m |\n|---|---|\n| A | 32.0 ± 2.0 |\n| B | 52.0 ± 2.0 |\n"
+    assert unexplained(table, contents) == []
+    assert unexplained(table.replace("| A | 32.0", "| A | 52.0"), contents) == ["A: 52.0 ± 2.0"]
