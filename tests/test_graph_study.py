@@ -1,6 +1,7 @@
 """The benchmark of graph document models and their study: what is counted, the cells, and what the tables say."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import graph_document, graph_study, graph_study_step
 from benchmarks.adaptation_sets import DataSet, Measured
 from benchmarks.study import Study
+from tests.processes import ROOT
 
 
 def test_a_step_is_the_papers_and_its_operations_are_those_that_are_needed(monkeypatch):
@@ -190,3 +192,14 @@ def test_of_links_only_papers_that_count_are_embedded(monkeypatch):
     assert embedded == texts[:6]
     np.testing.assert_array_equal(vectors[:, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0])
     assert known.tolist() == [4, 5]
+
+
+def test_pages_show_the_results():
+    folder = ROOT / "benchmarks" / "results"
+    generated = graph_study.markdown(json.loads((folder / "graph_study.json").read_text(encoding="utf-8")))
+    assert (folder / "graph_study.md").read_text(encoding="utf-8") == generated
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- from \.\./benchmarks/results/graph_study\.json -->\n\n((?:\|.*\n)+)", page)
+    assert [len(table.splitlines()) for table in shown] == [16, 15]
+    for table in shown:
+        assert set(table.splitlines()) <= set(generated.splitlines())
