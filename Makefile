@@ -51,28 +51,28 @@ fix: install-dev  ## what ruff can mend by itself
 	$(BIN)/ruff format $(CODE)
 
 bench: install-dev  ## training and encoding beside what one would use instead; writes benchmarks/results
-	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.speed.training
 
 bench-scaling: install-dev  ## how the cost of a step grows with batch, length and processes
-	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.speed.scaling
 
 bench-micro-batches: install-dev  ## what cutting a batch into micro-batches costs
-	$(BIN)/python -m benchmarks.micro_batches
+	$(BIN)/python -m benchmarks.speed.micro_batches
 
 bench-loading: install-dev  ## drawing views, preprocessing, resuming
-	$(BIN)/python -m benchmarks.loading
+	$(BIN)/python -m benchmarks.speed.loading
 
 bench-long: install-dev  ## attention to long documents, five encoders at 512 to 32,768 tokens
-	$(BIN)/python -m benchmarks.long_attention
+	$(BIN)/python -m benchmarks.speed.long_attention
 
 bench-segmentation: install-dev  ## sentence splitters
-	$(BIN)/python -m benchmarks.segmentation
+	$(BIN)/python -m benchmarks.speed.segmentation
 
 bench-probing: install-dev  ## heads on frozen embeddings
-	$(BIN)/python -m benchmarks.probing --shots 5
+	$(BIN)/python -m benchmarks.speed.probing --shots 5
 
 bench-analyses: install-dev  ## analyses of embeddings, beside embedding; needs a spaCy pipeline
-	$(BIN)/python -m benchmarks.analyses
+	$(BIN)/python -m benchmarks.speed.analyses
 
 clean:  ## remove the environment and the caches of the tools
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build docsplit.egg-info

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from docsplit.modeling.long_documents import length_multiple, patch_long_attention
+from docsplit.modeling.families.longformer import length_multiple, patch_long_attention
 from docsplit.modeling.settings import current_settings, max_positions, settings_for
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def main() -> None:
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.data.tokenization import load_tokenizer
-    from docsplit.embedding.contamination import training_documents_of
+    from docsplit.embedding.overlap import training_documents_of
     from docsplit.modeling.starts import load_start, read_config
     from docsplit.release import hub
     from docsplit.release.model_card import write_card

@@ -66,8 +66,8 @@ def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str
     Raises:
         ValueError: if there are fewer than three, or the encoder is another one now.
     """
-    from docsplit.embedding.index import Index, check_encoder
     from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.index.index import Index, check_encoder
 
     index = Index(directory)
     if len(index) < 3:
@@ -115,7 +115,7 @@ def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str
     """Of each document the passages that its vector takes most from, and how much; None without graph attention."""
     from tqdm.auto import tqdm
 
-    from docsplit.embedding.graph_documents import document_attention, has_graph_attention
+    from docsplit.embedding.graphs import document_attention, has_graph_attention
 
     if not has_graph_attention(encoder):
         return None
@@ -195,7 +195,7 @@ def parse_options() -> argparse.Namespace:
 
 def summary_of(encoder: Any, vectors: np.ndarray) -> str:
     """How many documents, and how much of each is read: of a graph of passages all of them."""
-    from docsplit.embedding.graph_documents import is_graph_encoder
+    from docsplit.embedding.graphs import is_graph_encoder
 
     read = f"up to {encoder.max_seq_length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
     return f"{len(vectors):,} documents, embeddings of {vectors.shape[1]} numbers, {read}"
@@ -211,7 +211,7 @@ def main() -> None:
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import nearest, unit
-    from docsplit.evaluation.analysis import map_of
+    from docsplit.evaluation.analysis.geometry import map_of
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     directory, vectors, labels = Path(options.encoder), None, None

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from docsplit.modeling.graph_documents import PASSAGES_FILE, is_graph
-from docsplit.modeling.long_documents import NOT_EXPORTABLE
+from docsplit.modeling.families.graph import PASSAGES_FILE, is_graph
+from docsplit.modeling.families.longformer import NOT_EXPORTABLE
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

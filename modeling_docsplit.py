@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from docsplit.modeling import encoding, graph_documents, lora, saving, starts
+from docsplit.modeling import encoding, lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import RowBatch, encode_in_micro_batches, lay_out, pool, select_hidden_states
-from docsplit.modeling.long_documents import check_recomputation, length_multiple, patch_long_attention
-from docsplit.modeling.objectives import OBJECTIVES, option_names
+from docsplit.modeling.families import graph as graph_documents
+from docsplit.modeling.families.longformer import check_recomputation, length_multiple, patch_long_attention
+from docsplit.modeling.objectives.table import OBJECTIVES, option_names
 from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, normalizes, setting_names
 
 
@@ -54,9 +55,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
     start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
     similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
-    with it: `pooling`, `max_seq_length`, `objective`, `contrastive_weight`, `mlm_weight`, and the options of the
-    objective, a class of `docsplit.modeling.objectives.OBJECTIVES`. What that trains besides the encoder is training
-    state: only the encoder is what the checkpoint is about (`docsplit.modeling.saving`).
+    with it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
+    `contrastive_weight`, `mlm_weight`. A checkpoint is its encoder; the rest is training state (`modeling.saving`).
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of

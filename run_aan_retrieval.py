@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from docsplit.data.arguments import CitationArguments as DataArguments
+from docsplit.data.sets.arguments import CitationArguments as DataArguments
 from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
-from docsplit.evaluation.presets import LINK_BASELINES, LINK_HEADS, PRESETS
+from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
-    from docsplit.data.citations import CitationPairs
-    from docsplit.evaluation.results import Result
+    from docsplit.data.sets.citations import CitationPairs
+    from docsplit.evaluation.results.result import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -64,11 +64,11 @@ def main() -> None:
         (EncoderArguments, DataArguments, RetrievalArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.data.citations import load_named
-    from docsplit.evaluation.data_names import data_source
+    from docsplit.data.sets.citations import load_named
     from docsplit.evaluation.link_heads import baselines, link
-    from docsplit.evaluation.results import merge_members
-    from docsplit.evaluation.tables import statistics_table
+    from docsplit.evaluation.results.data_names import data_source
+    from docsplit.evaluation.results.result import merge_members
+    from docsplit.evaluation.results.tables import statistics_table
     from docsplit.runtime.launching import join_processes
 
     state = join_processes()
@@ -98,7 +98,7 @@ def main() -> None:
 
 def statistics_of(pairs: "CitationPairs", data: str) -> list[dict[str, Any]]:
     """Of the papers that each split's pairs are made of."""
-    from docsplit.evaluation.report import text_statistics
+    from docsplit.evaluation.results.report import text_statistics
 
     papers = {name: np.union1d(part.first, part.second) for name, part in pairs.parts.items()}
     texts = {name: [pairs.texts[row] for row in rows] for name, rows in papers.items()}
@@ -111,11 +111,11 @@ def report(
     """The table on screen, results.json and results.md, and if asked for the encoders' cards."""
     import torch
 
-    from docsplit.evaluation import comparison
-    from docsplit.evaluation.data_names import data_source, describe_data
     from docsplit.evaluation.links import popularity_warning
-    from docsplit.evaluation.report import write_comparison
-    from docsplit.evaluation.tasks import LINKS
+    from docsplit.evaluation.results import comparison
+    from docsplit.evaluation.results.data_names import data_source, describe_data
+    from docsplit.evaluation.results.report import write_comparison
+    from docsplit.evaluation.results.task import LINKS
     from docsplit.release.model_card import add_results
 
     data_args, args = arguments[1:]

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.graph_documents import is_graph
+from docsplit.modeling.families.graph import is_graph
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.modeling.sentence_transformers_files import prompt_of

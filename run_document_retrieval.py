@@ -32,14 +32,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from docsplit.data.arguments import RankingArguments as DataArguments
+from docsplit.data.sets.arguments import RankingArguments as DataArguments
 from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
-from docsplit.evaluation.presets import BM25, RANKING_METHODS
+from docsplit.evaluation.heads.presets import BM25, RANKING_METHODS
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
-    from docsplit.evaluation.ranking_methods import RankingRun
-    from docsplit.evaluation.results import Result
+    from docsplit.evaluation.ranking.methods import RankingRun
+    from docsplit.evaluation.results.result import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -88,9 +88,9 @@ def main() -> None:
         (EncoderArguments, DataArguments, RetrievalArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.evaluation.ranking import check_measures
-    from docsplit.evaluation.results import merge_members
-    from docsplit.evaluation.tables import statistics_table
+    from docsplit.evaluation.ranking.measures import check_measures
+    from docsplit.evaluation.results.result import merge_members
+    from docsplit.evaluation.results.tables import statistics_table
     from docsplit.runtime.launching import join_processes
 
     check_measures()
@@ -130,11 +130,11 @@ def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool
     Raises:
         ValueError: if there is no such split or fold, or one that others would not find.
     """
-    from docsplit.data.rankings import load_collection, other_queries
-    from docsplit.evaluation import folds as folds_of
-    from docsplit.evaluation.data_names import data_source
-    from docsplit.evaluation.fusion import make_folds
-    from docsplit.evaluation.ranking_methods import SELECTION_QUERIES, RankingRun
+    from docsplit.data.sets.rankings import load_collection, other_queries
+    from docsplit.evaluation.ranking import folds as folds_of
+    from docsplit.evaluation.ranking.fusion import make_folds
+    from docsplit.evaluation.ranking.methods import SELECTION_QUERIES, RankingRun
+    from docsplit.evaluation.results.data_names import data_source
 
     ranking, selection, folds = load_collection(**asdict(data_args), seed=args.seed), None, []
     if args.fold is not None:
@@ -156,9 +156,9 @@ def search_with(
     name: str, run: "RankingRun", encoder_args: EncoderArguments, args: RetrievalArguments, is_main: bool
 ) -> list["Result"]:
     """Embed with one encoder, by all processes; search, join with BM25 and measure, by the first of them."""
-    from docsplit.embedding.contamination import share_of_queries
+    from docsplit.embedding.overlap import share_of_queries
     from docsplit.embedding.search import make_comparable, search
-    from docsplit.evaluation.ranking_methods import DEPTH
+    from docsplit.evaluation.ranking.methods import DEPTH
 
     ranking = run.ranking
     documents, info = encoder_args.embed_all(name, ranking.documents, is_main, ranking.relevant_documents)
@@ -179,7 +179,7 @@ def search_with(
 
 def statistics_of(run: "RankingRun") -> list[dict[str, Any]]:
     """Of documents and queries."""
-    from docsplit.evaluation.report import text_statistics
+    from docsplit.evaluation.results.report import text_statistics
 
     parts = {"documents": run.ranking.documents, "queries": run.ranking.queries}
     return text_statistics(run.collection, parts, num_classes=None)
@@ -196,11 +196,11 @@ def report(
     """The table on screen, results.json, results.md, queries.csv, curves.png, and if asked for the encoders' cards."""
     import torch
 
-    from docsplit.evaluation import comparison
-    from docsplit.evaluation.data_names import describe_data
-    from docsplit.evaluation.ranking_methods import draw_curves, with_plain_measures, write_queries
-    from docsplit.evaluation.report import write_comparison
-    from docsplit.evaluation.tasks import RANKING
+    from docsplit.evaluation.ranking.methods import draw_curves, with_plain_measures, write_queries
+    from docsplit.evaluation.results import comparison
+    from docsplit.evaluation.results.data_names import describe_data
+    from docsplit.evaluation.results.report import write_comparison
+    from docsplit.evaluation.results.task import RANKING
     from docsplit.release.model_card import add_results
 
     data_args, args = arguments[1:]

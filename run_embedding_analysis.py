@@ -19,14 +19,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docsplit.data.arguments import LabelledArguments as DataArguments
+from docsplit.data.sets.arguments import LabelledArguments as DataArguments
 from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
-from docsplit.evaluation.presets import ANALYSES, GRAPH_ATTENTION, MAP_METHODS, NEED_A_TAGGER, TFIDF
+from docsplit.evaluation.heads.presets import ANALYSES, GRAPH_ATTENTION, MAP_METHODS, NEED_A_TAGGER, TFIDF
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
-    from docsplit.data.labelled import LabelledSplit
-    from docsplit.evaluation.analyses import Documents
+    from docsplit.data.sets.labelled import LabelledSplit
+    from docsplit.evaluation.analysis.analyses import Documents
 
 logger = logging.getLogger("docsplit")
 
@@ -74,8 +74,8 @@ def main() -> None:
         (EncoderArguments, DataArguments, AnalysisArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.evaluation.analyses import choose_documents, redundancy
-    from docsplit.evaluation.report import read_labelled
+    from docsplit.evaluation.analysis.analyses import choose_documents, redundancy
+    from docsplit.evaluation.results.report import read_labelled
     from docsplit.runtime.launching import join_processes
 
     state = join_processes()
@@ -102,7 +102,7 @@ def check(encoder_args: EncoderArguments, args: AnalysisArguments, split: "Label
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.data.tagging import load_tagger
     from docsplit.embedding.attention import check_attention
-    from docsplit.evaluation.maps import check_method
+    from docsplit.evaluation.analysis.maps import check_method
 
     tagger = load_tagger(args.spacy_pipeline) if set(args.analyses) & set(NEED_A_TAGGER) else None
     load_sentence_splitter(args.sentence_splitter)
@@ -135,7 +135,7 @@ def analyse(
 
     All processes embed; the main one alone measures.
     """
-    from docsplit.evaluation.analyses import measure, merge
+    from docsplit.evaluation.analysis.analyses import measure, merge
 
     members = members_of(name)
     measured = []
@@ -160,10 +160,10 @@ def embed(
     from dataclasses import replace
 
     from docsplit.embedding.attention import attention_to_tokens, describe_attention
-    from docsplit.embedding.graph_documents import attention_by_kind
+    from docsplit.embedding.graphs import attention_by_kind
     from docsplit.embedding.loading import resolve_prompt, says_pooling
     from docsplit.embedding.neighbours import nearest, unit
-    from docsplit.evaluation.analyses import NEIGHBOURS
+    from docsplit.evaluation.analysis.analyses import NEIGHBOURS
 
     parts = {"train": split.train_texts} if "clustering" in args.analyses else {}
     reads_all = {"clustering", "map", "geometry"} & set(args.analyses)
@@ -192,9 +192,9 @@ def embed(
 def embed_tfidf(split: "LabelledSplit", documents: "Documents", args: AnalysisArguments) -> dict[str, Any]:
     """TF-IDF of the sentences, and of documents and halves the latent semantic analysis of it."""
     from docsplit.embedding.neighbours import nearest, unit
-    from docsplit.evaluation.analyses import NEIGHBOURS
-    from docsplit.evaluation.clustering import tfidf_svd
-    from docsplit.evaluation.probing import tfidf_features
+    from docsplit.evaluation.analysis.analyses import NEIGHBOURS
+    from docsplit.evaluation.analysis.clustering import tfidf_svd
+    from docsplit.evaluation.heads.table import tfidf_features
 
     names = ("train", "test", "halves", "sentences")
     texts = (split.train_texts, split.test_texts, documents.halves or [""], documents.sentences.texts or [""])
@@ -221,8 +221,8 @@ def report(
     import torch
     from accelerate import PartialState
 
-    from docsplit.evaluation.analyses import write
-    from docsplit.evaluation.data_names import describe_data
+    from docsplit.evaluation.analysis.analyses import write
+    from docsplit.evaluation.results.data_names import describe_data
     from docsplit.release.model_card import add_results
 
     encoder_args, data_args, args = arguments

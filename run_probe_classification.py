@@ -28,14 +28,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docsplit.data.arguments import LabelledArguments as DataArguments
+from docsplit.data.sets.arguments import LabelledArguments as DataArguments
 from docsplit.embedding.encoders import ComparisonArguments, EncoderArguments, members_of
-from docsplit.evaluation.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
+from docsplit.evaluation.heads.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
 from docsplit.runtime.arguments import check_choices, parse_arguments
 
 if TYPE_CHECKING:
-    from docsplit.data.labelled import LabelledSplit
-    from docsplit.evaluation.results import Result
+    from docsplit.data.sets.labelled import LabelledSplit
+    from docsplit.evaluation.results.result import Result
 
 logger = logging.getLogger("docsplit")
 
@@ -77,7 +77,7 @@ class ProbeArguments(ComparisonArguments):
     )
 
     def __post_init__(self) -> None:
-        from docsplit.evaluation.probing import HEADS
+        from docsplit.evaluation.heads.table import HEADS
 
         super().__post_init__()
         check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
@@ -103,7 +103,7 @@ def main() -> None:
         (EncoderArguments, DataArguments, ProbeArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.evaluation.report import read_labelled
+    from docsplit.evaluation.results.report import read_labelled
     from docsplit.runtime.launching import join_processes
 
     state = join_processes()
@@ -126,7 +126,7 @@ def measure(
     All processes embed and tune; the main one alone trains heads on frozen features.
     """
     from docsplit.evaluation.classification import probe, tune
-    from docsplit.evaluation.results import merge_members
+    from docsplit.evaluation.results.result import merge_members
 
     members, results = members_of(name), []
     for member in members:
@@ -139,9 +139,9 @@ def measure(
 
 def check(encoder_args: EncoderArguments, args: ProbeArguments, split: "LabelledSplit") -> None:
     """Whatever can fail, before any long work: draws, encoders and heads that do not go together."""
-    from docsplit.evaluation.finetuning import check_batch_size
-    from docsplit.evaluation.probing import few_shot_runs
-    from docsplit.evaluation.setfit_head import check_setfit
+    from docsplit.evaluation.heads.finetuning import check_batch_size
+    from docsplit.evaluation.heads.setfit import check_setfit
+    from docsplit.evaluation.heads.table import few_shot_runs
 
     for shots in args.shots:
         split.draws(shots, args.num_draws, args.seed)
@@ -165,7 +165,7 @@ def embed(
     """Features of the parts of the split, and what the rows of results say about them."""
     if name != TFIDF:
         return encoder_args.embed_parts(name, split.texts, show_progress)
-    from docsplit.evaluation.probing import tfidf_features
+    from docsplit.evaluation.heads.table import tfidf_features
 
     unused = dict.fromkeys(["max_seq_length", "dtype", "long_documents", "smooth_neighbours"])
     info = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0} | unused
@@ -179,10 +179,10 @@ def report(
     import torch
     from accelerate import PartialState
 
-    from docsplit.evaluation import comparison
-    from docsplit.evaluation.data_names import describe_data
-    from docsplit.evaluation.plots import plot_convergence, plot_few_shot
-    from docsplit.evaluation.report import write_comparison
+    from docsplit.evaluation.results import comparison
+    from docsplit.evaluation.results.data_names import describe_data
+    from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
+    from docsplit.evaluation.results.report import write_comparison
     from docsplit.release.model_card import add_results
 
     encoder_args, data_args, args = arguments

@@ -92,8 +92,8 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
 def build(options: argparse.Namespace) -> dict[str, Any]:
     """Make an index."""
     from docsplit.data.own_documents import read_documents
-    from docsplit.embedding.index import build
     from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.index.index import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
@@ -104,7 +104,7 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
 def add(options: argparse.Namespace) -> dict[str, Any]:
     """Add to an index."""
     from docsplit.data.own_documents import read_documents
-    from docsplit.embedding.index import add
+    from docsplit.index.index import add
 
     encoder = encoder_of(options)
     documents = read_documents(options.documents, options.text_column, options.id_column)
@@ -113,15 +113,15 @@ def add(options: argparse.Namespace) -> dict[str, Any]:
 
 def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     """What turns documents into vectors: this process, or Ray's workers."""
-    from docsplit.embedding.ray_engine import embedder_on_ray
+    from docsplit.index.ray import embedder_on_ray
 
     return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """The encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.embedding.index import check_encoder, read_manifest
     from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.index.index import check_encoder, read_manifest
 
     manifest = read_manifest(options.index)
     encoder = IndexedEncoder.of(manifest["encoder"], options.model, options.index / "cache")
@@ -131,8 +131,8 @@ def encoder_of(options: argparse.Namespace) -> Any:
 
 def query(options: argparse.Namespace) -> dict[str, Any] | None:
     """Answer one question, or one after another."""
-    from docsplit.embedding.index import Index, check_encoder, read_manifest
-    from docsplit.embedding.segments import query_words
+    from docsplit.index.index import Index, check_encoder, read_manifest
+    from docsplit.index.segments import query_words
 
     encoder, index = encoder_of(options) if options.method != "bm25" else None, Index(options.index)
 
@@ -167,31 +167,31 @@ def _asked() -> str:
 
 def delete(options: argparse.Namespace) -> dict[str, Any]:
     """Take documents out of an index."""
-    from docsplit.embedding.index import delete
+    from docsplit.index.index import delete
 
     return {"deleted": delete(options.index, options.ids)}
 
 
 def duplicates(options: argparse.Namespace) -> dict[str, Any]:
     """Find near-duplicates."""
-    from docsplit.embedding.index import Index
-    from docsplit.embedding.index_overview import duplicates
+    from docsplit.index.index import Index
+    from docsplit.index.overview import duplicates
 
     return {"threshold": options.threshold, "rows": duplicates(Index(options.index), options.threshold)}
 
 
 def clusters(options: argparse.Namespace) -> dict[str, Any]:
     """Group the documents."""
-    from docsplit.embedding.index import Index
-    from docsplit.embedding.index_overview import clusters
+    from docsplit.index.index import Index
+    from docsplit.index.overview import clusters
 
     return {"rows": clusters(Index(options.index), options.count)}
 
 
 def export(options: argparse.Namespace) -> dict[str, Any]:
     """Write an index into a database."""
-    from docsplit.embedding.databases import export
-    from docsplit.embedding.index import Index
+    from docsplit.index.databases import export
+    from docsplit.index.index import Index
 
     return export(Index(options.index), options.database, options.uri, options.name, options.replace)
 

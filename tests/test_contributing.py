@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModel
 
 from docsplit.data.views import VIEWS
-from docsplit.evaluation.probing import HEADS
-from docsplit.modeling.long_documents import FORWARDS
-from docsplit.modeling.objectives import OBJECTIVES
+from docsplit.evaluation.heads.table import HEADS
+from docsplit.modeling.families.longformer import FORWARDS
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.runtime.arguments import parse_arguments
 from tests.test_layout import FLOORS, SCRIPTS
 

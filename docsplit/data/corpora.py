@@ -26,14 +26,14 @@ from datasets.fingerprint import Hasher
 from pyarrow import compute
 
 from docsplit.data.passages import SECTION_BREAK, clean_text
-from docsplit.data.python_docs import python_docs_fingerprint, read_python_docs
-from docsplit.data.python_docs_parts import PART, TEST, TRAIN, VALIDATION, divide
+from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
+from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.runtime.files import build_once, cache_directory, hash_of_code
 
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
-DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs_parts", "citation_splits", "preparation"))
+DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "sets/citation_splits", "preparation"))
 LOADERS = {
     ".json": "json",
     ".jsonl": "json",

@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import DocSplitCollator, MaskedRow, PassageCollator, truncated_shares
 from docsplit.data.preparation import document_id, tokenize
-from docsplit.data.rankings import Ranking
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
+from docsplit.data.sets.rankings import Ranking
 from docsplit.runtime.files import add_texts, build_once, cache_directory
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 Views need units that are mostly right at a speed that never limits training, so the default splitter is the rules of
 `docsplit.data.passages`. spaCy pipelines are there for what rules cannot see and for other languages;
-`benchmarks/segmentation.py` compares them. Each takes linear time on every input.
+`benchmarks/speed/segmentation.py` compares them. Each takes linear time on every input.
 """
 
 import contextlib

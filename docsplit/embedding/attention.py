@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.embedding.chunks import CHUNK_TEXTS, padded_batches
 from docsplit.embedding.loading import describe_encoder
-from docsplit.modeling.long_documents import length_multiple, use_eager_attention
+from docsplit.modeling.families.longformer import length_multiple, use_eager_attention
 
 MAX_TOKENS = 512
 FIRST, LAST, ALL, GLOBAL = "[CLS]", "last token", "mean over tokens", "global row of the first token"

@@ -24,12 +24,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
-from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
-from docsplit.embedding.graph_documents import GraphEmbedder
+from docsplit.embedding.graphs import GraphEmbedder
 from docsplit.embedding.loading import resolve_prompt
 from docsplit.modeling.encoding import pool
-from docsplit.modeling.graph_documents import is_graph
-from docsplit.modeling.long_documents import LongDocuments, attention_for_embedding, length_multiple
+from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.families.longformer import LongDocuments, attention_for_embedding, length_multiple
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.modeling.settings import normalizes
 from docsplit.runtime.files import hash_of_code

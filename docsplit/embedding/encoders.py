@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from docsplit.modeling.long_documents import LongDocuments
+from docsplit.modeling.families.longformer import LongDocuments
 from docsplit.modeling.settings import Pooling
 
 if TYPE_CHECKING:
@@ -161,10 +161,10 @@ class EncoderArguments:
 
         Returns: (len(texts), H) float32, and what a row of results says about them.
         """
-        from docsplit.embedding.contamination import contamination
-        from docsplit.embedding.graph_documents import is_graph_encoder
+        from docsplit.embedding.graphs import is_graph_encoder
         from docsplit.embedding.loading import describe_encoder, resolve_prompt
         from docsplit.embedding.neighbours import smooth_texts
+        from docsplit.embedding.overlap import contamination
 
         model, brought = self._load(name)
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}

@@ -11,10 +11,10 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
-from docsplit.embedding import graph_documents
-from docsplit.embedding.graph_document_transformer import GraphDocumentTransformer
-from docsplit.modeling.graph_documents import is_graph, is_graph_checkpoint
-from docsplit.modeling.long_documents import is_own_longformer, prepare_long_attention
+from docsplit.embedding import graphs as graph_documents
+from docsplit.modeling.families.graph import is_graph, is_graph_checkpoint
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.families.longformer import is_own_longformer, prepare_long_attention
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 

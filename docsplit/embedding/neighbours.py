@@ -1,8 +1,8 @@
 """Nearest neighbours of documents, and every document's vector averaged with those of its neighbours.
 
 Averaging with neighbours needs no training, only the vectors of a corpus: `smooth` is a baseline of its own in the
-probes (--smooth_neighbours), and what `docsplit.modeling.neighbour_distillation` teaches an encoder. In image
-retrieval it is known as database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
+probes (--smooth_neighbours), and what `docsplit.modeling.objectives.neighbour_distillation` teaches an encoder. In
+image retrieval it is known as database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
 
 Neighbours are found by the encoder's cosine and, beside it, by words (`word_vectors`): an encoder that has not seen
 the terms of a field takes documents for alike that share none. The search is exact up to `EXACT_DOCUMENTS`, and

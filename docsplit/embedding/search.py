@@ -9,7 +9,7 @@ evaluation more.
 import numpy as np
 import torch
 
-from docsplit.data.rankings import Retrieved
+from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.neighbours import unit
 
 BLOCK_VECTORS = 4096  # brought to length one at a time

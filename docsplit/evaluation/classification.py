@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from docsplit.data.labelled import LabelledSplit
-from docsplit.evaluation.finetuning import finetune
-from docsplit.evaluation.heads import HeadOutput, standardize
-from docsplit.evaluation.mlp_head import mlp
-from docsplit.evaluation.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
-from docsplit.evaluation.probing import HEADS, runs_of
-from docsplit.evaluation.results import Result, classification_result
-from docsplit.evaluation.setfit_head import setfit
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.heads.finetuning import finetune
+from docsplit.evaluation.heads.frozen import HeadOutput, standardize
+from docsplit.evaluation.heads.mlp import mlp
+from docsplit.evaluation.heads.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
+from docsplit.evaluation.heads.setfit import setfit
+from docsplit.evaluation.heads.table import HEADS, runs_of
+from docsplit.evaluation.results.result import Result, classification_result
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from docsplit.data.citation_splits import PairPart
-from docsplit.data.citations import CitationPairs
-from docsplit.evaluation import links, ranking
-from docsplit.evaluation.heads import HeadOutput, Run, standardize
-from docsplit.evaluation.mlp_head import mlp
-from docsplit.evaluation.presets import LINK_BASELINES, PRESETS
-from docsplit.evaluation.results import NO_ENCODER, Result, link_result
+from docsplit.data.sets.citation_splits import PairPart
+from docsplit.data.sets.citations import CitationPairs
+from docsplit.evaluation import links
+from docsplit.evaluation.heads.frozen import HeadOutput, Run, standardize
+from docsplit.evaluation.heads.mlp import mlp
+from docsplit.evaluation.heads.presets import LINK_BASELINES, PRESETS
+from docsplit.evaluation.ranking import measures as ranking
+from docsplit.evaluation.results.result import NO_ENCODER, Result, link_result
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from scipy.stats import binomtest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import normalize
 
-from docsplit.data.citation_splits import PairPart
-from docsplit.data.citations import CitationPairs
+from docsplit.data.sets.citation_splits import PairPart
+from docsplit.data.sets.citations import CitationPairs
 
 CHUNK_PAIRS = 4096  # scored at a time: bounds the memory
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from docsplit.modeling.graph_documents import is_graph
+from docsplit.modeling.families.graph import is_graph
 from docsplit.runtime.files import write_whole
 
 ADAPTER_FOLDER = "adapter"

@@ -16,8 +16,8 @@ from typing import Any, get_args
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
-from docsplit.modeling.graph_documents import GRAPH_MODULE, is_graph, write_graph_code
-from docsplit.modeling.long_documents import LONGFORMER_MODULE, needs_remote_code, write_transformer_module
+from docsplit.modeling.families.graph import GRAPH_MODULE, is_graph, write_graph_code
+from docsplit.modeling.families.longformer import LONGFORMER_MODULE, needs_remote_code, write_transformer_module
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 from docsplit.runtime.files import write_text
 

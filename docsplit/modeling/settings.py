@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-from docsplit.modeling.graph_documents import PASSAGE_LENGTH, is_graph
-from docsplit.modeling.objectives import OBJECTIVES, objectives_with, option_names
+from docsplit.modeling.families.graph import PASSAGE_LENGTH, is_graph
+from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 
 Pooling = Literal["cls", "mean", "max"]
 KEPT = "sentence_transformer"  # of a start that was one: what only its own files have a name for

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
-from docsplit.modeling.graph_documents import add_graph, is_graph, override_graph
+from docsplit.modeling.families.graph import add_graph, is_graph, override_graph
 from docsplit.modeling.sentence_transformers_files import (
     OF_THE_HUB,
     describe_start,

@@ -12,8 +12,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult
 
-from docsplit.evaluation.contamination import contamination_note
-from docsplit.evaluation.tables import (
+from docsplit.evaluation.results.contamination import contamination_note
+from docsplit.evaluation.results.tables import (
     encoder_names,
     head_name,
     probe_table,
@@ -21,7 +21,7 @@ from docsplit.evaluation.tables import (
     short_names,
     table_notes,
 )
-from docsplit.evaluation.tasks import task_of_file
+from docsplit.evaluation.results.task import task_of_file
 
 RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
 

@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.graph_documents import GRAPH_FILES
+from docsplit.modeling.families.graph import GRAPH_FILES
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 
 T = TypeVar("T")

@@ -21,11 +21,11 @@ from typing import Any
 from huggingface_hub import ModelCard
 from transformers import AutoConfig
 
-from docsplit.evaluation.data_names import without_folders
-from docsplit.evaluation.tables import markdown_table
-from docsplit.evaluation.tasks import task_of_file
-from docsplit.modeling.graph_documents import is_graph
-from docsplit.modeling.long_documents import needs_remote_code
+from docsplit.evaluation.results.data_names import without_folders
+from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.task import task_of_file
+from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.longformer import needs_remote_code
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
 from docsplit.modeling.starts import HEAD_FILE
@@ -125,7 +125,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Args:
         encoders: names or folders, as the rows have them; the members of a group of seeds each get a card.
         title: of the section in the card.
-        dataset: what was measured on, as `docsplit.evaluation.data_names.describe_data` says it.
+        dataset: what was measured on, as `docsplit.evaluation.results.data_names.describe_data` says it.
         output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
             are on the Hub are made in its folder `cards`.
 

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docsplit.evaluation.data_names import without_folders
-from docsplit.evaluation.plots import plot_training
-from docsplit.evaluation.tables import probe_table
+from docsplit.evaluation.results.data_names import without_folders
+from docsplit.evaluation.results.plots import plot_training
+from docsplit.evaluation.results.tables import probe_table
 from docsplit.release.card_results import RESULTS_FILE
 from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import RUN_FILE, write_card

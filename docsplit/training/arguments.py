@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
-from docsplit.modeling.objectives import OBJECTIVES
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters

@@ -23,7 +23,7 @@ from transformers.trainer_utils import HubStrategy
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.query_documents import QueryDocumentCollator
 from docsplit.data.streaming import DocumentStream
-from docsplit.evaluation.analysis import embedding_geometry, spread, usage
+from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
 from docsplit.training import checkpoints
 
@@ -61,9 +61,9 @@ class MetricsCallback(TrainerCallback):
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
     means over the steps since the last log; with several processes, of the main one.
 
-    `dimension_std`, `dimension_correlation`, `effective_rank`: `docsplit.evaluation.analysis.spread` of first views,
-    those of the main process since the last log, the last `NUM_SPREAD` of them. `NAME_active`, `NAME_entropy`:
-    `docsplit.evaluation.analysis.usage` of each histogram of the objective, summed since the last log.
+    `dimension_std`, `dimension_correlation`, `effective_rank`: `docsplit.evaluation.analysis.geometry.spread` of first
+    views, those of the main process since the last log, the last `NUM_SPREAD` of them. `NAME_active`, `NAME_entropy`:
+    `docsplit.evaluation.analysis.geometry.usage` of each histogram of the objective, summed since the last log.
 
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of

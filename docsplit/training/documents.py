@@ -6,7 +6,7 @@ from typing import Any
 from datasets import Dataset
 
 from docsplit.data import corpora, preparation, tokenization
-from docsplit.data.labelled import LabelledSplit, load_probe, probe_counts
+from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, take
 from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import cache_directory

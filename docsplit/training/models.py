@@ -7,9 +7,9 @@ import torch
 from transformers import AutoConfig
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.modeling.graph_documents import GRAPH_SETTINGS, is_graph, make_graph_config
-from docsplit.modeling.long_documents import block_attention
-from docsplit.modeling.objectives import OBJECTIVES
+from docsplit.modeling.families.graph import GRAPH_SETTINGS, is_graph, make_graph_config
+from docsplit.modeling.families.longformer import block_attention
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import checked_settings, default_settings
 from docsplit.runtime.arguments import parse_config_overrides
 from docsplit.runtime.launching import default_dtype

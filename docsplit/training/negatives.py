@@ -20,13 +20,13 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, Trai
 from transformers import TrainingArguments as Arguments
 
 from docsplit.data.query_documents import QueryDataset, QueryDocumentCollator
-from docsplit.data.rankings import Retrieved
+from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import make_comparable, search
-from docsplit.embedding.segments import write_array
-from docsplit.evaluation.ranking import BM25
+from docsplit.evaluation.ranking.measures import BM25
+from docsplit.index.segments import write_array
 from docsplit.runtime.files import hash_of_code, write_text
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -13,10 +13,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from docsplit.data.labelled import LabelledSplit
-from docsplit.embedding.contamination import contamination
+from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
-from docsplit.evaluation.probing import probe_accuracy, tfidf_accuracy
+from docsplit.embedding.overlap import contamination
+from docsplit.evaluation.heads.table import probe_accuracy, tfidf_accuracy
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 

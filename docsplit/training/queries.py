@@ -10,10 +10,10 @@ import numpy as np
 from datasets import Dataset
 
 from docsplit.data.query_documents import Collection, QueryDataset, QueryDocumentCollator, tokenizer_of_texts
-from docsplit.data.rankings import Ranking, load_collection
+from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.evaluation.folds import divide
-from docsplit.modeling.graph_documents import is_graph
+from docsplit.evaluation.ranking.folds import divide
+from docsplit.modeling.families.graph import is_graph
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments
 from docsplit.training.documents import load_documents, load_tokenizer, stream_documents

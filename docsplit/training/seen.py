@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.seen_documents import MOST_SKETCHES, TRAINING_DOCUMENTS_FILE, TrainingDocuments
-from docsplit.embedding.contamination import training_documents_of
+from docsplit.embedding.overlap import training_documents_of
 from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)

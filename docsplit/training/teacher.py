@@ -24,7 +24,7 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.neighbour_distillation import NeighbourDistillation, Targets
+from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from modeling_docsplit import DocSplitForContrastivePretraining

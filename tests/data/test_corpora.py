@@ -17,11 +17,11 @@ from transformers import AutoTokenizer
 
 from docsplit.data import corpora, preparation
 from docsplit.data.corpora import add_text, join_sections, load_corpus
-from docsplit.data.labelled_files import read_texts
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.preparation import document_id, near_duplicates, tokenize
 from docsplit.data.seen_documents import sketch
 from docsplit.data.segmentation import load_sentence_splitter
+from docsplit.data.sets.labelled_files import read_texts
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]

@@ -12,8 +12,8 @@ from docsplit.data.query_documents import (
     QueryDocumentCollator,
     tokenizer_of_texts,
 )
-from docsplit.data.rankings import Ranking
-from docsplit.modeling.graph_documents import make_graph_config
+from docsplit.data.sets.rankings import Ranking
+from docsplit.modeling.families.graph import make_graph_config
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config

@@ -6,12 +6,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import LongformerConfig
 
-from docsplit.modeling.longformer_attention import use_blocked_attention
+from docsplit.modeling.families.longformer_attention import use_blocked_attention
 from tests.conftest import free_port, spawn
-from tests.modeling.test_graph_document import SIZES, passage_batch
-from tests.modeling.test_graph_document import make_model as make_graph_model
-from tests.modeling.test_long_documents import LONGFORMER, make_model
-from tests.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
+from tests.modeling.families.test_graph import SIZES, passage_batch
+from tests.modeling.families.test_graph import make_model as make_graph_model
+from tests.modeling.families.test_longformer import LONGFORMER, make_model
+from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
 CASES = {  # documents of each process, and settings
     "symmetric": ((5, 4), {"symmetric_loss": True}),

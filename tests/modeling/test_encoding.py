@@ -16,7 +16,7 @@ from docsplit.data.preparation import tokenize
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, RowBatch, Rows, _cheapest_cut, lay_out
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn
-from tests.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
+from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
 cut = RowBatch.cut
 

@@ -11,7 +11,7 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
-from tests.test_modeling_docsplit import CONFIGS, SMALL, double_model, loss_and_gradients, random_batch
+from tests.modeling.test_modeling_docsplit import CONFIGS, SMALL, double_model, loss_and_gradients, random_batch
 
 
 @pytest.fixture(scope="module")

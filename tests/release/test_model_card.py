@@ -9,7 +9,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
-from docsplit.modeling.objectives import OBJECTIVES
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.release import model_card
 from docsplit.release.front_matter import card_of_start
 from docsplit.release.model_card import add_results, write_card

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
-from docsplit.evaluation.analysis import embedding_geometry, spread, usage
+from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.training.callbacks import NUM_SPREAD, EpochCallback, MetricsCallback
 from modeling_docsplit import DocSplitOutput
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.data.rankings import Retrieved
+from docsplit.data.sets.rankings import Retrieved
 from docsplit.training.arguments import QueryArguments
 from docsplit.training.negatives import NOTE, NegativesCallback, mine
 

@@ -15,7 +15,7 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import nearest, smooth, unit, word_vectors
-from docsplit.modeling.neighbour_distillation import Targets
+from docsplit.modeling.objectives.neighbour_distillation import Targets
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
 from docsplit.training.teacher import TARGETS_FILE, give_targets
 from tests.conftest import make_corpus

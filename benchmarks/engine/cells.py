@@ -1,0 +1,358 @@
+"""Runs the cells of a study, each a few scripts of this project as processes, and puts what they measured in one file.
+
+    python -m benchmarks.engine.cells study.yaml --work_dir outputs/study --output study.json --set model=NAME
+    python -m benchmarks.engine.cells study.yaml ... --list             # what is done, running, to do, and hours left
+    python -m benchmarks.engine.cells study.yaml ... --budget_hours 7   # running again goes on where it was stopped
+
+A study is a YAML of groups of cells. `{name}` stands for a variable: of `variables`, of --set (which wins), of the
+cell, or `{folder}`, the cell's own. A value that is one such name and nothing else keeps its type.
+
+    variables: {model: bert-base-uncased}
+    code: [docsplit, modeling_docsplit.py]          # whose change makes a cell another one; default: docsplit, the
+    formerly: {benchmarks.new: benchmarks.old}      # files modeling_*.py, and the scripts and modules of the steps
+    groups:                                         # formerly: modules that moved; cells keep the old name in the key
+      search:
+        grid: {learning_rate: [1.0e-5, 3.0e-5]}     # all combinations
+        cases: [{method: a, own: {view: crop}}]     # and each with each of these; optional
+        code: [benchmarks/mine.py]                  # more of it, for this group; optional
+        data: ["{data_dir}/train.parquet"]          # files and folders whose contents make a cell another one
+        fields: {data: news, task: labels, method: "{method}", seed: 0}       # of each row; seed null: untrained
+        steps:
+          - {script: run_docsplit_pretraining.py, options: [{output_dir: "{folder}/encoder"}, "{own}"],
+             again: {resume_from_checkpoint: true}}                           # added where it was stopped before
+        measures:
+          - {metric: accuracy, file: "{folder}/probe/results.json", where: {head: linear, shots: 5},
+             value: accuracy_mean}                  # of the one entry of `rows` there, or of the file's own names
+          - {rows: "{folder}/rows.json"}            # or rows as they are, which may say more than the fields do
+        selection: {metric: validation, mode: max}  # what the best cells of the group are chosen by
+      confirmation:
+        from: {group: search, best: 1}              # with the variables of those; begins when all of them are done
+        grid: {seed: [0, 1, 2]}
+
+The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.
+A finished cell leaves `cell.json` in its folder, whole or not at all; the results are put together from these, so a
+kill loses at most the steps that ran. A cell that stands in the results is finished too: a study goes on from them
+where the folders are lost, on another machine for example. Cells of other code, data or options are kept in the
+results, apart, and come back with that code, or with --any_code. Failed cells keep the end of their log and are run
+again with --retry alone. The code must not change while a study runs: use a worktree.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from benchmarks.engine.study import RECORD, Cell, Study, resolve
+from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
+
+PID = "pid"  # in a cell's folder while it runs
+TAIL_LINES = 30  # of the log of a failed cell
+POLL_SECONDS = 0.05
+
+
+def words_of(options: Mapping[str, Any]) -> list[str]:
+    """Command-line words of options; None leaves one out, a list is several values."""
+    words = []
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+@dataclass
+class Running:
+    """A cell whose steps run one after another, without waiting for them."""
+
+    study: Study
+    cell: Cell
+    cores: set[int]
+    niceness: int
+    started: float = field(default_factory=time.monotonic)
+    step: int = -1
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.folder = self.study.folder(self.cell)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.variables = self.study.paths | {"folder": str(self.folder)}
+        spent = self.folder / "seconds.json"  # of steps that were finished before: by the clock, and of the cores
+        self.seconds: list[float]
+        self.cpu_seconds: list[float]
+        self.seconds, self.cpu_seconds = json.loads(spent.read_text()) if spent.exists() else ([], [])
+        write_text(self.folder / PID, str(os.getpid()))
+        self._start_next()
+
+    def _start_next(self) -> None:
+        self.step = len(self.seconds)
+        step = resolve(self.cell.steps[self.step], self.variables)
+        log = self.folder / f"step-{self.step}.log"
+        options = step["options"] | (step.get("again", {}) if log.exists() else {})
+        program = ["-m", step["module"]] if "module" in step else [str(ROOT / step["script"])]
+        recipe = [step["recipe"]] if "recipe" in step else []
+        command = [sys.executable, *program, *recipe, *words_of(options)]
+        environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ  # they run beside other work
+        self.step_started = time.monotonic()
+        with log.open("a") as file:
+            file.write(shlex.join(command) + "\n")
+            file.flush()
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
+                preexec_fn=lambda: self._in_child(),
+            )  # fmt: skip
+
+    def _in_child(self) -> None:
+        os.nice(self.niceness)
+        if self.cores:
+            os.sched_setaffinity(0, self.cores)
+        if hasattr(libc := ctypes.CDLL(None), "prctl"):
+            libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG (Linux): no step outlives a runner that is killed
+
+    def poll(self) -> bool:
+        """Whether the cell is finished; goes on to its next step when one is."""
+        assert self.process is not None
+        before = _cpu_seconds_of_children()
+        if self.process.poll() is None:
+            return False
+        self.cpu_seconds.append(round(_cpu_seconds_of_children() - before, 2))
+        self.seconds.append(time.monotonic() - self.step_started)
+        error = f"exit code {self.process.returncode}" if self.process.returncode else None
+        if error is None and len(self.seconds) < len(self.cell.steps):
+            write_text(self.folder / "seconds.json", json.dumps([self.seconds, self.cpu_seconds]))
+            self._start_next()
+            return False
+        rows: list[dict[str, Any]] = []
+        if error is None:
+            try:
+                rows = list(self._rows())
+            except (OSError, ValueError, KeyError) as problem:
+                error = f"nothing to measure: {type(problem).__name__}: {problem}"
+        record = {
+            "name": self.cell.name,
+            "status": "done",
+            "key": self.cell.key,
+            "content": self.cell.content,
+            "commit": commit_of_code(),
+            "seconds": round(sum(self.seconds), 1),
+            "cpu_seconds": round(sum(self.cpu_seconds), 1),
+            "steps": [round(seconds, 1) for seconds in self.seconds],
+            "rows": rows,
+        }
+        if error is not None:
+            log = (self.folder / f"step-{self.step}.log").read_text(errors="replace")
+            record |= {"status": "failed", "error": f"step {self.step}: {error}"}
+            record |= {"log": log.splitlines()[-TAIL_LINES:]}
+        write_text(self.folder / RECORD, json.dumps(record, indent=1))
+        (self.folder / PID).unlink()
+        return True
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """What the steps measured; each row whole."""
+        own = {"cell": self.cell.key} | self.cell.fields
+        for measure in resolve(self.cell.measures, self.variables):
+            content = json.loads(Path(measure.get("file") or measure["rows"]).read_text(encoding="utf-8"))
+            if "rows" in measure:
+                rows = content
+            else:
+                where = measure.get("where", {})
+                found = content.get("rows", [content])
+                found = [row for row in found if all(row.get(name) == value for name, value in where.items())]
+                if len(found) != 1:
+                    raise ValueError(f"{len(found)} rows of {measure['file']} have {where}, expected one.")
+                rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
+            for row in rows:
+                yield own | row | {"seconds": round(sum(self.seconds), 2)}
+
+
+def _cpu_seconds_of_children() -> float:
+    """Of all that have ended: the clock says little where cores are shared."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@contextlib.contextmanager
+def only_runner(work_dir: Path) -> Iterator[bool]:
+    """Whether this process alone has the folder; a lock that ends with the process."""
+    work_dir.mkdir(parents=True, exist_ok=True)
+    with (work_dir / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+
+
+def show(study: Study, is_active: bool) -> str:
+    """A line a cell, and the hours left, by the median of the finished cells of the same group, else of all."""
+    cells, waiting = study.cells()
+    lines, counts, seconds, left = [], Counter[str](), defaultdict[str, list[float]](list), list[str]()
+    for cell in cells.values():
+        record, folder = study.record(cell), study.folder(cell)
+        if record is None:
+            status = "running" if is_active and (folder / PID).exists() else "stopped" if folder.exists() else "to do"
+            lines.append(f"{status:18}  {cell.key}  {cell.name}")
+            left.append(cell.group)
+        else:
+            status = record["status"]
+            seconds[cell.group if status == "done" else ""].append(record["seconds"])
+            lines.append(f"{status:8}{record['seconds']:8.0f} s  {cell.key}  {cell.name}")
+            lines += [f"    {line}" for line in [record["error"], *record["log"][-3:]]] if status == "failed" else []
+        counts[status] += 1
+    counts["waiting"] += sum(waiting.values())
+    left += [group for group, number in waiting.items() for _ in range(number)]
+    done = [one for group, values in seconds.items() if group for one in values]
+    hours = sum(statistics.median(seconds.get(group, done)) for group in left) / 3600 if done else None
+    estimate = "unknown, for no cell is finished" if hours is None else f"{hours:.2f} hours, one cell at a time"
+    return "\n".join([*lines, f"{', '.join(f'{n} {name}' for name, n in counts.items() if n)}; left: {estimate}"])
+
+
+def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: float | None, retry: bool) -> int:
+    """Run what is to do; the exit code: 0 if no cell of the study failed."""
+    running: list[Running] = []
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    free = [set(cores[job::jobs] or cores) for job in range(jobs)]
+    if retry:
+        for cell in study.cells()[0].values():
+            if (record := study.record(cell)) and record["status"] == "failed":
+                study.forget(cell)
+    (failed, apart), has_time = study.write(output), True
+    if apart:
+        print(f"{apart} finished cells of other code, data or options stay in {output}, apart from the study's "
+              "(--any_code counts those of other code as finished).", flush=True)  # fmt: skip
+    try:
+        while True:
+            cells, _ = study.cells()
+            busy = {one.cell.key for one in running}
+            to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
+            spent = sum(record["seconds"] for cell in cells.values() if (record := study.record(cell)))
+            spent += sum(time.monotonic() - one.started for one in running)
+            has_time = budget_hours is None or spent < 3600 * budget_hours
+            while to_do and len(running) < jobs and has_time:
+                code = [*study.code, *study.groups[to_do[0].group].get("code", [])]
+                if hash_of_code(*code) != study.code_of[to_do[0].group]:
+                    raise RuntimeError(f"The code ({', '.join(code)}) changed while the study ran: start again.")
+                running.append(Running(study, to_do.pop(0), free.pop(), niceness))
+                print(f"started   {running[-1].cell.name}", flush=True)
+            if not running:
+                break
+            while not (finished := [one for one in running if one.poll()]):
+                time.sleep(POLL_SECONDS)
+            running = [one for one in running if one not in finished]
+            failed, _ = study.write(output)
+            for one in finished:
+                free.append(one.cores)
+                record = study.record(one.cell) or {}
+                print(f"{record['status']:9} {one.cell.name}: {record['seconds']:.0f} s", flush=True)
+    finally:
+        for one in running:
+            if one.process is not None:
+                one.process.kill()
+                one.process.wait()
+    if not has_time:
+        print(f"--budget_hours {budget_hours} are spent: no further cell was started.")
+    print(show(study, is_active=False) + f"\nWritten: {output}")
+    return 1 if failed else 0
+
+
+def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, output: str | None = None) -> None:
+    """What every study takes; the folders may have defaults."""
+    folder: dict[str, Any] = {"type": Path, "required": work_dir is None}
+    parser.add_argument("--work_dir", default=work_dir, help="folders of the cells: encoders and logs", **folder)
+    parser.add_argument("--output", default=output, help="the results, rewritten whole after each cell", **folder)
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time; cores are divided (default: 1)")
+    parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
+    parser.add_argument("--budget_hours", type=float, help="of all cells, finished ones included: no new one after it")
+    parser.add_argument("--retry", action="store_true", help="run failed cells again")
+    parser.add_argument(
+        "--any_code", action="store_true", help="cells in the results that other code ran are finished"
+    )
+    parser.add_argument("--list", action="store_true", help="say what is done, running and to do; run nothing")
+
+
+def main_of(study: Study, options: argparse.Namespace) -> int:
+    """List or run, as the options say; the exit code."""
+    with only_runner(study.work_dir) as is_alone:
+        if options.list:
+            print(show(study, is_active=not is_alone))
+            return 0
+        if not is_alone:
+            raise SystemExit(f"Another process runs cells in {study.work_dir}: --list shows them.")
+        return run(study, options.output, options.jobs, options.nice, options.budget_hours, options.retry)
+
+
+def run_and_report(
+    study: Study,
+    options: argparse.Namespace,
+    markdown: Callable[[dict[str, Any]], str],
+    plot: Callable[[dict[str, Any], Path], None],
+) -> int:
+    """`main_of`, then tables and a picture of what came out so far, beside the results; the exit code."""
+    code = main_of(study, options)
+    if not options.list:
+        results = json.loads(options.output.read_text(encoding="utf-8"))
+        write_text(options.output.with_suffix(".md"), markdown(results))
+        plot(results, options.output.with_suffix(".png"))
+    return code
+
+
+def run_study(
+    path: Path,
+    doc: str | None,
+    arguments: Mapping[str, Mapping[str, Any]],
+    markdown: Callable[[dict[str, Any]], str],
+    plot: Callable[[dict[str, Any], Path], None],
+) -> NoReturn:
+    """The command line of a study: its options, then the cells, then what came out so far.
+
+    Args:
+        path: of the YAML; the folder of the cells and the results have the name of its folder.
+        doc: the help.
+        arguments: options beside --data_dir, as `add_argument` takes them; variables of the YAML where they are given.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True, help="folder with a folder of each data set")
+    for name, settings in arguments.items():
+        parser.add_argument(f"--{name}", **settings)
+    add_options(parser, f"outputs/{path.parent.name}_study", f"benchmarks/results/{path.parent.name}.json")
+    options = parser.parse_args()
+    given = {name: getattr(options, name) for name in ("data_dir", *arguments)}
+    given = {name: value for name, value in given.items() if value is not None}
+    study = Study(path, options.work_dir, given, options.output, options.any_code)
+    sys.exit(run_and_report(study, options, markdown, plot))
+
+
+def what_is_missing(results: dict[str, Any]) -> str:
+    """The line below the tables that names the cells which they lack."""
+    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
+    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
+    return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
+
+
+def main() -> None:
+    """Run a study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path, help="the YAML")
+    add_options(parser)
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables; paths if they exist")
+    options = parser.parse_args()
+    given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
+    sys.exit(main_of(Study(options.study, options.work_dir, given, options.output, options.any_code), options))
+
+
+if __name__ == "__main__":
+    main()

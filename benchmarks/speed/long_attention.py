@@ -1,0 +1,344 @@
+"""Attention to long documents: a Longformer as docsplit computes it beside what one would use instead.
+
+    python -m benchmarks.speed.long_attention
+    python -m benchmarks.speed.long_attention --model base --device cuda --batch_size 4 --lengths 1024 4096
+
+Forward and backward pass of the encoder alone, all with random weights and of as many layers of one width (`--model
+small`: 2 layers, 512 wide; `base`: Longformer-base), in training mode, on the same random ids without padding:
+
+    blocked      a Longformer with docsplit.modeling.families.longformer_attention
+    longformer   the same weights as transformers computes them
+    bigbird      block-sparse, its own defaults: blocks of 64, 3 random ones
+    modernbert   sdpa; the first of three layers attends to all tokens, the others to a window like Longformer's; its
+                 gated feed-forward layers have half as many weights again
+    bert         sdpa, every layer attends to all tokens
+
+First the two Longformers must have the same hidden states. Then every contender runs in a process of its own, one at a
+time, at 4,096 tokens in rounds, so that a slower machine is slower for all; the fastest step counts. Memory is the
+allocator's peak during a step, above weights and gradients. A contender's longer documents are left out once a step is
+expected to take longer than `--longest_step`, or more memory than there is, if its cost goes on growing as it did. The
+last line is the ratio that others read.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from tqdm import tqdm
+from transformers import AutoConfig, AutoModel
+
+from benchmarks.speed.scaling import peak_memory
+from benchmarks.speed.training import native_precision
+from docsplit.evaluation.results.tables import markdown_table
+from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.launching import hardware, use_all_cores
+
+MODELS = {
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+    "small": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 2048},
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+}
+CONTENDERS = {
+    "blocked": "longformer",
+    "longformer": "longformer",
+    "bigbird": "big_bird",
+    "modernbert": "modernbert",
+    "bert": "bert",
+}
+VOCABULARY = 1000
+LENGTH_OF_RATIO = 4096
+EQUAL = {"fp32": 1e-4, "bf16": 0.1}  # of hidden states, which have a standard deviation of 1
+
+
+def make(name: str, job: dict[str, Any]) -> Any:
+    """A contender on its device, in training mode."""
+    model_type = CONTENDERS[name]
+    config = AutoConfig.for_model(
+        model_type,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=job["length"] + 2,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        **MODELS[job["model"]],
+    )
+    config.update({"hidden_dropout_prob": job["dropout"], "attention_probs_dropout_prob": job["dropout"]})
+    if model_type == "longformer":
+        config.update({"attention_window": job["window"]})
+    elif model_type == "modernbert":
+        config.update({"local_attention": job["window"], "cls_token_id": 0, "sep_token_id": 2})
+        config.update({"attention_dropout": job["dropout"], "mlp_dropout": job["dropout"]})
+    torch.manual_seed(0)
+    model = AutoModel.from_config(config)
+    if name == "blocked":
+        use_blocked_attention(model)
+    return model.to(job["device"]).train()
+
+
+def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The same ids (B, T) for all, none of them padding; a Longformer's first token attends to all."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, VOCABULARY, (job["batch_size"], job["length"]), generator=generator).to(job["device"])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if CONTENDERS[name] == "longformer":
+        inputs["global_attention_mask"] = torch.zeros_like(ids)
+        inputs["global_attention_mask"][:, 0] = 1
+    return inputs
+
+
+def measure(name: str, job: dict[str, Any], results: Any) -> None:
+    """Seconds of the fastest step, of forward and backward pass, and peak memory in MB; in a process of its own."""
+    use_all_cores(torch.device(job["device"]), world_size=1)
+    model, inputs = make(name, job), inputs_of(name, job)
+    direction = torch.randn(model.config.hidden_size, device=job["device"])  # the sum of a layer norm has no gradient
+
+    def step() -> tuple[float, float]:
+        def now() -> float:
+            if job["device"] == "cuda":
+                torch.cuda.synchronize()
+            return time.perf_counter()
+
+        start = now()
+        with torch.autocast(job["device"], torch.bfloat16, enabled=job["precision"] == "bf16"):
+            states = model(**inputs)[0]
+        middle = now()
+        (states.float() @ direction).sum().backward()
+        return now() - start, middle - start
+
+    step()  # gradients are there from here on
+    memory = peak_memory(step, torch.device(job["device"])) / 2**20
+    seconds, forward = min(step() for _ in range(job["steps"]))
+    results.send({"seconds": seconds, "forward": forward, "memory_mb": memory})
+
+
+def run(name: str, job: dict[str, Any]) -> dict[str, float] | None:
+    """What a contender measured; nothing if it failed, most likely for lack of memory. It has said why."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=measure, args=(name, job, sender))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None
+    finally:
+        process.join()
+
+
+def largest_difference(job: dict[str, Any]) -> float:
+    """Between the hidden states of the two Longformers, in eval mode."""
+    states = []
+    for name in ("blocked", "longformer"):
+        with torch.no_grad(), torch.autocast(job["device"], torch.bfloat16, enabled=job["precision"] == "bf16"):
+            states.append(make(name, job).eval()(**inputs_of(name, job))[0].float())
+    return float((states[0] - states[1]).abs().max())
+
+
+def needed_flops(job: dict[str, Any]) -> float:
+    """Of forward and backward pass of a Longformer: its matrix products and the scores inside the windows, no more."""
+    size = MODELS[job["model"]]
+    hidden, layers = size["hidden_size"], size["num_hidden_layers"]
+    linear = 4 * hidden**2 + 2 * hidden * size["intermediate_size"]
+    attention = 2 * min(job["window"] + 2, job["length"]) * hidden
+    return 3 * 2.0 * layers * (linear + attention) * job["length"] * job["batch_size"]
+
+
+def peak_flops(job: dict[str, Any]) -> float:
+    """Of a large matrix product, the fastest of ten."""
+    size = 8192 if job["device"] == "cuda" else 2048
+    matrix = torch.randn(size, size, device=job["device"])
+    matrix = matrix.bfloat16() if job["precision"] == "bf16" else matrix
+    fastest = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        matrix @ matrix
+        if job["device"] == "cuda":
+            torch.cuda.synchronize()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * size**3 / fastest
+
+
+def memory_free(device: str) -> float:
+    """In MB."""
+    return (torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available) / 2**20
+
+
+def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of all contenders and lengths, and what was left out with the reason."""
+    rows: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    stopped: set[str] = set()
+    last: dict[str, dict[str, float]] = {}
+    progress = tqdm(total=len(options.lengths) * len(options.contenders), unit="row")
+    for length in options.lengths:
+        names = [name for name in options.contenders if name not in stopped]
+        parts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for _ in range(options.rounds if length == LENGTH_OF_RATIO else 1):
+            for name in names:
+                progress.set_description(f"{name} at {length}")
+                part = run(name, job | {"length": length}) if name not in stopped else None
+                parts[name] += [part] if part else []
+                stopped |= set() if part else {name}
+        for name in options.contenders:
+            progress.update()
+            if name in stopped:
+                left_out.append(f"{name} at {length}")
+                continue
+            best = min(parts[name], key=lambda part: part["seconds"])
+            memory = statistics.median(part["memory_mb"] for part in parts[name])
+            tokens = length * options.batch_size
+            rows.append(
+                {"contender": name, "length": length, **best, "memory_mb": memory}
+                | {"tokens_per_second": tokens / best["seconds"]}
+            )
+            # It goes on growing as it grew last; before that is known, as attention of quadratic cost does.
+            before = last.get(name, {"seconds": best["seconds"] / 4, "memory_mb": memory / 4})
+            last[name] = {"seconds": best["seconds"], "memory_mb": memory}
+            seconds_next = best["seconds"] ** 2 / before["seconds"]
+            memory_next = memory**2 / before["memory_mb"]
+            if seconds_next > options.longest_step or memory_next > 0.8 * memory_free(options.device):
+                stopped.add(name)
+    progress.close()
+    return rows, left_out
+
+
+def table(results: dict[str, Any]) -> str:
+    """What was compared, the Markdown table of all rows, and what was left out."""
+    rows = [
+        [
+            f"{row['length']:,}",
+            row["contender"],
+            f"{row['seconds']:.3f}",
+            f"{row['forward']:.3f}",
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['memory_mb']:,.0f}",
+        ]
+        for row in results["rows"]
+    ]
+    lines = [
+        f"{results['hardware']}; {results['precision']}, {results['model']} model, batch {results['batch_size']}, "
+        f"window {results['window']}, dropout {results['dropout']:g}; hidden states of the two Longformers differ by "
+        f"{results['largest_difference']:.1e}",
+        "",
+        markdown_table(["tokens", "contender", "seconds", "of it forward", "tokens/s", "MB"], rows),
+    ]
+    if results["left_out"]:
+        lines += [
+            "",
+            f"Left out, because expected to be too slow or too large, or failed: {', '.join(results['left_out'])}.",
+        ]
+    lines += ["", f"Blocked, share of the measured peak of matrix products: {results['share_of_peak']:.0%}."]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Time and memory a token over the length, one line for each contender."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
+    for name in dict.fromkeys(row["contender"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["contender"] == name]
+        lengths = [row["length"] for row in rows]
+        style = {"linewidth": 2.5, "color": "black"} if name == "blocked" else {"linewidth": 1.3}
+        for axis, key, factor in ((axes[0], "seconds", 1e6), (axes[1], "memory_mb", 1024)):
+            values = [row[key] * factor / (row["length"] * results["batch_size"]) for row in rows]
+            axis.plot(lengths, values, "o-", label=name, **style)
+    lengths = sorted({row["length"] for row in results["rows"]})
+    for axis, label in zip(axes, ("microseconds a token, forward and backward", "KB a token")):
+        axis.set(xscale="log", xlabel="tokens of a document", ylabel=label, ylim=(0, None))
+        axis.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=30)
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.suptitle("Flat lines: cost grows with the length, not with its square", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Compare the two Longformers, measure all contenders, then write JSON, table and picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=MODELS, default="small")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192, 16384, 32768], help="tokens"
+    )
+    parser.add_argument("--window", type=int, default=512, help="tokens, half of them to either side (default: 512)")
+    parser.add_argument("--batch_size", type=int, default=1)
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=0.0,
+        help="of attention weights and hidden states (default: 0; checkpoints: 0.1)",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help=f"at {LENGTH_OF_RATIO} tokens (default: 3)")
+    parser.add_argument("--steps", type=int, default=3, help="timed in each round, of which the fastest counts")
+    parser.add_argument(
+        "--longest_step", type=float, default=60, help="seconds; longer ones are left out (default: 60)"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "bf16", "fp32"],
+        default="auto",
+        help="auto: bf16 where the hardware multiplies it natively",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/long_attention.json"), help="JSON, table and PNG"
+    )
+    options = parser.parse_args()
+    if not {"blocked", "longformer"} <= set(options.contenders) or LENGTH_OF_RATIO not in options.lengths:
+        parser.error(f"the ratio needs blocked and longformer among --contenders and {LENGTH_OF_RATIO} in --lengths.")
+    options.lengths.sort()
+    if "bigbird" in options.contenders and options.lengths[0] <= 704:
+        print("bigbird: at 704 tokens or fewer transformers computes full attention.")
+
+    use_all_cores(torch.device(options.device), world_size=1)
+    precision = native_precision(options.device) if options.precision == "auto" else options.precision
+    job = {
+        "model": options.model,
+        "device": options.device,
+        "precision": precision,
+        "window": options.window,
+        "batch_size": options.batch_size,
+        "dropout": options.dropout,
+        "steps": options.steps,
+    }
+    difference = largest_difference(job | {"length": LENGTH_OF_RATIO})
+    if not difference < EQUAL[precision]:
+        raise ValueError(f"The hidden states of the two Longformers differ by {difference:.1e}.")
+    rows, left_out = measure_all(job, options)
+    at_ratio = {row["contender"]: row for row in rows if row["length"] == LENGTH_OF_RATIO}
+    if not {"blocked", "longformer"} <= set(at_ratio):
+        raise ValueError(
+            f"There is no ratio: at {LENGTH_OF_RATIO} tokens a Longformer was left out. Raise --longest_step."
+        )
+    ratio = at_ratio["longformer"]["seconds"] / at_ratio["blocked"]["seconds"]
+    needed = needed_flops(job | {"length": LENGTH_OF_RATIO})
+    results = {
+        "hardware": hardware(options.device),
+        "versions": versions(),
+        **job,
+        "largest_difference": difference,
+        "rows": rows,
+        "left_out": left_out,
+        "share_of_peak": needed / at_ratio["blocked"]["seconds"] / peak_flops(job),
+        "ratio": ratio,
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
+    write_text(options.output.with_suffix(".md"), table(results))
+    plot(results, options.output.with_suffix(".png"))
+    print(f"\n{table(results)}\nWritten: {options.output}\nforward+backward at {LENGTH_OF_RATIO}: ratio {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

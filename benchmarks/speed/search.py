@@ -1,0 +1,267 @@
+"""An index of `search.py` beside what one would use instead: sentence-transformers' semantic_search and bm25s.
+
+    python -m benchmarks.speed.search                                         # 10,000, 100,000 and 1,000,000 vectors
+    python -m benchmarks.speed.search --sizes 100000 --rounds 5 --output /tmp/search.json
+
+Both hold the same: vectors of synthetic clusters, one a document, and texts of random words, on disk, for queries by
+vector and by word. Ours is an index. The other is what one writes around semantic_search: the vectors in an .npy file,
+ids and texts as JSON, and a bm25s index, saved; all of it loaded to be asked.
+
+    build    from vectors and texts in memory to the files, imports done
+    open     from a new process's first line after its imports to the first answer by vector
+    query    one query by vector, the best ten, when everything is in memory
+    batch    100 queries at once
+    words    one query by words
+    mine     100 queries at once; theirs as mine_hard_negatives does with use_faiss, by an index made for the purpose
+    memory   at the peak of opening and queries, beside the vectors themselves: what the process allocates
+    mapped   the same with the pages of files that are mapped, which the system takes back when it needs them
+
+Each is measured in processes of their own, in alternating rounds; the ratios are medians over rounds, ours by theirs.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from benchmarks.speed.meters import AllocatedMemory, Memory, seconds_of
+from docsplit.runtime.files import ROOT, versions, write_text
+from docsplit.runtime.launching import hardware
+
+SIZES = (10_000, 100_000, 1_000_000)
+DIMENSION, CLUSTERS, WORDS, VOCABULARY = 256, 200, 30, 20_000
+QUERIES, REPEATS = 100, 20
+UNITS = {"build": "s", "open": "s", "query": "ms", "batch": "ms", "words": "ms", "mine": "ms"}
+UNITS |= {"memory": "MB", "mapped": "MB"}
+FACTORS = {"s": 1.0, "ms": 1e3, "MB": 1e-6}
+
+
+def make_vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Documents (N, H) in clusters, and queries (Q, H) near some of them, of length one."""
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(CLUSTERS, DIMENSION)).astype(np.float32)
+    vectors = centres[generator.integers(CLUSTERS, size=size)]
+    vectors += 0.7 * generator.standard_normal(vectors.shape, dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = vectors[generator.integers(size, size=QUERIES)] + 0.02 * generator.normal(size=(QUERIES, DIMENSION))
+    queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+    return vectors, queries
+
+
+def make_texts(size: int) -> list[str]:
+    """Words by Zipf's law."""
+    generator = np.random.default_rng(1)
+    numbers = np.minimum(generator.zipf(1.3, size=(size, WORDS)), VOCABULARY)
+    return [" ".join(f"w{number}" for number in row) for row in numbers]
+
+
+def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
+    """An index; a document is one passage, and its vector is looked up."""
+    from docsplit.data.own_documents import Document
+    from docsplit.index.index import build
+
+    done = 0
+
+    def embed(passages: Sequence[str]) -> np.ndarray:
+        nonlocal done
+        done += len(passages)
+        return vectors[done - len(passages) : done]
+
+    documents = (Document(str(number), text) for number, text in enumerate(texts))
+    build(folder, documents, embed, {"name": "synthetic", "hash": ""})
+
+
+def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
+    """Vectors, texts, and a bm25s index."""
+    import bm25s
+
+    np.save(folder / "vectors.npy", vectors)
+    content = {"ids": [str(number) for number in range(len(texts))], "texts": texts}
+    (folder / "texts.json").write_text(json.dumps(content))
+    retriever = bm25s.BM25()
+    retriever.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+    retriever.save(str(folder / "bm25"))
+
+
+def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
+    """The times of an index, and what it found."""
+    from docsplit.index.index import Index, nearest
+    from docsplit.index.segments import query_words
+
+    started = time.perf_counter()
+    index = Index(folder)
+    first = [int(hit.id) for hit in index.search(queries[0], [], 10, "dense")]
+    opened = time.perf_counter() - started
+    return {
+        "open": opened,
+        "query": _median(lambda number: index.search(queries[number], [], 10, "dense")),
+        "batch": _median(lambda number: nearest(index.segments, queries, 10)),
+        "words": _median(lambda number: index.search(None, query_words(_words(number)), 10, "bm25")),
+        "found": first,
+    }
+
+
+def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
+    """The times of semantic_search and bm25s, and what they found."""
+    import bm25s
+    import torch
+    from sentence_transformers.util import semantic_search
+
+    started = time.perf_counter()
+    vectors = torch.from_numpy(np.load(folder / "vectors.npy"))
+    content = json.loads((folder / "texts.json").read_text())
+    asked = torch.from_numpy(queries)
+    first = [int(content["ids"][int(hit["corpus_id"])]) for hit in semantic_search(asked[:1], vectors, top_k=10)[0]]
+    opened = time.perf_counter() - started
+    retriever = bm25s.BM25.load(str(folder / "bm25"))
+
+    def by_words(number: int) -> Any:
+        words = bm25s.tokenize([_words(number)], stopwords="en", show_progress=False, return_ids=False)
+        return retriever.retrieve(words, k=10, show_progress=False)
+
+    return {
+        "open": opened,
+        "query": _median(lambda number: semantic_search(asked[number : number + 1], vectors, top_k=10)),
+        "batch": _median(lambda number: semantic_search(asked, vectors, top_k=10)),
+        "words": _median(by_words),
+        "found": first,
+    }
+
+
+def mine(contender: str, folder: Path, queries: np.ndarray) -> dict[str, float]:
+    """Seconds of the search for hard negatives, if faiss is installed."""
+    try:
+        import faiss
+    except ImportError:
+        return {}
+    if contender == "ours":
+        from docsplit.index.index import Index, nearest
+
+        segments = Index(folder).segments
+        return {"mine": _median(lambda _: nearest(segments, queries, 10))}
+    vectors = np.load(folder / "vectors.npy")
+
+    def search(_: int) -> None:
+        index = faiss.IndexFlatIP(DIMENSION)
+        index.add(vectors)
+        index.search(queries, 10)
+
+    return {"mine": _median(search)}
+
+
+def _words(number: int) -> str:
+    return f"w{number + 2} w{number + 40} w{1000 + number}"
+
+
+def _median(ask: Any) -> float:
+    return statistics.median(seconds_of(ask, number) for number in range(REPEATS))
+
+
+CONTENDERS = {"ours": (build_ours, ask_ours), "theirs": (build_theirs, ask_theirs)}
+
+
+def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
+    """Build and ask once, and ask once more for the memory, which is watched; in a process each."""
+    program = [sys.executable, "-m", "benchmarks.speed.search", "--sizes", str(size), "--part"]
+    found: dict[str, Any] = {}
+    for part in ("build", "ask", "memory"):
+        command = [*program, part, "--contender", contender, "--folder", str(folder)]
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        found |= json.loads(answer.splitlines()[-1])
+    return found
+
+
+def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any]:
+    """What `measure` starts: seconds, or the memory at its peak beside the vectors, from where imports are done."""
+    import bm25s  # noqa: F401
+    import sentence_transformers  # noqa: F401
+
+    import docsplit.data.own_documents
+    import docsplit.index.index  # noqa: F401
+
+    build, ask = CONTENDERS[contender]
+    if part == "build":
+        vectors, _ = make_vectors(size)
+        return {"build": seconds_of(build, folder, vectors, make_texts(size))}
+    queries = np.load(folder.parent / "queries.npy")
+    if part == "ask":
+        return ask(folder, queries) | mine(contender, folder, queries)
+    memory = Memory("cpu")
+    memory.start()
+    with AllocatedMemory() as allocated:
+        ask(folder, queries)
+    memory.stop()
+    vectors_mapped = contender == "ours"  # theirs are in what is allocated
+    own = size * DIMENSION * 4
+    return {"memory": allocated.peak - (0 if vectors_mapped else own), "mapped": memory.peak - own}
+
+
+def compare(size: int, rounds: int) -> dict[str, Any]:
+    """The measures of both, medians, and ours by theirs."""
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as place:
+            np.save(Path(place) / "queries.npy", make_vectors(size)[1])
+            for name in sorted(CONTENDERS, reverse=bool(number % 2)):
+                folder = Path(place) / name
+                folder.mkdir()
+                measured[name].append(measure(name, size, folder))
+                shutil.rmtree(folder)
+    pairs = list(zip(measured["ours"], measured["theirs"]))
+    agree = statistics.mean(len({*ours["found"]} & {*theirs["found"]}) / 10 for ours, theirs in pairs)
+    row: dict[str, Any] = {"documents": size, "same_of_ten": agree}
+    for name in [name for name in UNITS if name in pairs[0][0]]:
+        for contender, own in measured.items():
+            row[f"{contender}_{name}"] = statistics.median(one[name] for one in own)
+        row[f"{name}_ratio"] = statistics.median(ours[name] / theirs[name] for ours, theirs in pairs)
+    return row
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: a line a size and measure."""
+    lines = ["| documents | | index | semantic_search and bm25s | ratio |", "|---|---|---|---|---|"]
+    for row in rows:
+        for name in [name for name in UNITS if f"{name}_ratio" in row]:
+            ours, theirs = (f"{row[f'{one}_{name}'] * FACTORS[UNITS[name]]:,.3g} {UNITS[name]}" for one in CONTENDERS)
+            lines.append(f"| {row['documents']:,} | {name} | {ours} | {theirs} | {row[f'{name}_ratio']:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure all sizes, and write JSON and a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "search.json")
+    for name in ("part", "contender", "folder"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(do_part(options.part, options.contender, options.sizes[0], Path(options.folder))))
+        return
+    rows: list[dict[str, Any]] = []
+    results = {"rows": rows, "dimension": DIMENSION, "rounds": options.rounds}
+    results |= {"versions": versions(), "hardware": hardware("cpu")}
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    for size in tqdm(options.sizes, unit="size"):
+        rows.append(compare(size, options.rounds))
+        write_text(options.output, json.dumps(results, indent=1) + "\n")
+        write_text(options.output.with_suffix(".md"), f"# Search\n\n{table(rows)}\n")
+    print(table(rows))
+    for row in rows:
+        ratios = ", ".join(f"{name} {row[f'{name}_ratio']:.2f} x" for name in ("build", "query"))
+        print(f"{row['documents']} documents: {ratios}, memory {row['memory_ratio']:.2f} of semantic_search")
+
+
+if __name__ == "__main__":
+    main()

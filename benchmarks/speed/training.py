@@ -1,0 +1,389 @@
+"""Speed and memory of training and encoding, beside what one would use instead.
+
+    python -m benchmarks.speed.training
+    python -m benchmarks.speed.training --models small --contenders docsplit trainer_dynamic --rounds 5
+
+`benchmarks/speed/contenders/table.py` says what is compared. Each contender has a process of its own, which stays
+alive and sleeps while the others work. First all compute the loss of the same batch in full precision, and the run
+ends if they differ: they do the same work. Then they take turns, round by round, forwards and backwards: a round is
+one pass of a stock Trainer over the same documents. Ratios are medians over the rounds of the ratio within a round,
+which a busy machine changes least.
+
+- tokens/s: tokens of the views without padding, each counted once, although masked LM encodes a second copy of it.
+- peak memory: of a process's training above what it had before the model; on a GPU what PyTorch allocated.
+- padding: share of the tokens computed that are padding.
+- loader stall: share of the time between one step and the next, most of it waiting for the batch.
+- MFU: useful floating-point operations per second, divided by those of the fastest of some square matrix products
+  (1024 to 4096) measured in the same run and precision. Useful are those that real tokens need, the same number for
+  each contender with the same loss: 6 N + 12 L H T for each encoded token, and 6 (H^2 + H V) for each masked token
+  with masked LM, which also encodes each view a second time. N: parameters of the encoder's layers, without
+  embeddings; L: layers; H: width; T: tokens of the view; V: vocabulary. (A product of matrices costs two operations a
+  parameter and token, and its backward pass twice that; 12 L H T is attention. Encoding alone is a third of it.)
+
+Models have random weights: `small` is a BERT of 4 layers of width 256, `base` is BERT-base. Attention dropout is 0 for
+all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16 or 8
+documents (with or without bf16) and not the published 36: the dense logits of 36 padded to 512 need more than 20 GB.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from benchmarks.speed.contenders.table import CONTENDERS, serve
+from benchmarks.speed.jobs import MODELS, Job, mean_length, write_model
+from docsplit.evaluation.results.tables import markdown_table
+from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.launching import default_dtype, hardware
+
+STARTED = time.perf_counter()
+SHARE_OF_TIME = 0.6  # after which the last model begins
+TRAINING = [name for name in CONTENDERS if not name.endswith("_encode")]
+# With equal losses, or vectors: (contenders, allowed relative difference).
+EQUAL = (
+    (("docsplit", "docsplit_cached", "trainer_pad512", "trainer_dynamic", "trainer_group_by_length"), 1e-4),
+    (("docsplit_contrastive", "st_mnrl", "st_cached_mnrl"), 1e-4),
+    (("docsplit_encode", "st_encode"), 1e-5),
+)
+RATIOS = {  # name: (contender, the other, what is divided)
+    "train_vs_trainer_pad512": ("docsplit", "trainer_pad512", "tokens_per_second"),
+    "train_vs_trainer_dynamic": ("docsplit", "trainer_dynamic", "tokens_per_second"),
+    "train_vs_trainer_group_by_length": ("docsplit", "trainer_group_by_length", "tokens_per_second"),
+    "train_vs_st_mnrl": ("docsplit_contrastive", "st_mnrl", "tokens_per_second"),
+    "train_vs_st_cached_mnrl": ("docsplit_contrastive", "st_cached_mnrl", "tokens_per_second"),
+    "encode_vs_st": ("docsplit_encode", "st_encode", "tokens_per_second"),
+    "cached_step_vs_uncached": ("docsplit_cached", "docsplit", "seconds_per_step"),
+    "memory_vs_trainer_dynamic": ("docsplit", "trainer_dynamic", "peak_memory_mb"),
+}
+COLUMNS = {  # of the table: (title, factor, format)
+    "tokens_per_second": ("tokens/s", 1, ",.0f"),
+    "seconds_per_step": ("s/step", 1, ".3f"),
+    "peak_memory_mb": ("peak MB", 1, ",.0f"),
+    "padding_share": ("padding %", 100, ".1f"),
+    "loader_stall": ("stall %", 100, ".1f"),
+    "mfu": ("MFU %", 100, ".1f"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much is measured unless options say otherwise."""
+
+    batch_size: int
+    steps: int
+    rounds: int
+    contenders: tuple[str, ...] = tuple(CONTENDERS)
+
+
+ON_A_SLOW_DEVICE = ("docsplit", "trainer_dynamic", "trainer_group_by_length", "docsplit_contrastive", "st_mnrl")
+PLANS = {
+    ("tiny", "cpu", "bf16"): Plan(4, 2, 1),
+    ("small", "cpu", "bf16"): Plan(16, 4, 3),
+    ("base", "cpu", "bf16"): Plan(8, 2, 2, ON_A_SLOW_DEVICE),
+    ("tiny", "cpu", "fp32"): Plan(4, 2, 1),
+    ("small", "cpu", "fp32"): Plan(8, 4, 3),
+    ("base", "cpu", "fp32"): Plan(4, 2, 1, ON_A_SLOW_DEVICE[:2]),
+    ("tiny", "cuda", "bf16"): Plan(4, 2, 1),
+    ("small", "cuda", "bf16"): Plan(36, 50, 5),
+    ("base", "cuda", "bf16"): Plan(36, 25, 5),
+    ("tiny", "cuda", "fp32"): Plan(4, 2, 1),
+    ("small", "cuda", "fp32"): Plan(36, 25, 5),
+    ("base", "cuda", "fp32"): Plan(36, 10, 3),
+}
+
+
+class Contender:
+    """A process with one contender in it."""
+
+    def __init__(self, name: str, job: Job):
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(name, job, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What the contender's method returns.
+
+        Raises:
+            ModuleNotFoundError: if it needs a package that is not installed.
+            RuntimeError: if it fails or is killed.
+        """
+        self.connection.send((method, *arguments))
+        try:
+            status, value = self.connection.recv()
+        except EOFError as error:
+            self.process.join()
+            raise RuntimeError(
+                f"{self.name} was ended from outside (exit code {self.process.exitcode}), perhaps for want of memory: "
+                "lower --batch_size, or leave it out with --contenders."
+            ) from error
+        if status == "unavailable":
+            raise ModuleNotFoundError(value)
+        if status == "failed":
+            raise RuntimeError(f"{self.name} failed:\n{value}")
+        return value
+
+    def close(self) -> None:
+        """End the process: asked to, and after 30 seconds without being asked."""
+        with contextlib.suppress(OSError):  # it may be gone already
+            self.connection.send(None)
+        self.process.join(timeout=30)
+        self.process.kill()
+
+
+def native_precision(device: str) -> str:
+    """bf16 where the hardware multiplies it natively, else fp32."""
+    return "bf16" if default_dtype(torch.device(device)) == torch.bfloat16 else "fp32"
+
+
+def check_equal(values: dict[str, Any]) -> None:
+    """Compare the losses, or vectors, of contenders that should have the same.
+
+    Raises:
+        ValueError: if they differ by more than `EQUAL` allows, relative to the largest number.
+    """
+    for names, tolerance in EQUAL:
+        present = [name for name in names if name in values]
+        for name in present[1:]:
+            reference, value = np.asarray(values[present[0]]), np.asarray(values[name])
+            difference = np.abs(value - reference).max() / np.abs(reference).max()
+            if not difference <= tolerance:  # not a number is no agreement
+                raise ValueError(
+                    f"{name} does not compute what {present[0]} does: their results on the same input differ by a "
+                    f"share of {difference:.1e}, and {tolerance:.0e} is allowed. Their speeds cannot be compared."
+                )
+
+
+def ratios_of(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[float]]:
+    """Each ratio of `RATIOS` whose contenders are there, in each round."""
+    return {
+        ratio: [ours[key] / theirs[key] for ours, theirs in zip(rounds[name], rounds[other])]
+        for ratio, (name, other, key) in RATIOS.items()
+        if name in rounds and other in rounds
+    }
+
+
+def measure_model(job: Job, names: list[str], until: float) -> dict[str, Any]:
+    """Rows and ratios of one model; no round begins, but for the first, that would not be over `until` then."""
+    peaks = measure_peaks(job)
+    unavailable, values, constants = {}, {}, {}
+    rounds: dict[str, list[dict[str, float]]] = {}
+    processes = {name: Contender(name, job) for name in names}
+    try:
+        for name, contender in processes.items():
+            try:
+                values[name] = contender.ask("prepare")
+            except ModuleNotFoundError as error:
+                unavailable[name] = str(error)
+                say(f"  {name} is left out: {error}")
+        contenders = {name: contender for name, contender in processes.items() if name not in unavailable}
+        check_equal(values)
+        losses = {name: value for name, value in values.items() if name in TRAINING}
+        say(f"  equal losses: {', '.join(f'{name} {loss:.5f}' for name, loss in losses.items())}")
+        for name, contender in contenders.items():
+            constants[name] = contender.ask("warm_up")
+            rounds[name] = []
+        for number in range(job.rounds):
+            started = time.perf_counter()
+            order = list(contenders.items())
+            for name, contender in order if number % 2 == 0 else order[::-1]:
+                measures = contender.ask("measure", number)
+                peak = peaks[job.precision if name in TRAINING else "fp32"]
+                measures["mfu"] = measures.pop("flops_per_second") / peak
+                measures["peak_memory_mb"] = constants[name]["peak_memory_mb"]
+                rounds[name].append(measures)
+                say(f"  round {number + 1} of {job.rounds}, {name}: {measures['tokens_per_second']:,.0f} tokens/s")
+            if number + 1 < job.rounds and 2 * time.perf_counter() - started > until:
+                say(f"  no time is left for round {number + 2}")
+                break
+    finally:
+        for contender in processes.values():
+            contender.close()
+    ratios = ratios_of(rounds)
+    return {
+        "rows": {
+            name: {key: statistics.median(measures[key] for measures in measured) for key in measured[0]}
+            | {
+                "tokens_per_second_min": min(measures["tokens_per_second"] for measures in measured),
+                "tokens_per_second_max": max(measures["tokens_per_second"] for measures in measured),
+                "settings": constants[name]["settings"],
+            }
+            for name, measured in rounds.items()
+        },
+        "ratios": {name: statistics.median(values) for name, values in ratios.items()},
+        "ratio_ranges": {name: [min(values), max(values)] for name, values in ratios.items()},
+        "losses": losses,
+        "unavailable": unavailable,
+        "peak_flops": peaks,
+        "batch_size": job.batch_size,
+        "documents": job.batch_size * job.steps,
+        "rounds": number + 1,
+        "tokens_per_view": mean_length(job),
+    }
+
+
+def measure_peaks(job: Job) -> dict[str, float]:
+    """Floating-point operations per second of the fastest matrix products, in the precisions that are used."""
+    process = Contender("matrix_products", job)
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    try:
+        return {name: process.ask("measure", dtypes[name]) for name in sorted({"fp32", job.precision})}
+    finally:
+        process.close()
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    lines = [
+        f"{results['hardware']}; {results['precision']}; "
+        + ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
+    ]
+    for model, measured in results["models"].items():
+        peaks = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in measured["peak_flops"].items())
+        rows = [
+            [
+                name,
+                f"{row['tokens_per_second_min']:,.0f} ... {row['tokens_per_second_max']:,.0f}",
+                *(format(row[key] * factor, form) if key in row else "" for key, (_, factor, form) in COLUMNS.items()),
+            ]
+            for name, row in measured["rows"].items()
+        ]
+        ratios = [
+            [name, f"{ratio:.2f}", "{:.2f} ... {:.2f}".format(*measured["ratio_ranges"][name])]
+            for name, ratio in measured["ratios"].items()
+        ]
+        lines += [
+            "",
+            f"**{model}**: batches of {measured['batch_size']} documents, {measured['rounds']} rounds of "
+            f"{measured['documents']}, {measured['tokens_per_view']:.0f} tokens a view; matrix products: {peaks} "
+            "GFLOP/s",
+            "",
+            markdown_table(["contender", "min ... max", *(title for title, _, _ in COLUMNS.values())], rows),
+            "",
+            markdown_table(["ratio", "median", "min ... max"], ratios),
+        ]
+        lines += [f"\nLeft out: {name}, because {why}." for name, why in measured["unavailable"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def say(line: str) -> None:
+    """Print a line of progress after the seconds since the start."""
+    print(f"{time.perf_counter() - STARTED:6.0f} s  {line}", flush=True)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line; what it leaves open is None, and `PLANS` says it for each model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--models", nargs="+", choices=list(MODELS), default=["small", "base"], help="default: small base"
+    )
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        choices=list(CONTENDERS),
+        help="default: all; for base on a CPU those without much waiting",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=20, help="rounds that would not fit are left out; default: 20"
+    )
+    parser.add_argument("--rounds", type=int, help="timed rounds at most (default: 1 to 5)")
+    parser.add_argument(
+        "--documents", type=int, help="documents of a round, whole batches (default: 8 to 1,800, by device and model)"
+    )
+    parser.add_argument("--batch_size", type=int, help="documents of a batch (default: 4 to 16 on a CPU, 36 on a GPU)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "fp32", "bf16"],
+        default="auto",
+        help="of training, for all contenders; auto: bf16 where the hardware multiplies it natively. Encoding is fp32",
+    )
+    parser.add_argument(
+        "--micro_batch_tokens", type=int, help="of docsplit (default: what run_docsplit_pretraining.py has)"
+    )
+    parser.add_argument(
+        "--keep_freed_memory",
+        action="store_true",
+        help="on a CPU, all contenders keep what they free, as with a tuned allocator (default: the system's)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/latest.json"), help="JSON written; beside it .md"
+    )
+    options = parser.parse_args()
+    if options.precision == "auto":
+        options.precision = native_precision(options.device)
+    plans = [plan_of(options, model) for model in options.models]
+    if any(plan.batch_size < 2 or plan.steps < 1 for plan in plans):
+        parser.error("--batch_size must be 2 or more, and --documents at least as many.")
+    return options
+
+
+def plan_of(options: argparse.Namespace, model: str) -> Plan:
+    """How much is measured of a model: as `PLANS` has it, but for what the options say."""
+    plan = PLANS[model, options.device, options.precision]
+    batch_size = options.batch_size or plan.batch_size
+    return Plan(
+        batch_size=batch_size,
+        steps=options.documents // batch_size if options.documents else plan.steps,
+        rounds=options.rounds or plan.rounds,
+        contenders=tuple(options.contenders or plan.contenders),
+    )
+
+
+def main() -> None:
+    """Measure the models one after another, then write and print what came out."""
+    options = parse_options()
+    os.environ["TQDM_DISABLE"] = "1"  # in the contenders' processes
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    if options.device == "cuda":
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer would use all that it sees
+    transformers.utils.logging.disable_progress_bar()
+    results: dict[str, Any] = {
+        "hardware": hardware(options.device),
+        "versions": versions(),
+        "precision": options.precision,
+    }
+    models = {}
+    for position, model in enumerate(options.models, 1):
+        plan = plan_of(options, model)
+        with tempfile.TemporaryDirectory() as folder:
+            config = write_model(model, Path(folder))
+            say(f"{model}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {options.precision}")
+            job = Job(
+                folder=Path(folder),
+                device=options.device,
+                precision=options.precision,
+                batch_size=plan.batch_size,
+                steps=plan.steps,
+                rounds=plan.rounds,
+                micro_batch_tokens=options.micro_batch_tokens,
+                keep_freed_memory=options.keep_freed_memory,
+            )
+            share = 1.0 if position == len(options.models) else SHARE_OF_TIME
+            until = STARTED + 60 * options.minutes * share
+            models[model] = measure_model(job, list(plan.contenders), until)
+    first = models[options.models[0]]
+    results |= {"peak_flops": first["peak_flops"], "models": models, "ratios": first["ratios"], "rows": first["rows"]}
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(options.output, json.dumps(results, indent=2) + "\n")
+    tables = markdown(results)
+    write_text(options.output.with_suffix(".md"), tables)
+    print(f"\n{tables}")
+    say(f"done, results are in {options.output} and {options.output.with_suffix('.md')}")
+
+
+if __name__ == "__main__":
+    main()

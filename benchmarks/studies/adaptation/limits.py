@@ -1,0 +1,69 @@
+"""Where adapting may fail: sets of the study of adaptation with another corpus to adapt on, or another question.
+
+python -m benchmarks.studies.adaptation.limits --data "20news, 100 documents" ...    # options of adaptation_measure
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.studies.adaptation import measure as adaptation_measure
+from benchmarks.studies.adaptation.sets import SETS, DataSet, classes_of, news
+from docsplit.data.segmentation import load_sentence_splitter
+
+COPIES = 5  # of each document, each without one of its sentences
+BEGINNING = 400  # characters, which 128 tokens hold
+Corpus = Callable[[list[str], Path, int], list[str]]  # of the set's own, the data's folder and the size
+
+
+def near_duplicates(corpus: list[str], data_dir: Path, size: int) -> list[str]:
+    """Fewer documents, each several times without one of its sentences, at random; short ones as they are."""
+    generator, split, copies = np.random.default_rng(0), load_sentence_splitter(), []
+    for text in corpus[: size // COPIES]:
+        sentences = split(text)
+        for left_out in generator.permutation(len(sentences))[:COPIES] if len(sentences) > 1 else [-1]:
+            copies.append(" ".join(sentence for row, sentence in enumerate(sentences) if row != left_out))
+    return copies
+
+
+def mixed(corpus: list[str], data_dir: Path, size: int) -> list[str]:
+    """As many documents of each set, this one's among them."""
+    share = size // len(SETS)
+    others = [SETS[name](data_dir, "test", share).corpus for name in ("python_docs", "aan", "cranfield", "ecthr")]
+    return [*corpus[:share], *(text for one in others for text in one[:share])]
+
+
+CORPORA: dict[str, Corpus] = {
+    "20news, 100 documents": lambda corpus, data_dir, size: corpus[:100],
+    "20news, near-duplicates": near_duplicates,
+    "20news, five fields mixed": mixed,
+    "20news, documents of another field": lambda corpus, data_dir, size: SETS["aan"](data_dir, "test", size).corpus,
+}
+
+
+def _with_corpus(corpus_of: Corpus) -> Callable[[Path, str, int], DataSet]:
+    def load(data_dir: Path, part: str, size: int) -> DataSet:
+        data = SETS["20news"](data_dir, part, size)
+        return replace(data, corpus=corpus_of(data.corpus, data_dir, size))
+
+    return load
+
+
+def _asking(data_dir: Path, part: str, size: int) -> DataSet:
+    """Whether the beginning of a post has a question mark, in place of its topic: a matter of form."""
+    split = news(data_dir, size)
+    train, test = (
+        np.array(["?" in text[:BEGINNING] for text in texts], dtype=np.int64)
+        for texts in (split.train_texts, split.test_texts)
+    )
+    return classes_of(replace(split, train_labels=train, test_labels=test, class_names=["no", "yes"]), part)
+
+
+LIMITS = {name: _with_corpus(corpus_of) for name, corpus_of in CORPORA.items()} | {"20news, asking or not": _asking}
+
+
+if __name__ == "__main__":
+    SETS.update(LIMITS)
+    adaptation_measure.main()

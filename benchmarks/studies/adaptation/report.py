@@ -1,0 +1,214 @@
+"""Does adapting an encoder to unlabelled documents help? Methods, data sets and levers, from one start.
+
+    python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --budget_hours 7
+    python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --list
+
+The cells are those of adaptation.yaml: a search on validation data of one set, the winner and its contenders on five
+sets with three seeds, and what needs no training beside them. DIR has the folders 20newsgroups, aan, cranfield and
+ecthr, and wikipedia, general text for one lever (`benchmarks.studies.adaptation.levers`); python_docs is built in.
+--masked_lm adds the cells from a masked LM, made for example by
+
+    python run_docsplit_pretraining.py recipes/small.yaml --contrastive_weight 0 --mlm_weight 1 --corpus ...
+
+Running again goes on where it was stopped: see `benchmarks.engine.cells`. Needs ir-measures.
+"""
+
+import argparse
+import re
+import statistics
+import sys
+from collections import defaultdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from benchmarks.engine.cells import add_options, run_and_report, what_is_missing
+from benchmarks.engine.study import Study
+
+STUDY = Path(__file__).with_name("study.yaml")
+SIZES = ("documents", "tokens", "steps", "rough_steps")
+SIGNS = (  # what is known of vectors without labels
+    *("mean_cosine", "uniformity", "effective_rank", "alignment", "halves_uniformity", "halves_recall_at_1"),
+    "kept_neighbours",
+)
+SEARCHED = "20news"
+OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
+Row = dict[str, Any]
+
+
+def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
+    """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start, on test items.
+
+    The interval holds 95 % of the differences on drawn test items of all seeds together: items and seeds vary.
+    """
+    of: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if "difference" in row and row["part"] == "test":
+            # "5shot_accuracy, smoothed": of the method's vectors, averaged with their neighbours.
+            metric, _, then = row["metric"].partition(", ")
+            of[row["data"], f"{row['method']}, {then}" if then else row["method"]].append(row | {"metric": metric})
+    found = {}
+    for key, own in of.items():
+        low, high = np.percentile(np.concatenate([row["bootstrap"] for row in own]), [2.5, 97.5])
+        means = {name: statistics.mean(row[name] for row in own) for name in ("value", "difference")}
+        found[key] = means | {"metric": own[0]["metric"], "seeds": len(own), "low": float(low), "high": float(high)}
+        found[key]["trained"] = own[0]["seed"] is not None
+    # The start first, then what was trained, then what needs no training.
+    return dict(sorted(found.items(), key=lambda item: (not item[0][1].endswith("start"), not item[1]["trained"])))
+
+
+def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
+    """Spearman's correlation of each unsupervised sign with the accuracy, over the cells of the search."""
+    cells: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row.get("part") == "validation" and row["data"] == SEARCHED:
+            cells[row["cell"]][row["metric"]] = row["value"]
+    found = {}
+    for name in SIGNS:
+        pairs = [(cell[name], cell["5shot_accuracy"]) for cell in cells.values() if name in cell]
+        if len(pairs) > 2:
+            found[name] = float(spearmanr(*zip(*pairs)).statistic), len(pairs)
+    return found
+
+
+def comparison(found: dict[tuple[str, str], Row]) -> list[list[str]]:
+    """A line a method, a column a data set: the value, and the difference to the start with its interval."""
+    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    metrics = {name: next(one["metric"] for key, one in found.items() if key[0] == name) for name in data}
+    table = [["", *(f"{name}, {metrics[name]}" for name in data)]]
+    for method in methods:
+        cells = []
+        for name in data:
+            if (one := found.get((name, method))) is None:
+                cells.append("")
+                continue
+            value, difference, low, high = (100 * one[part] for part in ("value", "difference", "low", "high"))
+            own = f"{value:.1f}"
+            if not method.endswith("start"):
+                seeds = f", {one['seeds']} seed{'s' if one['seeds'] > 1 else ''}" if one["trained"] else ""
+                own += f" ({difference:+.1f}; {low:+.1f} to {high:+.1f}{seeds})"
+            cells.append(own)
+        table.append([method, *cells])
+    return table
+
+
+def geometry(rows: list[Row], data: str) -> list[list[str]]:
+    """A line a method: what its vectors of a set look like, and other numbers; means over seeds."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["data"] == data and row["part"] == "test" and "difference" not in row:
+            values[row["method"]][row["metric"]].append(row["value"])
+    names = [name for name in OTHERS if any(name in own for own in values.values())]
+    lines = [[method, *(f"{statistics.mean(own[name]):.3f}" if name in own else "" for name in names)]
+             for method, own in values.items()]  # fmt: skip
+    return [["", *names], *lines] if names else []
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    rows = results["rows"]
+    found = summaries(rows)
+    parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
+    for key, one in found.items():
+        parts[_part_of(*key)][key] = one
+    lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
+    lines += [*table(comparison(parts["methods"])), ""]
+    if parts["masked_lm"]:
+        lines += ["From the masked LM; differences to that:", "", *table(comparison(parts["masked_lm"])), ""]
+    for title, name in (("By the number of steps, each with its own schedule", "curve"), ("Limits", "limits")):
+        if parts[name]:
+            lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
+    searched = [row for row in rows if row.get("part") == "validation" and row["metric"] == "5shot_accuracy"]
+    if searched:
+        own = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
+                " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
+               for row in searched]  # fmt: skip
+        lines += ["The search, on validation documents; those of python_docs decide nothing:", ""]
+        lines += [*table([["", "", "5shot_accuracy", "difference to the start"], *own]), ""]
+    if told := signs(rows):
+        own = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in told.items()]
+        lines += [f"Rank correlation of what is known without labels with that accuracy, on {SEARCHED}:", ""]
+        lines += [*table([["", "Spearman", "cells"], *own]), ""]
+    for data in dict.fromkeys(key[0] for key in parts["methods"]):
+        if own := geometry(rows, data):
+            lines += [f"Other numbers of {data}:", "", *table(own), ""]
+    lines += [what_is_missing(results)]
+    return "\n".join(lines) + "\n"
+
+
+def _part_of(data: str, method: str) -> str:
+    """Which table a row stands in."""
+    if ", " in data:
+        return "limits"
+    return "masked_lm" if method.startswith("masked LM, ") else "curve" if " steps" in method else "methods"
+
+
+def table(cells: list[list[str]]) -> list[str]:
+    """Markdown of a table whose first line is its head."""
+    return [f"| {' | '.join(line)} |" for line in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
+
+
+def _transposed(cells: list[list[str]]) -> list[list[str]]:
+    """For many data sets and few methods, or one data set."""
+    return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
+
+
+def _is_drawn(method: str, trained: bool) -> bool:
+    """Of what was trained `adapt` alone is drawn smoothed and with word vectors too."""
+    return not trained or method.startswith(("adapt, s", "adapt, w")) or not re.search(", (smoothed|with)", method)
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """The difference to the start of each method, with its interval, a panel a data set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = {key: one for key, one in summaries(results["rows"]).items()
+             if _part_of(*key) == "methods" and key[1] != "start"
+             and _is_drawn(key[1], one["trained"])}  # fmt: skip
+    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+    if not found:
+        return
+    size = (2.6 * len(data) + 2, 0.3 * len(methods) + 1.4)
+    figure, axes = plt.subplots(1, len(data), figsize=size, sharey=True, squeeze=False)
+    for axis, name in zip(axes[0], data):
+        for height, method in enumerate(reversed(methods)):
+            if one := found.get((name, method)):
+                colour = "tab:orange" if "adapt" in method else "tab:blue"
+                axis.plot([100 * one["low"], 100 * one["high"]], [height] * 2, color=colour)
+                axis.plot(100 * one["difference"], height, "o", color=colour)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set(title=name, xlabel=f"points of {next(one['metric'] for key, one in found.items() if key[0] == name)}")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_yticks(range(len(methods)), methods[::-1])
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--model", required=True, help="the start: a SentenceTransformer, here or on the Hub")
+    parser.add_argument("--masked_lm", help="another start, with a masked-LM head")
+    for name in SIZES:
+        parser.add_argument(f"--{name}", type=int, help="default: adaptation.yaml's")
+    add_options(parser, "outputs/adaptation", "benchmarks/results/adaptation.json")
+    options = parser.parse_args()
+    if find_spec("ir_measures") is None:
+        parser.error("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
+    given = {name: getattr(options, name) for name in ("data_dir", "model", "masked_lm", *SIZES)}
+    given = {name: value for name, value in given.items() if value is not None}
+    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
+    if options.masked_lm is None:
+        study.groups = {name: group for name, group in study.groups.items() if not name.startswith("masked_lm")}
+    sys.exit(run_and_report(study, options, markdown, plot))
+
+
+if __name__ == "__main__":
+    main()

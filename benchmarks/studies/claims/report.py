@@ -1,0 +1,177 @@
+"""Which of the papers' explanations hold here: redundancy, similarity, attention and clusters of several encoders.
+
+    python -m benchmarks.studies.claims.report --data_dir DIR --masked_lm outputs/small --model NAME \\
+        --spacy_pipeline en_core_web_sm
+    python -m benchmarks.studies.claims.report ... --list
+
+DocSplit explains its gains so: long documents say the same again (Table 4), sentences of one document are alike
+(Table 5), and after pretraining more attention goes to nouns (SimLTE, Figure 3). The graph document model shows
+clusters (Table 1). The cells are those of claims.yaml; DIR has the folders 20newsgroups, ecthr and wikipedia. Running
+again goes on where it was stopped: see `benchmarks.engine.cells`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.cells import run_study, what_is_missing
+from docsplit.evaluation.analysis.redundancy import LENGTH_CLASSES
+from docsplit.evaluation.results.tables import markdown_table
+
+STUDY = Path(__file__).with_name("study.yaml")
+LENGTHS = tuple(LENGTH_CLASSES)
+RATIOS = ("masked LM", "SimCSE", "random")
+Found = dict[tuple[str, str, str], dict[str, Any]]  # (data, metric, method) -> row
+
+
+def by_name(rows: list[dict[str, Any]]) -> Found:
+    """Rows by data, metric and method."""
+    return {(row["data"], row["metric"], row["method"]): row for row in rows}
+
+
+def _cell(row: dict[str, Any] | None, decimals: int = 2) -> str:
+    """A value with its interval, or else its standard deviation over seeds."""
+    if row is None:
+        return ""
+    text = f"{row['value']:.{decimals}f}"
+    if row.get("low") is not None:
+        return f"{text} [{row['low']:.{decimals}f}, {row['high']:.{decimals}f}]"
+    return f"{text} ± {row['std']:.{decimals}f}" if row.get("std") else text
+
+
+def _encoders(found: Found, metric: str) -> list[str]:
+    return list(dict.fromkeys(method for _, name, method in found if name == metric))
+
+
+def redundancy_table(found: Found, sets: list[str]) -> str:
+    """R, over the R of the null, by length; and how each goes with length."""
+    lines = []
+    for data in sets:
+        own = []
+        for length in LENGTHS:
+            names = [f"redundancy {name}, {length} words" for name in ("r", "r_to_null")]
+            r, ratio = (found.get((data, name, "")) for name in names)
+            own.append(f"{r['value']:.2f}; {_cell(ratio)} ({r['n']:,})" if r and ratio else "")
+        ranks = [
+            found.get((data, f"rank correlation of length and {name}", "")) for name in ("r", "r_null", "r_to_null")
+        ]
+        if any(own):
+            lines.append((data, *own, *(_cell(one) for one in ranks)))
+    if not lines:
+        return ""
+    header = ["", *(f"{length} words" for length in LENGTHS), "length and R", "and R of the null", "and their ratio"]
+    return markdown_table(header, lines)
+
+
+def table(found: Found, sets: list[str], metrics: list[str], decimals: int = 2) -> str:
+    """A row a set and metric, a column an encoder."""
+    encoders = _encoders(found, metrics[0])
+    lines = [
+        (data, metric.replace("_", " "), *(_cell(found.get((data, metric, one)), decimals) for one in encoders))
+        for data in sets
+        for metric in metrics
+        if any((data, metric, one) in found for one in encoders)
+    ]
+    return markdown_table(["", "", *encoders], lines) if lines else ""
+
+
+def ratio_table(found: Found, sets: list[str]) -> str:
+    """How much more attention nouns get from DocSplit than from the others."""
+    metric = "noun_to_uniform, ratio"
+    lines = []
+    for data in sets:
+        cells = []
+        for other in RATIOS:
+            row = found.get((data, metric, f"DocSplit / {other}"))
+            turned = found.get((data, metric, f"{other} / DocSplit"))
+            if row is None and turned is not None:
+                row = {"value": 1 / turned["value"], "low": 1 / turned["high"], "high": 1 / turned["low"]}
+            cells.append(_cell(row))
+        if any(cells):
+            lines.append((data, *cells))
+    return markdown_table(["", *(f"DocSplit / {other}" for other in RATIOS)], lines) if lines else ""
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    found = by_name(results["rows"])
+    sets = list(dict.fromkeys(data for data, _, _ in found))
+    attention = [
+        *(f"{part}_to_uniform" for part in ("noun", "noun_frequent", "noun_rare", "verb", "adjective", "other"))
+    ]
+    tables = {
+        "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank "
+        "correlations:": redundancy_table(found, sets),
+        "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
+        "of one document is the more alike (AUC; the second: than a pair of one class):": table(
+            found, sets, ["inner", "inter", "same_class", "auc", "auc_same_class"]
+        ),
+        "Attention to a word, 1 is uniform:": table(found, sets, [*attention, "special_share"]),
+        "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
+        "SimCSE's):": ratio_table(found, sets),
+        "k-means with as many clusters as classes; documents of one class alone:": table(
+            found, sets, ["nmi", "purity"], 3
+        ),
+        "Geometry:": table(found, sets, ["alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"]),
+    }
+    parts = [
+        "# Which of the papers' explanations hold here",
+        "In brackets 95 % intervals over documents, and over seeds where there are three (random, SimCSE, DocSplit); "
+        "± is the standard deviation over seeds.",
+        *(part for caption, own in tables.items() if own for part in (caption, own)),
+        what_is_missing(results),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """R over its null by length; inner and inter similarity; attention to nouns: a line or a group of bars a set."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = by_name(results["rows"])
+    sets = list(dict.fromkeys(data for data, _, _ in found))
+    shown = (("auc", "a pair of one document is the more alike (AUC)"),
+             ("noun_to_uniform", "attention to nouns, 1 is uniform"))  # fmt: skip
+    shown = tuple((metric, title) for metric, title in shown if _encoders(found, metric))
+    figure, all_axes = plt.subplots(1, 1 + len(shown), figsize=(1 + 4.4 * (1 + len(shown)), 4), squeeze=False)
+    axes = all_axes[0]
+    for data in sets:
+        rows = [found.get((data, f"redundancy r_to_null, {length} words", "")) for length in LENGTHS]
+        there = [(place, row["value"]) for place, row in enumerate(rows) if row]
+        if there:
+            axes[0].plot(*zip(*there), marker="o", label=data)
+    axes[0].axhline(1, color="grey", linewidth=1)
+    axes[0].set_xticks(range(len(LENGTHS)), LENGTHS)
+    axes[0].set_title("redundancy over that of its null, by words", fontsize=10)
+    for axis, (metric, title) in zip(axes[1:], shown):
+        encoders = _encoders(found, metric)
+        for number, data in enumerate(sets):
+            own = [(place, found.get((data, metric, one))) for place, one in enumerate(encoders)]
+            points = [(place + 0.12 * (number - len(sets) / 2), row["value"]) for place, row in own if row]
+            if points:
+                axis.plot(*zip(*points), linestyle="", marker="o", label=data)
+        axis.set_xticks(range(len(encoders)), encoders, rotation=30, ha="right", fontsize=8)
+        axis.set_title(title, fontsize=10)
+    handles = {text: handle for axis in axes for handle, text in zip(*axis.get_legend_handles_labels())}
+    columns = min(len(sets), 2 if not shown else 5)
+    below = 0.06 * -(-len(sets) // columns) + 0.02
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=columns, fontsize=9)
+    figure.tight_layout(rect=(0, below, 1, 1))
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    arguments: dict[str, dict[str, Any]] = {
+        "masked_lm": {"required": True, "help": "where SimCSE and DocSplit go on from, a folder"},
+        "model": {"required": True, "help": "another encoder, which is adapted"},
+        "spacy_pipeline": {"default": "en_core_web_sm"},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""One step of the cells of the study of claims: writes a set and random encoders, or the rows of an analysis.
+
+python -m benchmarks.studies.claims.step --data python_docs --data_dir DIR --write folder [--masked_lm NAME]
+python -m benchmarks.studies.claims.step --analysis analysis.json --rows rows.json --masked_lm NAME --model NAME
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies.adaptation.sets import judgments
+from benchmarks.studies.bregman.step import Parts, label_names, write_parts
+from docsplit.data.sets.labelled import LabelledSplit, load_labelled
+from docsplit.runtime.files import write_text
+
+SEEDS = range(3)
+HEADINGS, FEWEST_WORDS = 20, 40  # sections of Wikipedia: of the most frequent headings, and not shorter
+NOT_PROSE = {"References", "External links", "See also", "Notes", "Further reading", "Bibliography"}
+PARTS_OF_SPEECH = ("noun", "verb", "adjective", "other")
+
+
+def sections(data_dir: Path) -> Parts:
+    """Sections of Wikipedia articles, labelled with their headings; two fifths of the articles are the test part."""
+    import pyarrow.parquet as pq
+
+    articles = pq.read_table(data_dir / "wikipedia" / "train.parquet", columns=["sections"]).to_pylist()
+    prose = [
+        [one for one in article["sections"] if one["heading"] and len(one["text"].split()) >= FEWEST_WORDS]
+        for article in articles
+    ]
+    counts = Counter(one["heading"] for article in prose for one in article if one["heading"] not in NOT_PROSE)
+    headings = {heading for heading, _ in counts.most_common(HEADINGS)}
+    parts: Parts = {"train": ([], []), "test": ([], [])}
+    for number, article in enumerate(prose):
+        texts, labels = parts["test" if number % 5 < 2 else "train"]
+        own = [one for one in article if one["heading"] in headings]
+        texts += [one["text"] for one in own]
+        labels += [one["heading"] for one in own]
+    return parts
+
+
+def news(data_dir: Path, strip: bool) -> LabelledSplit:
+    """20 Newsgroups, with headers or without."""
+    files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
+    return load_labelled(strip_newsgroup_headers=strip, **files)  # type: ignore[arg-type]
+
+
+def parts_of(data: str, data_dir: Path, size: int) -> Parts:
+    """Texts and labels of at most so many documents, three fifths of them "train", the others "test".
+
+    Raises:
+        ValueError: if there is no such set.
+    """
+    if data == "wikipedia sections":
+        parts = sections(data_dir)
+    else:
+        loaders = {
+            "python_docs": load_labelled,
+            "20news": lambda: news(data_dir, strip=True),
+            "20news, with headers": lambda: news(data_dir, strip=False),
+            "ecthr": lambda: judgments(data_dir),
+        }
+        if data not in loaders:
+            raise ValueError(f"There is no data set {data!r}, expected wikipedia sections or {', '.join(loaders)}.")
+        split = loaders[data]()
+        parts = {
+            "train": (split.train_texts, label_names(split, split.train_labels)),
+            "test": (split.test_texts, label_names(split, split.test_labels)),
+        }
+    sizes = {"train": size * 3 // 5, "test": size * 2 // 5}
+    parts = {name: _spread(texts, labels, sizes[name]) for name, (texts, labels) in parts.items()}
+    known = {json.dumps(label) for label in _single(parts["train"][1])}
+    kept = [row for row, label in enumerate(parts["test"][1]) if {*map(json.dumps, _single([label]))} <= known]
+    if len(kept) < len(parts["test"][0]):
+        print(f"{len(parts['test'][0]) - len(kept)} test documents have a class that no training document has.")
+    return parts | {"test": tuple([own[row] for row in kept] for own in parts["test"])}  # type: ignore[dict-item]
+
+
+def _single(labels: list[Any]) -> list[Any]:
+    return [one for label in labels for one in (label if isinstance(label, list) else [label])]
+
+
+def _spread(texts: list[str], labels: list[Any], size: int) -> tuple[list[str], list[Any]]:
+    """So many of them, at equal distances."""
+    rows = [row * len(texts) // size for row in range(size)] if size < len(texts) else range(len(texts))
+    return [texts[row] for row in rows], [labels[row] for row in rows]
+
+
+def write_random_encoders(masked_lm: str, folder: Path) -> None:
+    """Encoders like that one with random weights, one a seed."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        AutoModel.from_config(AutoConfig.from_pretrained(masked_lm)).save_pretrained(folder / f"random-{seed}")
+        AutoTokenizer.from_pretrained(masked_lm).save_pretrained(folder / f"random-{seed}")
+
+
+def rows_of(found: dict[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """A row for each number that a claim is about: metric, method, value, low and high.
+
+    Args:
+        found: what analysis.json holds.
+        names: what encoders are called that were given no name.
+    """
+
+    def name_of(encoder: str) -> str:
+        return names.get(encoder, encoder.partition("=")[0].rstrip("/").rpartition("/")[2])
+
+    if "redundancy" in found:
+        for row in found["redundancy"]["rows"]:
+            if row["variant"] == "nouns_verbs" and row["n"]:
+                for name in ("r", "r_null", "r_to_null"):
+                    yield _row(f"redundancy {name}, {row['length']} words", "", row, name) | {"n": row["n"]}
+        (growth,) = (one for one in found["redundancy"]["growth"] if one["variant"] == "nouns_verbs")
+        for name in ("r", "r_null", "r_to_null"):
+            yield {"metric": f"rank correlation of length and {name}", "method": "", "value": growth[name]}
+    wanted = ("inner", "inter", "same_class", "inner_minus_inter", "inner_minus_same_class", "auc", "auc_same_class")
+    for row in found.get("similarity", {}).get("rows", []):
+        yield from (_row(name, name_of(row["encoder"]), row, name) for name in wanted)
+    wanted = ("special_share", *(f"{part}_to_uniform" for part in PARTS_OF_SPEECH))
+    wanted += tuple(f"{part}_{third}_to_uniform" for part in PARTS_OF_SPEECH for third in ("frequent", "rare"))
+    for row in found.get("attention", {}).get("rows", []):
+        yield from (_row(name, name_of(row["encoder"]), row, name) for name in wanted if f"{name}_mean" in row)
+    for row in found.get("attention", {}).get("differences", []):
+        values = {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
+        yield {"metric": f"{row['measure']}, ratio", "method": f"{name_of(row['a'])} / {name_of(row['b'])}"} | values
+    for row in found.get("clustering", {}).get("rows", []):
+        if row["features"] == "raw":
+            yield from (_row(name, name_of(row["encoder"]), row, name) for name in ("nmi", "purity"))
+    for row in found.get("geometry", {}).get("rows", []):
+        for name in ("alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"):
+            yield _row(name, name_of(row["encoder"]), row, name)
+
+
+def _row(metric: str, method: str, row: dict[str, Any], name: str) -> dict[str, Any]:
+    values = {"value": row[f"{name}_mean"], "low": row.get(f"{name}_low"), "high": row.get(f"{name}_high")}
+    return {"metric": metric, "method": method, "std": row.get(f"{name}_std")} | values
+
+
+def main() -> None:
+    """Write files or rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="20news; 20news, with headers; python_docs; ecthr; wikipedia sections")
+    parser.add_argument("--data_dir", type=Path)
+    parser.add_argument("--max_documents", type=int, default=2500)
+    parser.add_argument("--masked_lm", help="whose form the random encoders have")
+    parser.add_argument("--model", help="another encoder")
+    parser.add_argument("--write", type=Path, help="folder for train.jsonl, test.jsonl, corpus.jsonl and encoders")
+    parser.add_argument("--analysis", type=Path, help="analysis.json")
+    parser.add_argument("--rows", type=Path, help="file to write")
+    options = parser.parse_args()
+    if options.write is not None:
+        write_parts(parts_of(options.data, options.data_dir, options.max_documents), options.write)
+        if options.masked_lm is not None:
+            write_random_encoders(options.masked_lm, options.write)
+        return
+    found = json.loads(options.analysis.read_text(encoding="utf-8"))
+    names = {options.masked_lm: "masked LM", options.model: "model"}
+    write_text(options.rows, json.dumps(list(rows_of(found, names)), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

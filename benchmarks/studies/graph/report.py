@@ -1,0 +1,171 @@
+"""When does a graph of passages pay? Graphs with and without contrast beside DocSplit of the same encoder.
+
+    python -m benchmarks.studies.graph.report --data_dir DIR --start outputs/small_mlm --budget_hours 6
+    python -m benchmarks.studies.graph.report --data_dir DIR --start outputs/small_mlm --list
+
+The cells are those of graph_study.yaml: full and section graph, and DocSplit read to its maximum length and by
+chunk_mean, trained on as many tokens. DIR has the folders wikipedia, 20newsgroups, ecthr and aan. The start is a
+masked LM: the header of graph_study.yaml has the command. Running again goes on where it was stopped: see
+`benchmarks.engine.cells`. The tables have each set's metric, and the same by length of document.
+"""
+
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine.cells import run_study, what_is_missing
+from benchmarks.studies.graph.step import THIRDS
+from docsplit.evaluation.results.metrics import Resampled, holm, is_clear, paired_bootstrap
+from docsplit.evaluation.results.plots import matplotlib, plt
+from docsplit.evaluation.results.tables import markdown_table
+
+STUDY = Path(__file__).with_name("study.yaml")
+SIZES = ("steps", "docsplit_steps", "documents")
+COMPARED = (
+    ("graph", "graph, no contrast"),
+    ("graph", "mean of passages"),
+    ("graph", "DocSplit"),
+    ("graph", "DocSplit, chunk_mean"),
+    ("graph", "start, mean, chunk_mean"),
+    ("mean of passages", "DocSplit, chunk_mean"),
+    ("DocSplit, chunk_mean", "DocSplit"),
+    ("DocSplit, chunk_mean", "start, mean, chunk_mean"),
+    ("graph", "TF-IDF + SVD"),
+    ("graph of sections", "graph"),
+    ("graph of sections", "graph of sections, no contrast"),
+)
+KINDS = {"length": THIRDS, "raw": (", raw",)}
+TITLES = {
+    "all": "All test documents, standardised vectors:",
+    "length": "By length of the test documents, three classes of as many:",
+    "raw": "Raw vectors, of length one; k-means is fitted on training documents, ten seeds:",
+    "pretraining": "What was read in pretraining after the start, tokens in millions:",
+    "fine-tuned": "Fine-tuned, on held-out documents of the train part:",
+}
+MARKERS = "ox^"
+matplotlib.use("Agg")  # no screen needed
+
+
+def method_of(row: dict[str, Any]) -> str:
+    """What a line is called: the method, and how it reads long documents."""
+    return row["method"] + (", chunk_mean" if row.get("read") == "chunk_mean" else "")
+
+
+def values_of(rows: list[dict[str, Any]], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
+    """(data, metric) -> method -> the values of its seeds."""
+    found: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if name in row:
+            found[row["data"], row["metric"]][method_of(row)].append(row[name])
+    return {key: dict(own) for key, own in found.items()}
+
+
+def differences(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A line for each set, metric and two methods: over the same test items, and over seeds where there are some.
+
+    p is corrected for the pairs of a set and metric. Ahead is who has a clear difference, where either has several
+    pretraining seeds or needs none.
+    """
+    values, drawn = values_of(rows), values_of(rows, "drawn")
+    trained = {method_of(row) for row in rows if row.get("seed") is not None}
+    lines = []
+    for key, of_method in drawn.items():
+        resampled = {
+            method: Resampled(np.array(values[key][method]), np.array(own).T, seeds=len(own))
+            for method, own in of_method.items()
+        }
+        pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
+        compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
+        corrected = holm([found["p_value"] for found in compared])
+        for pair, found, p_holm in zip(pairs, compared, corrected):
+            numbers = [resampled[method].seeds if method in trained else 0 for method in pair]
+            clear = is_clear(found | {"p_holm": p_holm}) and 1 not in numbers
+            difference, low, high = (f"{100 * found[name]:+.1f}" for name in ("difference", "low", "high"))
+            seeds = " / ".join(str(number or "-") for number in numbers)
+            ahead = pair[found["difference"] < 0] if clear else ""
+            lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{p_holm:.3f}", seeds, ahead])
+    return lines
+
+
+def shown(values: list[float], factor: float = 100) -> str:
+    """The mean, and the deviation where there are several seeds."""
+    spread = f" ± {factor * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{factor * statistics.mean(values):,.1f}{spread}"
+
+
+def kind_of(data: str, metric: str) -> str:
+    """The table that a metric stands in."""
+    if data == "pretraining" or metric.startswith("fine-tuned"):
+        return data if data == "pretraining" else "fine-tuned"
+    return next((kind for kind, ends in KINDS.items() if metric.endswith(ends)), "all")
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """A table a kind of metrics, and in it a line a method; then differences."""
+    found = values_of(results["rows"])
+    parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
+    for kind, title in TITLES.items():
+        columns = [key for key in found if kind_of(*key) == kind]
+        methods = dict.fromkeys(method for column in columns for method in found[column])
+        factors = [{"tokens": 1e-6, "seconds": 1}.get(metric, 100) for _, metric in columns]
+        lines = [
+            [method, *(shown(values, factor) if (values := found[column].get(method)) else ""
+                       for column, factor in zip(columns, factors))]
+            for method in methods
+        ]  # fmt: skip
+        if lines:
+            parts += [title, markdown_table(["method", *(f"{data} {metric}" for data, metric in columns)], lines)]
+    if compared := differences(results["rows"]):
+        parts += [
+            "Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap; of one "
+            "seed over items alone; -: it needs none); p by Holm over the pairs of a set and metric:"
+        ]
+        header = ["data", "metric", "methods", "difference", "95 % interval", "p", "seeds", "ahead"]
+        parts += [markdown_table(header, compared)]
+    words = {
+        (row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results["rows"] if "words" in row
+    }
+    parts += [f"{data}, {third}: {low:,} to {high:,} words." for (data, third), (low, high) in words.items()]
+    return "\n\n".join([*parts, what_is_missing(results)]) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """A panel a set: the metric over the three classes of length, a line a method."""
+    found = values_of(results["rows"])
+    sets = {data: metric.rpartition(",")[0] for data, metric in found if metric.endswith(THIRDS)}
+    if not sets:
+        return
+    tuned = [row for row in results["rows"] if "curve" in row]
+    panels = len(sets) + bool(tuned)
+    figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
+    for axis, (data, metric) in zip(axes[0], sets.items()):
+        for number, method in enumerate(found[data, f"{metric}, {THIRDS[0]}"]):
+            values = [100 * statistics.mean(found[data, f"{metric}, {third}"][method]) for third in THIRDS]
+            axis.plot(THIRDS, values, f"{MARKERS[number // 10]}-", label=method)  # ten colours
+        axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    for row in tuned:  # Figure 5
+        points = [(point["epoch"], 100 * point["accuracy"]) for point in row["curve"]]
+        axes[0, -1].plot(*zip(*points), "o-", label=row["method"])
+        axes[0, -1].set(title=f"{row['data']}, fine-tuned", ylabel="accuracy on validation (%)", xlabel="epoch")
+        axes[0, -1].legend(frameon=False, fontsize=8)
+        axes[0, -1].grid(alpha=0.3)
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    arguments: dict[str, dict[str, Any]] = {
+        "start": {"required": True, "help": "the masked LM to start from, a folder"},
+        **{name: {"type": int, "help": "default: graph_study.yaml's"} for name in SIZES},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plot)
+
+
+if __name__ == "__main__":
+    main()

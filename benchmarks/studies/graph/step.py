@@ -1,0 +1,145 @@
+"""One step of the cells of `benchmarks.studies.graph.report`: an encoder measured on sets, by length of document too.
+
+    python -m benchmarks.studies.graph.step --data_dir DIR --data 20news aan --encoder outputs/mine --rows rows.json
+    python -m benchmarks.studies.graph.step --data_dir DIR --data 20news aan --encoder tfidf --rows rows.json
+
+The sets and their metrics are those of `benchmarks.studies.adaptation.sets`, on frozen vectors, each number of which
+is standardised over training documents; "raw" are metrics of vectors as they are, of length one. Test documents are in
+three classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the
+same for every encoder, so that two of them can be compared by `docsplit.evaluation.results.metrics.paired_bootstrap`.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.neighbours import unit
+from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
+from docsplit.runtime.files import write_text
+
+THIRDS = ("short", "medium", "long")
+KNOWN = 300
+DRAWS = 500
+
+
+def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
+    """The set's metric, accuracy, and the metric of each third of the test documents, which end the texts."""
+    yield {"metric": measured.metric, **on_items(measured, np.arange(measured.num_items))}
+    if "accuracy" in measured.others:
+        yield {"metric": "accuracy", "value": measured.others["accuracy"]}
+    if data.task == "links":  # of pairs
+        return
+    words = np.array([len(text.split()) for text in data.texts[-measured.num_items :]])
+    for name, rows in zip(THIRDS, np.array_split(words.argsort(kind="stable"), len(THIRDS))):
+        own = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
+        yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **own}
+
+
+def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[dict[str, Any]]:
+    """`rows_of` standardised vectors, and the metric and accuracy of raw ones.
+
+    Args:
+        vectors: (len(data.texts), H).
+        known: rows of training documents, whose mean and deviation standardise.
+    """
+    deviation = vectors[known].std(axis=0)
+    standardised = (vectors - vectors[known].mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    if data.task == "links":
+        standardised = unit(standardised)
+    yield from rows_of(data, data.measure(standardised))
+    for row in rows_of(data, data.measure(unit(vectors))):
+        if not row["metric"].endswith(THIRDS):
+            yield row | {"metric": f"{row['metric']}, raw"}
+
+
+def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Table 1: k-means of vectors of length one, fitted on train, as many clusters as classes, mean of ten seeds."""
+    clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
+    found = cluster_measures(clusters, labels)
+    yield {"metric": "k-means NMI, raw", "value": float(found["nmi"].mean())}
+    yield {"metric": "purity, raw", "value": float(found["purity"].of_runs().mean())}
+
+
+def on_items(measured: Measured, items: np.ndarray) -> dict[str, Any]:
+    """The metric of some test items, and of sets of as many, drawn from them with replacement."""
+    generator = np.random.default_rng(0)
+    drawn = (items[generator.integers(len(items), size=len(items))] for _ in range(DRAWS))
+    return {"value": measured.of_items(items), "drawn": [round(measured.of_items(rows), 5) for rows in drawn]}
+
+
+def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors (len(data.texts), H), and the rows of training documents that standardise them.
+
+    Of links these are `KNOWN` papers: the others that no pair is measured on are not embedded, their vectors are 0.
+    """
+    places = {text: row for row, text in enumerate(data.texts)}
+    known = np.array([places[text] for text in data.corpus])
+    rows = np.arange(len(data.texts))
+    if data.task == "links":
+        rows = np.setdiff1d(rows, known[KNOWN:])
+        known = known[:KNOWN]
+    arguments = EncoderArguments([encoder], long_documents=read, **own)
+    found = arguments.embed_all(encoder, [data.texts[row] for row in rows], show_progress=False)[0]
+    vectors = np.zeros((len(data.texts), found.shape[1]), dtype=np.float32)
+    vectors[rows] = found
+    return vectors, known
+
+
+def of_words(data: DataSet) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of what needs no encoder, by name: fitted on the training documents alone."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True)
+    parts = {"train": vectorizer.fit_transform(data.corpus), "all": vectorizer.transform(data.texts)}
+    methods = {"TF-IDF": data.measure(parts["all"]), "TF-IDF + SVD": data.measure(unit(tfidf_svd(parts)["all"]))}
+    if data.bm25 is not None:
+        methods["BM25"] = data.bm25()
+    for method, measured in methods.items():
+        yield from ((method, row) for row in rows_of(data, measured))
+
+
+def main() -> None:
+    """Embed, measure and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True)
+    parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--max_documents", type=int, default=2000, help="to train on (default: 2000)")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--encoder", help="any encoder, or tfidf: words alone")
+    chosen.add_argument("--finetuned", type=Path, help="results.json of one fine-tuned encoder: its rows and curve")
+    parser.add_argument("--seen", type=Path, help="its run of the pretraining script: rows of its tokens and seconds")
+    parser.add_argument("--override_pooling", choices=["mean", "cls"], help="in place of the encoder's own")
+    parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
+    parser.add_argument("--rows", type=Path, required=True, help="where they go")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    if options.seen is not None:
+        run = json.loads((options.seen / "all_results.json").read_text(encoding="utf-8"))
+        seen = {"tokens": run["train_tokens"], "seconds": run["train_runtime"]}
+        rows += [{"data": "pretraining", "metric": name, "value": value} for name, value in seen.items()]
+    if options.finetuned is not None:
+        (found,) = json.loads(options.finetuned.read_text(encoding="utf-8"))["rows"]
+        own = {"value": found["accuracy_mean"], "curve": found["validation_curves"][0]}
+        rows += [{"data": options.data[0], "metric": "fine-tuned accuracy"} | own]
+    for name in options.data if options.encoder is not None else []:
+        data = load(name, options.data_dir, max_documents=options.max_documents)
+        if options.encoder == "tfidf":
+            rows += [row | {"data": name, "method": method} for method, row in of_words(data)]
+            continue
+        for read in options.read:
+            vectors, known = embed(options.encoder, data, read, override_pooling=options.override_pooling)
+            found = [*rows_of_vectors(data, vectors, known)]
+            if name == "20news":
+                split = news(options.data_dir, options.max_documents)
+                found += clusters_of(*np.split(vectors, [len(split.train_texts)]), split.test_labels)
+            rows += [row | {"data": name, "read": read} for row in found]
+    write_text(options.rows, json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

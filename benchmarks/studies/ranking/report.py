@@ -1,0 +1,139 @@
+"""Training for ranking in small: what contrast before it, hard negatives and BM25 beside it are worth.
+
+    python -m benchmarks.studies.ranking.report --data_dir DIR --start outputs/start --budget_hours 4
+    python -m benchmarks.studies.ranking.report --data_dir DIR --start outputs/start --list
+
+The cells are those of ranking.yaml: BM25, the start as it is, DocSplit and graph documents with and without contrast
+before, each alone and with BM25, by kind of negatives; Cranfield, python_docs and titles of Wikipedia. DIR has the
+folders cranfield (BEIR's layout) and wikipedia (train.parquet). Running again goes on where it was stopped: see
+`benchmarks.engine.cells`.
+The paper's orderings are tested over queries; its own numbers, of other weights and data, stand beside.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine.cells import run_study, what_is_missing
+from benchmarks.studies.ranking.step import TESTED
+from docsplit.evaluation.analysis.paper_numbers import COLUMN
+from docsplit.evaluation.results.metrics import ItemScores, holm, paired_randomisation
+from docsplit.evaluation.results.tables import markdown_table
+from docsplit.runtime.files import ROOT
+
+STUDY = Path(__file__).with_name("study.yaml")
+PAPER = ROOT / "docs" / "papers" / "ranking.json"
+MEASURES = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_100": "Recall@100"}
+DRAWS = 2000  # of the bootstrap
+ORDERINGS = (  # better, worse, whose claim it is
+    ("docsplit, bm25, dense", "docsplit without contrast, bm25, dense", "contrast helps (paper)"),
+    ("graph, bm25, dense", "graph without contrast, bm25, dense", "contrast helps (paper)"),
+    ("docsplit, bm25, hybrid", "BM25", "hybrid beats BM25 (paper)"),
+    ("graph, bm25, hybrid", "BM25", "hybrid beats BM25 (paper)"),
+    ("docsplit, bm25, dense", "docsplit, random, dense", "hard negatives help (ours)"),
+    ("graph, bm25, dense", "graph, random, dense", "hard negatives help (ours)"),
+    ("docsplit, bm25+self, dense", "docsplit, bm25, dense", "own hard negatives help (ours)"),
+    ("docsplit, bm25, dense", "start, dense", "training helps (ours)"),
+    ("docsplit, bm25, hybrid", "start, hybrid", "training helps beside BM25 (ours)"),
+)
+Found = dict[str, dict[str, dict[str, Any]]]  # method, measure, row
+
+
+def by_data(rows: list[dict[str, Any]]) -> dict[str, Found]:
+    """Rows of each data set by method and measure; BM25 is the same in all cells, and the first counts."""
+    found: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        found[row["data"]][row["method"]].setdefault(row["metric"], row)
+    return found
+
+
+def orderings(found: Found) -> list[tuple[str, ...]]:
+    """A line an ordering whose both sides were measured: difference in points, p over queries, corrected by Holm."""
+    pairs = [one for one in ORDERINGS if all(TESTED in found.get(method, {}) for method in one[:2])]
+    differences, p_values = [], []
+    for better, worse, _ in pairs:
+        ours, theirs = (found[method][TESTED]["queries"] for method in (better, worse))
+        shared = sorted(ours.keys() & theirs.keys())
+        values = [np.array([[side[query] for query in shared]], dtype=np.float32) for side in (ours, theirs)]
+        scores = [ItemScores(own, np.ones_like(own)) for own in values]
+        differences.append(100 * float(values[0].mean() - values[1].mean()))
+        p_values.append(paired_randomisation(*scores))
+    lines = []
+    for (better, worse, claim), difference, p, corrected in zip(pairs, differences, p_values, holm(p_values)):
+        is_clear = corrected < 0.05
+        verdict = ("holds" if difference > 0 else "the other way round") if is_clear else "not told apart"
+        lines.append((claim, better, worse, f"{difference:+.1f}", f"{p:.4f}", f"{corrected:.4f}", verdict))
+    return lines
+
+
+def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line a method: what tables 3 to 5 print."""
+    tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
+    return [
+        (method, *(" / ".join(f"{value:.2f}" for value in table["rows"][method]) for table in tables))
+        for method in tables[0]["rows"]
+    ]
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """The tables, for people."""
+    paper = json.loads(PAPER.read_text(encoding="utf-8"))
+    lines = ["# Training for ranking, in small", ""]
+    for data, found in by_data(results["rows"]).items():
+        count = len(next(iter(found.values()))[TESTED]["queries"])
+        lines += [f"{data}, {count} queries, one seed; in percent:", ""]
+        table = [
+            (method, *(f"{100 * own[measure]['value']:.1f}" for measure in MEASURES)) for method, own in found.items()
+        ]
+        lines += [markdown_table(["method", *MEASURES.values()], table), ""]
+        if tested := orderings(found):
+            header = ["claim", "better", "worse", "points", "p", "p, Holm", "verdict"]
+            lines += ["Paired randomisation tests over queries, nDCG@10:", "", markdown_table(header, tested), ""]
+    tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
+    header = ["method", *(f"{one['data']}: {' / '.join(one['columns'])}" for one in tables)]
+    lines += [f"The {COLUMN}:", "", markdown_table(header, table_of_the_paper(paper)), "", what_is_missing(results)]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """A panel a data set, a line a method: nDCG@10, its 95 % bootstrap interval over queries, BM25's dashed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sets = by_data(results["rows"])
+    if not sets:
+        return
+    methods = list(dict.fromkeys(method for found in sets.values() for method in found))[::-1]
+    size = (3.2 * len(sets) + 3, 0.26 * len(methods) + 1)
+    figure, axes = plt.subplots(1, len(sets), figsize=size, sharey=True, squeeze=False)
+    for axis, (data, found) in zip(axes[0], sets.items()):
+        for height, method in enumerate(methods):
+            if (own := found.get(method)) is None:
+                continue
+            values = 100 * np.array(list(own[TESTED]["queries"].values()))
+            drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values))).mean(axis=1)
+            colour = "tab:orange" if method.endswith("hybrid") else "black" if method == "BM25" else "tab:blue"
+            axis.plot(np.percentile(drawn, [2.5, 97.5]), [height] * 2, color=colour)
+            axis.plot(values.mean(), height, "o", color=colour)
+            if method == "BM25":
+                axis.axvline(values.mean(), color=colour, linewidth=0.8, linestyle="--")
+        axis.grid(alpha=0.3)
+        axis.set(title=data, xlabel=f"{MEASURES[TESTED]}, percent")
+    axes[0][0].set_yticks(range(len(methods)), methods)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def main() -> None:
+    """Run the cells, then write what came out so far."""
+    arguments: dict[str, dict[str, Any]] = {"start": {"required": True, "help": "the encoder to start from, a folder"}}
+    run_study(STUDY, __doc__, arguments, markdown, plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Which documents of `python_docs` are read by whom: one division for every pretraining and every evaluation.
+
+    train        all that a pretraining reads, and what heads are trained on
+    validation   what checkpoints, early stopping and a head's settings are selected by
+    test         sealed: what is reported, and nothing else reads it
+
+Documents that resemble each other stay together: those that share `RESEMBLANCE` of their text always, and those that
+list each other under "See Also" as far as communities of them (Louvain) allow. Each sub-package is divided in the
+same proportion. The division follows from the documents alone; no seed of a run changes it. The price is a quarter of
+the corpus that no pretraining reads.
+"""
+
+import logging
+import re
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from docsplit.data.preparation import near_duplicate_pairs
+from docsplit.data.python_docs.corpus import find_references
+from docsplit.data.sets.citation_splits import PART_NAMES, find_communities, undirected
+
+logger = logging.getLogger(__name__)
+
+PART = "part"  # the column
+TRAIN, VALIDATION, TEST = PART_NAMES
+SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
+RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of 0.5, of which records estimate
+NUM_STRATA = 40  # the largest sub-packages, those that probes tell apart; the others are divided as if they were one
+SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
+
+
+def divide(rows: list[dict[str, Any]]) -> list[str]:
+    """The part of each document: `train`, `validation` or `test`.
+
+    Args:
+        rows: of `docsplit.data.python_docs.corpus.read_python_docs`.
+    """
+    _, see_also, _ = split_references(rows)
+    alike = near_duplicate_pairs([row["text"] for row in rows], RESEMBLANCE)
+    groups = _groups(see_also, alike, len(rows))
+    names, labels, counts = np.unique([row["label"] for row in rows], return_inverse=True, return_counts=True)
+    largest = np.argsort(-counts, kind="stable")[:NUM_STRATA]
+    parts = _fill_parts(groups, np.where(np.isin(labels, largest), labels, len(names)))
+    sizes = ", ".join(f"{(parts == number).sum():,} {name}" for number, name in enumerate(PART_NAMES))
+    links = undirected(see_also)
+    crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, alike)]
+    logger.info(
+        f"python_docs is divided: {sizes} documents; {crossing[0]:,} of {len(links):,} See Also links and "
+        f"{crossing[1]:,} of {len(alike):,} pairs that share {RESEMBLANCE:.0%} of their runs of "
+        "five words cross between parts."
+    )
+    if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():
+        logger.warning(f"The sealed test part of python_docs has no document of {', '.join(missing)}.")
+    return [PART_NAMES[part] for part in parts]
+
+
+def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:
+    """(num_documents,): the group of each, communities of links, in which documents that are alike count as one."""
+    edges = coo_matrix((np.ones(len(alike)), tuple(alike.T)), shape=(num_documents, num_documents))
+    num_originals, originals = connected_components(edges, directed=False)
+    links = undirected(originals[see_also])
+    communities = find_communities(links, num_originals, seed=0)
+    linked = np.isin(np.arange(num_originals), links)
+    alone = communities.max(initial=0) + 1 + np.arange(num_originals)
+    return np.unique(np.where(linked, communities, alone)[originals], return_inverse=True)[1]
+
+
+def _fill_parts(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """(N,): the number of each document's part; the largest groups first, each where its strata miss most."""
+    sizes = np.bincount(groups)
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
+    wanted = np.array(SHARES)[:, None] * np.bincount(strata)  # (parts, strata), documents
+    filled = np.zeros_like(wanted)
+    parts = np.zeros(len(groups), dtype=np.int64)
+    for group in np.argsort(-sizes, kind="stable"):
+        own = strata[members[group]]
+        part = int(np.argmax((1 - filled[:, own] / wanted[:, own]).sum(axis=1)))
+        parts[members[group]] = part
+        np.add.at(filled[part], own, 1)
+    return parts
+
+
+def split_references(rows: list[dict[str, Any]]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The documents as papers that cite each other, with "See Also" lists as citations.
+
+    Returns: their texts without these lists, the links of the lists (L, 2), and those of cross-references in the
+        prose (K, 2); repeated where two documents name each other.
+    """
+    positions = {row["id"]: position for position, row in enumerate(rows)}
+    see_also: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
+    texts = []
+    for position, row in enumerate(rows):
+        text, names = _without_see_also(row["sections"])
+        texts.append(text)
+        for target in row["links"]:
+            links = see_also if target.rpartition(".")[2] in names else others
+            links.append((position, positions[target]))
+    return texts, *(np.array(links, dtype=np.int64).reshape(-1, 2) for links in (see_also, others))  # type: ignore[return-value]
+
+
+def _without_see_also(sections: list[dict[str, str]]) -> tuple[str, set[str]]:
+    """The other sections as one text, and the last components of the names that the See Also lists have."""
+    references: set[str] = set()
+    blocks = []
+    for section in sections:
+        if section["heading"].lower() == "see also":
+            references |= find_references(section["text"], [section])
+            continue
+        for block in SEE_ALSO_BLOCK.finditer(section["text"]):
+            references |= find_references(block[0], [])
+        text = SEE_ALSO_BLOCK.sub("", section["text"])
+        blocks.append("\n".join(part for part in (section["heading"], text) if part))
+    return "\n\n".join(blocks), {name.rpartition(".")[2] for name in references}

@@ -1,0 +1,371 @@
+"""Citation pairs: does one paper cite the other, given the texts of both (Long Range Arena's AAN task)?
+
+    load_named                                what the options of the retrieval script name, by one of these:
+    load_long_range_arena, load_pair_files    pairs that others divided and labelled
+    load_citations, python_docs_pairs         a list of links, from which `make_splits` makes the pairs
+
+Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes, and
+where papers are in several splits, the ids can be learnt; `docsplit.evaluation.links.popularity` measures both. Pairs
+of ours share no paper between splits, and the negatives are the positives with their second papers exchanged, so that
+each paper is as often in a negative pair as in a positive one. That alone is not enough: linked papers resemble each
+other in their number of links (those that list each other under "See also" have about equal numbers), and boosted
+trees on two degrees told 60 to 66 % of such pairs apart on `python_docs`. So pairs exchange their papers only where
+degrees are equal, which keeps the degrees of a pair's two papers jointly as they were; a link that finds no such
+exchange is dropped.
+
+The price of sharing no paper is links lost between the splits. Papers are divided by communities (Louvain), which
+keeps 81 % of AAN's links and 98 % of those of `python_docs` (`docsplit.data.python_docs.parts`), where papers divided
+at random 80/10/10 keep 66 %, of which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics
+than the training papers.
+"""
+
+import ast
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+from datasets import Dataset
+
+from docsplit.data.corpora import (
+    PYTHON_DOCS,
+    add_text,
+    load_corpus,
+    warn_of_other_encodings,
+    warn_of_swallowed_rows,
+)
+from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
+from docsplit.runtime.files import add_texts
+
+logger = logging.getLogger(__name__)
+
+LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+
+
+@dataclass
+class CitationPairs:
+    """Papers, each once, and the pairs of three splits."""
+
+    texts: list[str]
+    ids: list[str]
+    train: PairPart
+    validation: PairPart
+    test: PairPart
+    counts: dict[str, int]  # what was dropped and why, and what the splits share
+    made_here: bool  # by `make_splits`
+    documents: list[str] | None = None  # texts of which `texts` leave a part out; None: they are whole
+
+    @property
+    def test_documents(self) -> list[str]:
+        """The papers of the test pairs, whole, as an encoder that was pretrained on them has read them."""
+        whole = self.documents or self.texts
+        return [whole[paper] for paper in np.union1d(self.test.first, self.test.second)]
+
+    @property
+    def parts(self) -> dict[str, PairPart]:
+        """The three splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def fingerprint(self) -> str:
+        """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        add_texts(digest, (*self.ids, *self.texts))
+        for part in (self.train, self.validation, self.test):
+            for column in (part.first, part.second, part.labels):
+                digest.update(column.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def load_named(
+    seed: int,
+    lra_dir: str | None = None,
+    papers_file: str | None = None,
+    train_pairs_file: str | None = None,
+    validation_pairs_file: str | None = None,
+    test_pairs_file: str | None = None,
+    citations_file: str | None = None,
+) -> CitationPairs:
+    """The pairs that the options of the retrieval script name; without any the links of python_docs.
+
+    Args:
+        seed: of the splits that are made here of citations; those of python_docs are settled.
+
+    Raises:
+        ValueError: if they name two sources, or half of one.
+    """
+    pair_files: list[Any] = [train_pairs_file, validation_pairs_file, test_pairs_file]
+    sources = [lra_dir, citations_file, any(pair_files)]
+    if sum(bool(source) for source in sources) > 1 or (lra_dir and papers_file):
+        raise ValueError("Give one of --lra_dir, --citations_file (with --papers_file), or the three pair files.")
+    if lra_dir:
+        return load_long_range_arena(lra_dir)
+    if not papers_file:
+        if any(sources):
+            raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
+        return python_docs_pairs()
+    if citations_file:
+        return load_citations(papers_file, citations_file, seed)
+    if not all(pair_files):
+        raise ValueError(
+            "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
+            "--test_pairs_file."
+        )
+    return load_pair_files(papers_file, *pair_files)
+
+
+def load_long_range_arena(directory: str | Path) -> CitationPairs:
+    """Read the files of Long Range Arena (Tay et al., 2021): new_aan_pairs.{train,eval,test}.tsv, or {train,...}.tsv.
+
+    They have neither header nor quoting; a line is label, id1, id2, text1, text2, separated by tabs, and texts may be
+    printed as bytes literals (b'...'). They are read line by line, and each paper is kept once, as first met.
+
+    Raises:
+        ValueError: if a file is missing, or naming file and line where one cannot be understood.
+    """
+    files = [_long_range_arena_file(Path(directory), name) for name in ("train", "eval", "test")]
+    positions: dict[str, int] = {}
+    texts: list[str] = []
+    hashes: list[int] = []
+    other_texts: set[str] = set()
+    parts = []
+    for file in files:
+        pairs = []
+        for number, (label, *ids, text1, text2) in _read_lines(file):
+            for paper, text in zip(ids, (text1, text2)):
+                if paper not in positions:
+                    positions[paper] = len(texts)
+                    texts.append(_decode(text))
+                    hashes.append(hash(text))
+                elif hashes[positions[paper]] != hash(text):
+                    other_texts.add(paper)
+            pairs.append((positions[ids[0]], positions[ids[1]], _label(label, f"{file}, line {number}")))
+        parts.append(_part(pairs))
+    counts = {"papers_with_other_texts_later": len(other_texts)}
+    return _assemble(texts, list(positions), parts, counts, made_here=False)
+
+
+def _long_range_arena_file(directory: Path, name: str) -> Path:
+    files = sorted(directory.glob(f"*{name}.tsv"))
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files) or "none"
+        raise ValueError(
+            f"--lra_dir {directory} should have one file *{name}.tsv, found {found}. Long Range Arena calls it "
+            f"new_aan_pairs.{name}.tsv."
+        )
+    return files[0]
+
+
+def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    # newline="\n": a carriage return within a text ends no line. No csv module: a field may be longer than its limit.
+    replaced = False
+    with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            replaced = replaced or "\N{REPLACEMENT CHARACTER}" in line
+            if not (line := line.rstrip("\r\n")):
+                continue
+            fields = line.split("\t")
+            if len(fields) != 5:
+                raise ValueError(
+                    f"{file}, line {number} has {len(fields)} fields between tabs, expected 5: label, id1, id2, "
+                    "text1, text2. For a table of papers and pairs of ids use --papers_file and --train_pairs_file."
+                )
+            yield number, [fields[0], _decode(fields[1]), _decode(fields[2]), *fields[3:]]
+    if replaced:
+        warn_of_other_encodings([file])
+
+
+def _decode(text: str) -> str:
+    """The text of a bytes literal that Python printed; other text is left as it is."""
+    if text[:2] not in ("b'", 'b"') or len(text) < 3 or text[-1] != text[1]:
+        return text
+    try:
+        return ast.literal_eval(text).decode("utf-8", errors="replace")
+    except (SyntaxError, ValueError, AttributeError):  # text that only looks like a literal: b'a' and 'b'
+        return text
+
+
+def _label(label: Any, place: str) -> int:
+    if str(label) not in LABELS:
+        raise ValueError(f"{place}: the label is {label!r}, expected 0 or 1 (1: one paper cites the other).")
+    return LABELS[str(label)]
+
+
+def load_pair_files(
+    papers_file: str | Path,
+    train_pairs_file: str | Path,
+    validation_pairs_file: str | Path,
+    test_pairs_file: str | Path,
+) -> CitationPairs:
+    """Read a table of papers and three files of pairs.
+
+    Args:
+        papers_file: json, jsonl, csv, tsv or parquet, with columns id and at least one of title, abstract, text and
+            sections [{heading, text}]; a paper's text is all of these, sections only where there is no text.
+        train_pairs_file: columns label, id1, id2; ids are compared as strings.
+
+    Raises:
+        ValueError: naming what is missing: a column, or papers that pairs name.
+    """
+    ids, texts, counts = _load_papers(papers_file)
+    positions = {paper: position for position, paper in enumerate(ids)}
+    parts = []
+    for file in (train_pairs_file, validation_pairs_file, test_pairs_file):
+        table = _read_columns(file, ("label", "id1", "id2"))
+        labels = [_label(label, f"{file}, pair {number}") for number, label in enumerate(table["label"], start=1)]
+        first, second = _positions([table["id1"], table["id2"]], positions, file, papers_file)
+        parts.append(_part(list(zip(first, second, labels))))
+    return _assemble(texts, ids, parts, counts, made_here=False)
+
+
+def _load_papers(file: str | Path) -> tuple[list[str], list[str], dict[str, int]]:
+    """Ids (strings) and texts; of papers with one id the first is kept."""
+    table = _read_table(file)
+    columns = set(table.column_names)
+    if "id" not in columns or not columns & {"title", "abstract", "text", "sections"}:
+        raise ValueError(
+            f"--papers_file {file} needs a column id, and title, abstract, text or sections; found {sorted(columns)}."
+        )
+    if columns & {"text", "sections"}:
+        table = add_text(table, "text")
+    used = [column for column in ("title", "abstract", "text") if column in table.column_names]
+    values = zip(*(table[column][:] for column in used))
+    texts: dict[str, str] = {}
+    for paper, parts in zip(table["id"][:], values):
+        texts.setdefault(str(paper), "\n\n".join(part.strip() for part in parts if part and part.strip()))
+    return list(texts), list(texts.values()), {"papers_with_repeated_id_dropped": len(table) - len(texts)}
+
+
+def _read_table(file: str | Path) -> Dataset:
+    """Any table; what csv and tsv have are strings, so that the id 0012 is not read as 12."""
+    if not Path(file).exists():
+        raise ValueError(f"There is no file {str(file)!r}.")
+    separator = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())
+    if separator is None:
+        return load_corpus(str(file))
+    read = partial(pandas.read_csv, file, sep=separator, dtype=str, keep_default_na=False)
+    try:
+        try:
+            table = Dataset.from_pandas(read())
+        except UnicodeDecodeError:
+            warn_of_other_encodings([file])
+            table = Dataset.from_pandas(read(encoding_errors="replace"))
+        if separator == "\t":
+            warn_of_swallowed_rows(table, file)
+        return table
+    except ValueError as error:
+        raise ValueError(f"Cannot read {file} as a table with a header: {error}") from error
+
+
+def _read_columns(file: str | Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+    table = _read_table(file)
+    if missing := set(columns) - set(table.column_names):
+        raise ValueError(f"{file} needs columns {', '.join(columns)}; {sorted(missing)} not in {table.column_names}.")
+    return {column: table[column][:] for column in columns}
+
+
+def _positions(
+    columns: list[list[Any]], positions: dict[str, int], file: str | Path, papers_file: str | Path
+) -> list[list[int]]:
+    names = [list(map(str, column)) for column in columns]
+    if unknown := sorted(set().union(*names) - positions.keys()):
+        raise ValueError(
+            f"{file} names {len(unknown)} ids that {papers_file} does not have, such as {', '.join(unknown[:5])}: "
+            "add these papers, or remove the lines."
+        )
+    return [[positions[name] for name in column] for column in names]
+
+
+def _part(pairs: list[tuple[int, int, int]]) -> PairPart:
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, 3)
+    return PairPart(columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def _assemble(
+    texts: list[str], ids: list[str], parts: list[PairPart], counts: dict[str, int], made_here: bool
+) -> CitationPairs:
+    """Drop pairs with a paper without text and papers without a pair, and count what training and test share."""
+    empty = np.array([not text.strip() for text in texts], dtype=bool)
+    dropped = 0
+    for name, part in zip(PART_NAMES, parts):
+        kept = ~(empty[part.first] | empty[part.second])
+        dropped += int((~kept).sum())
+        part.first, part.second, part.labels = part.first[kept], part.second[kept], part.labels[kept]
+        if len(np.unique(part.labels)) < 2:
+            raise ValueError(
+                f"The {name} split has {len(part.labels)} pairs with the labels {np.unique(part.labels).tolist()}: "
+                "it needs pairs that are linked and pairs that are not."
+            )
+    used = np.unique(np.concatenate([papers for part in parts for papers in (part.first, part.second)]))
+    train, validation, test = (
+        PairPart(np.searchsorted(used, part.first), np.searchsorted(used, part.second), part.labels) for part in parts
+    )
+    shared = np.isin(np.union1d(test.first, test.second), np.union1d(train.first, train.second))
+    counts = counts | {
+        "papers_without_text": int(empty.sum()),
+        "pairs_without_text_dropped": dropped,
+        "papers_without_pair_dropped": len(texts) - len(used),
+        "test_papers_seen_in_training": int(shared.sum()),
+        "test_pairs_seen_in_training": int(np.isin(_keys(test, len(used)), _keys(train, len(used))).sum()),
+    }
+    if dropped:
+        logger.warning(f"Dropped {dropped:,} pairs with one of {empty.sum():,} papers that have no text.")
+    logger.info(f"{len(used):,} papers, pairs: {[len(part.labels) for part in parts]}; {counts}")
+    used_texts, used_ids = [texts[paper] for paper in used], [ids[paper] for paper in used]
+    return CitationPairs(used_texts, used_ids, train, validation, test, counts, made_here)
+
+
+def _keys(part: PairPart, num_papers: int) -> np.ndarray:
+    """A number for each pair, the same for (a, b) and (b, a)."""
+    return np.minimum(part.first, part.second) * num_papers + np.maximum(part.first, part.second)
+
+
+def load_citations(papers_file: str | Path, citations_file: str | Path, seed: int = 0) -> CitationPairs:
+    """Read a table of papers (as in `load_pair_files`) and the links among them, columns citing and cited.
+
+    Raises:
+        ValueError: naming what is missing: a column, or papers that links name.
+    """
+    ids, texts, counts = _load_papers(papers_file)
+    positions = {paper: position for position, paper in enumerate(ids)}
+    table = _read_columns(citations_file, ("citing", "cited"))
+    columns = _positions([table["citing"], table["cited"]], positions, citations_file, papers_file)
+    return _split_links(texts, ids, np.array(columns, dtype=np.int64).T, None, counts, seed)
+
+
+def python_docs_pairs() -> CitationPairs:
+    """The built-in corpus with its "See also" lists as citations, about 6,700 links among 4,200 documents.
+
+    These lists, which often repeat what the other document begins with, are removed from the texts, and documents'
+    names are not added to them: what is left of a link is what the prose says. Documents that a cross-reference in
+    the prose names are no citations, but neither are they taken for negatives. The splits are the parts of
+    `docsplit.data.python_docs.parts`, and the pairs follow from the documents alone.
+    """
+    rows = load_corpus(PYTHON_DOCS).to_list()
+    texts, see_also, others = split_references(rows)
+    split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
+    pairs = _split_links(texts, [row["id"] for row in rows], see_also, others, {}, seed=0, split_of=split_of)
+    text_of = {row["id"]: row["text"] for row in rows}
+    return dataclasses.replace(pairs, documents=[text_of[paper] for paper in pairs.ids])
+
+
+def _split_links(
+    texts: list[str],
+    ids: list[str],
+    links: np.ndarray,
+    others: np.ndarray | None,
+    counts: dict[str, int],
+    seed: int,
+    split_of: np.ndarray | None = None,
+) -> CitationPairs:
+    has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
+    kept = links[has_text[links].all(axis=1)]
+    parts, split_counts = make_splits(kept, len(texts), seed, never_negative=others, split_of=split_of)
+    counts = counts | {"links_without_text_dropped": len(links) - len(kept)} | split_counts
+    return _assemble(texts, ids, parts, counts, made_here=True)

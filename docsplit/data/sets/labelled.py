@@ -1,0 +1,408 @@
+"""Labelled documents from anywhere: which are trained and tested on, and the few-shot draws.
+
+    load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
+    LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
+    load_probe       a corpus divided without near-duplicates, for probes while pretraining
+    split_labelled   the same of a data set
+
+A split is fixed by the data and a seed and by nothing else, so that every encoder, every head and TF-IDF are measured
+on the same documents. The trade-off: the texts of the chosen documents are held in memory.
+"""
+
+import dataclasses
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from sklearn.model_selection import train_test_split
+
+from docsplit.data.corpora import PYTHON_DOCS, load_corpus
+from docsplit.data.preparation import document_id, near_duplicates
+from docsplit.data.python_docs.parts import PART
+from docsplit.data.sets.labelled_files import (
+    Part,
+    check_built_in,
+    hold_out_test,
+    load_files,
+    load_splits,
+    read_labels,
+    read_texts,
+    sample_for_draws,
+    some,
+    stratified_sample,
+)
+from docsplit.runtime.files import add_texts
+
+logger = logging.getLogger(__name__)
+
+SHOTS = 5
+DRAWABLE = 20  # labels a class that training keeps for few-shot draws, where the class has so many
+NUM_DRAWS = 10
+MAX_CLASSES = 40  # the largest ones: a corpus like python_docs has hundreds of labels with a handful of documents
+MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # of a probe; of python_docs the whole sealed part is tested on
+TEST_SHARE = 0.2
+FEW_TEST = 100  # test documents, below which it is said
+
+
+@dataclass
+class LabelledSplit:
+    """Texts and labels of a train, a test and perhaps a validation part that share no document.
+
+    Labels are class indices, (N,) int64, or, where a document may have several, multi-hot, (N, C) int8.
+    """
+
+    train_texts: list[str]
+    train_labels: np.ndarray  # (N,) or (N, C)
+    test_texts: list[str]
+    test_labels: np.ndarray  # (M,) or (M, C)
+    class_names: list[str]  # C
+    validation_texts: list[str] | None = None
+    validation_labels: np.ndarray | None = None
+    counts: dict[str, int] = field(default_factory=dict)  # what was dropped and why
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a document may have several labels, or none."""
+        return self.train_labels.ndim == 2
+
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """Those of each part that there is, train first."""
+        parts = {"train": self.train_texts, "validation": self.validation_texts, "test": self.test_texts}
+        return {name: texts for name, texts in parts.items() if texts}
+
+    def draws(self, shots: int = SHOTS, num_draws: int = NUM_DRAWS, seed: int = 0) -> list[np.ndarray]:
+        """Few-shot training sets, one a draw: indices into the train part.
+
+        They depend on the labels, the shots and the seed alone. With one label a document, each draw has `shots`
+        documents of each class, (shots x C,). With several, for each label `shots` documents that have it are drawn,
+        and a document drawn for two labels counts once: so draws differ a little in size, and frequent labels have
+        more than `shots` documents.
+
+        Raises:
+            ValueError: if a class has fewer than `shots` training documents, naming those that have.
+        """
+        members = [
+            np.flatnonzero(self.train_labels[:, label] if self.multi_label else self.train_labels == label)
+            for label in range(len(self.class_names))
+        ]
+        if scarce := [f"{name} ({len(rows)})" for name, rows in zip(self.class_names, members) if len(rows) < shots]:
+            raise ValueError(
+                f"{shots} shots need {shots} training documents of each class, these have fewer: {some(scarce)}. "
+                "Lower --shots, or drop those classes from the data."
+            )
+        generator = np.random.default_rng((seed, shots))
+        draws = []
+        for _ in range(num_draws):
+            draw = np.concatenate([generator.choice(rows, shots, replace=False) for rows in members])
+            draws.append(np.unique(draw) if self.multi_label else draw)
+        return draws
+
+    def fingerprint(self) -> str:
+        """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        parts: list[tuple[list[str], np.ndarray | None]] = [
+            (self.class_names, None),
+            (self.train_texts, self.train_labels),
+            (self.validation_texts or [], self.validation_labels),
+            (self.test_texts, self.test_labels),
+        ]
+        for texts, labels in parts:
+            digest.update(f"{len(texts)};".encode())
+            add_texts(digest, texts)
+            if labels is not None:
+                digest.update(f"{labels.shape};".encode() + labels.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def load_labelled(
+    *,
+    dataset_name: str | None = None,
+    train_split: str = "train",
+    validation_split: str | None = None,
+    test_split: str | None = None,
+    train_file: str | None = None,
+    validation_file: str | None = None,
+    test_file: str | None = None,
+    text_columns: Sequence[str] = ("text",),
+    label_column: str = "label",
+    strip_newsgroup_headers: bool = False,
+    max_train_samples: int | None = None,
+    max_test_samples: int | None = None,
+    test_share: float = TEST_SHARE,
+    seed: int = 0,
+) -> LabelledSplit:
+    """Load labelled documents and make them ready to be probed on.
+
+    Labels are strings, integers or bools, one a document, or a list of them: several labels a document (an empty list:
+    none). Classes are those of the train part, in sorted order. Where there is no test part, one is held out of
+    train; documents keep their order. Exact duplicates, equal up to white space, of a test or validation document are
+    dropped from train, and those of a test document from validation; what is dropped is in `counts`, and logged.
+
+    Args:
+        dataset_name: a Hub data set, `name` or `name:configuration`, or "python_docs", which is also what is loaded
+            if neither a data set nor files are named.
+        train_split, validation_split, test_split: splits of the Hub data set. Those called "validation" and "test" are
+            used without being named, where it has them.
+        train_file, validation_file, test_file: local files in place of a data set, as
+            `docsplit.data.corpora.load_corpus` reads them.
+        text_columns: joined by a blank line; those that are empty in a row are left out. A list of strings, as some
+            data sets have paragraphs, is joined by newlines. A missing column `text` is built from `sections`.
+        strip_newsgroup_headers: see the function of this name; applied to the joined text.
+        max_train_samples: at most so many training documents, each class in its proportion.
+        max_test_samples: at most so many test documents, and as many for validation.
+        test_share: share of the documents to hold out where no test part is given: all of it for testing if there is
+            a validation part, else half of it for validation and half for testing (80/10/10 by default). Each class in
+            its proportion; at random, with several labels a document.
+        seed: of the choice of documents; that of python_docs is settled (`docsplit.data.python_docs.parts`).
+
+    Raises:
+        ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
+    """
+    if train_file is not None and (validation_split or test_split):
+        raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
+    if train_file is None and dataset_name in (None, PYTHON_DOCS):
+        check_built_in(
+            tuple(text_columns),
+            label_column,
+            validation_file=validation_file,
+            test_file=test_file,
+            validation_split=validation_split,
+            test_split=test_split,
+            strip_newsgroup_headers=strip_newsgroup_headers,
+        )
+        return _limited(load_probe(PYTHON_DOCS), max_train_samples, max_test_samples)
+    if train_file is not None:
+        sources = load_files(dataset_name, {"train": train_file, "validation": validation_file, "test": test_file})
+    else:
+        assert dataset_name is not None
+        if validation_file or test_file:
+            raise ValueError("--validation_file and --test_file go with a --train_file, not with a --dataset_name.")
+        sources = load_splits(dataset_name, {"train": train_split, "validation": validation_split, "test": test_split})
+    parts = _labelled_parts(sources, label_column)
+    if "test" not in parts:
+        parts |= hold_out_test(parts["train"], test_share, "validation" not in parts, seed)
+    for name, limit in {
+        "train": max_train_samples,
+        "validation": max_test_samples,
+        "test": max_test_samples,
+    }.items():
+        if name in parts and limit is not None and limit < len(parts[name].labels):
+            parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
+    return _assemble(parts, list(text_columns), strip_newsgroup_headers)
+
+
+def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
+    """Each part with its labels read: one a document in all parts, or lists in all.
+
+    Raises:
+        ValueError: naming the part and row.
+    """
+    parts = {
+        name: Part(source, dataset, read_labels(dataset, label_column, source))
+        for name, (source, dataset) in sources.items()
+    }
+    multi_label = isinstance(parts["train"].labels[0], tuple)
+    for part in parts.values():
+        if isinstance(part.labels[0], tuple) != multi_label:
+            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+    return parts
+
+
+def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> LabelledSplit:
+    """Read the texts, drop what cannot be used and duplicates, and number the classes."""
+    counts: dict[str, int] = {}
+    texts: dict[str, list[str]] = {}
+    labels: dict[str, list[Any]] = {}
+    for name, part in parts.items():
+        found = read_texts(part.dataset, text_columns, strip, part.source)
+        counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in found)
+        counts[f"{name}_empty_dropped"] = sum(text == "" for text in found)
+        texts[name] = [text for text in found if text]
+        labels[name] = [label for text, label in zip(found, part.labels) if text]
+    counts |= _drop_duplicates(texts, labels)
+    if dropped := {name: count for name, count in counts.items() if count}:
+        logger.warning(f"Dropped, or worth knowing: {dropped}")
+    if empty := [parts[name].source for name in parts if not texts[name]]:
+        raise ValueError(
+            f"No document is left of {some(empty)}: {counts}. Check --text_column, and that the parts are not the "
+            "same documents."
+        )
+    encoded, class_names = _encode(labels, parts)
+    return LabelledSplit(
+        train_texts=texts["train"],
+        train_labels=encoded["train"],
+        test_texts=texts["test"],
+        test_labels=encoded["test"],
+        class_names=class_names,
+        validation_texts=texts.get("validation"),
+        validation_labels=encoded.get("validation"),
+        counts=counts,
+    )
+
+
+def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) -> dict[str, int]:
+    """Drop in place, and count, what is also in a part that is measured on: test before validation before train."""
+    ids = {name: [document_id(text) for text in texts[name]] for name in texts}
+    labels_of: dict[int, set[str]] = {}
+    for own_id, label in zip(ids["train"], labels["train"]):
+        labels_of.setdefault(own_id, set()).add(str(label))
+    contradicted = sum(
+        own_id in labels_of and labels_of[own_id] != {str(label)} for own_id, label in zip(ids["test"], labels["test"])
+    )
+    counts = {}
+    measured_on = set(ids["test"])
+    for name in ("validation", "train"):
+        if name in texts:
+            kept = [row for row, own_id in enumerate(ids[name]) if own_id not in measured_on]
+            counts[f"{name}_duplicates_dropped"] = len(texts[name]) - len(kept)
+            texts[name] = [texts[name][row] for row in kept]
+            labels[name] = [labels[name][row] for row in kept]
+            measured_on |= set(ids[name])
+    return counts | {"test_duplicates_with_another_label": contradicted}
+
+
+def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Class indices, (N,) int64, or multi-hot, (N, C) int8, of each part; and the classes of the train part."""
+    multi_label = isinstance(labels["train"][0], tuple)
+    sets = {name: own if multi_label else [(label,) for label in own] for name, own in labels.items()}
+    class_names = [str(label) for label in sorted({label for own in sets["train"] for label in own})]
+    if len(class_names) < 2:
+        raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
+    index = {name: number for number, name in enumerate(class_names)}
+    encoded = {}
+    for name, own in sets.items():
+        unknown = Counter(str(label) for labels_of_one in own for label in labels_of_one if str(label) not in index)
+        if unknown:
+            raise ValueError(
+                f"{parts[name].source} has labels that no training document has: "
+                f"{some([f'{label} ({count})' for label, count in sorted(unknown.items())])}. Drop those documents, "
+                "or add such documents to the train part (or raise --max_train_samples)."
+            )
+        if multi_label:
+            encoded[name] = np.zeros((len(own), len(class_names)), dtype=np.int8)
+            for row, labels_of_one in enumerate(own):
+                encoded[name][row, [index[str(label)] for label in labels_of_one]] = 1
+        else:
+            encoded[name] = np.array([index[str(label)] for (label,) in own], dtype=np.int64)
+    return encoded, class_names
+
+
+def _limited(split: LabelledSplit, max_train_samples: int | None, max_test_samples: int | None) -> LabelledSplit:
+    """The split of a corpus with at most so many documents, each class in its proportion."""
+    limited: dict[str, Any] = {}
+    for name, limit in {"train": max_train_samples, "validation": max_test_samples, "test": max_test_samples}.items():
+        labels, texts = getattr(split, f"{name}_labels"), split.texts[name]
+        rows = stratified_sample(labels, limit or len(texts), seed=0)
+        limited |= {f"{name}_texts": [texts[row] for row in rows], f"{name}_labels": labels[rows]}
+    return dataclasses.replace(split, **limited)
+
+
+def load_probe(corpus: str) -> LabelledSplit:
+    """A labelled corpus (columns text and label) divided for probes; python_docs by its own sealed parts.
+
+    Raises:
+        ValueError: as `split_labelled`.
+    """
+    split = split_labelled(load_corpus(corpus), part_column=PART if corpus == PYTHON_DOCS else None)
+    if len(split.test_texts) < FEW_TEST:
+        logger.warning(
+            f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than {FEW_TEST}: one document "
+            "more or less moves its accuracies by a point or more."
+        )
+    return split
+
+
+def split_labelled(
+    dataset: Dataset,
+    text_column: str = "text",
+    label_column: str = "label",
+    seed: int = 0,
+    part_column: str | None = None,
+) -> LabelledSplit:
+    """Divide documents into train, validation and test, without near-duplicates between what is measured and the rest.
+
+    Of each class a fifth is held out; a third of that is for validation. Kept are the `MAX_CLASSES` largest classes;
+    documents of others still count as originals of near-duplicates.
+
+    Args:
+        part_column: says of each document which part it is in, where the data set is divided already, and so that no
+            near-duplicates are in two parts.
+
+    Raises:
+        ValueError: if columns are missing or a class has too few documents for the few-shot draws.
+    """
+    columns = [text_column, label_column, *([part_column] if part_column else [])]
+    if missing := set(columns) - set(dataset.column_names):
+        raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
+    rows = list(zip(*(dataset[column][:] for column in columns)))
+    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int)]
+    if len(usable) < len(rows):
+        logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
+    if len({str(row[1]) for row in usable}) < 2:
+        raise ValueError(f"The probe needs two or more classes in column {label_column!r}, strings or integers.")
+    texts = np.array([row[0] for row in usable], dtype=object)
+    names, labels, counts = np.unique([str(row[1]) for row in usable], return_inverse=True, return_counts=True)
+    largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_CLASSES])
+    if counts[largest].min() < 2 * SHOTS:
+        scarce = [f"{names[label]} ({counts[label]})" for label in largest if counts[label] < 2 * SHOTS]
+        raise ValueError(f"The probe needs {2 * SHOTS} documents of each class, these have fewer: {scarce}.")
+    kept = np.flatnonzero(np.isin(labels, largest))
+    if part_column:
+        part_of = np.array([row[2] for row in usable])[kept]
+        train, validation, test = (kept[part_of == name] for name in ("train", "validation", "test"))
+        validation = validation[stratified_sample(labels[validation], MAX_VALIDATION, seed)]
+        dropped = 0
+    else:
+        train, validation, test, dropped = _divide(texts, labels, kept, seed)
+    train = sample_for_draws(train, labels[train], MAX_TRAIN, DRAWABLE, seed)
+    return LabelledSplit(
+        train_texts=texts[train].tolist(),
+        train_labels=np.searchsorted(largest, labels[train]),
+        test_texts=texts[test].tolist(),
+        test_labels=np.searchsorted(largest, labels[test]),
+        class_names=names[largest].tolist(),
+        validation_texts=texts[validation].tolist(),
+        validation_labels=np.searchsorted(largest, labels[validation]),
+        counts={"near_duplicates_dropped": dropped},
+    )
+
+
+def _divide(
+    texts: np.ndarray, labels: np.ndarray, kept: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Rows of `kept` to train on, to select by and to test on, and how many of the last two were near-duplicates."""
+    train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
+    if len(held) > MAX_TEST + MAX_VALIDATION:
+        size = MAX_TEST + MAX_VALIDATION
+        held, surplus = train_test_split(held, train_size=size, stratify=labels[held], random_state=seed)
+        train = np.concatenate([train, surplus])
+    held = held[np.argsort(labels[held], kind="stable")]  # in random order within a class
+    is_validation = np.arange(len(held)) % 3 == 1
+    parts = []
+    for part in (held[is_validation], held[~is_validation]):
+        others = np.setdiff1d(np.arange(len(texts)), part)
+        parts.append(part[~near_duplicates(texts[part].tolist(), texts[others].tolist())])
+    validation, test = parts
+    if not len(validation) or not len(test):
+        raise ValueError(
+            f"The probe has {len(test)} test and {len(validation)} validation documents that are no near-duplicates "
+            "of others: give it more documents."
+        )
+    return train, validation, test, len(held) - len(validation) - len(test)
+
+
+def probe_counts(split: LabelledSplit) -> dict[str, int]:
+    """The size of a probe, for the results."""
+    return {
+        "probe_classes": len(split.class_names),
+        "probe_train_documents": len(split.train_texts),
+        "probe_validation_documents": len(split.validation_texts or []),
+        "probe_test_documents": len(split.test_texts),
+        "probe_near_duplicates_dropped": split.counts.get("near_duplicates_dropped", 0),
+    }

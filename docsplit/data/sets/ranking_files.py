@@ -1,0 +1,283 @@
+"""Collections of documents, queries and judgments in the forms that others give them away in: a row of `FORMATS` each.
+
+    BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
+    MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...
+    WIKIR       documents.csv; training, validation and test, each with queries.csv and qrels
+    TREC        topics*, qrels*, and a folder documents/ of <DOC> files, as Robust04's
+
+Every reader gives rows as they stand in the files, which may be compressed (gz, bz2, xz, zst); what is wrong with them
+is for `docsplit.data.sets.rankings` to say.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import datasets
+import fsspec
+import pandas
+
+from docsplit.data.corpora import load_corpus
+
+T = TypeVar("T")
+Rows = Iterable[tuple[str, str]]  # id and text
+Judgments = Iterable[tuple[str, str, int]]  # query, document, grade
+
+CSV_ROWS = 10_000  # read at a time
+MARCO_SPLITS = {  # queries and judgments beside msmarco-docs.tsv
+    "train": ("msmarco-doctrain-queries.tsv", "msmarco-doctrain-qrels.tsv"),
+    "dev": ("msmarco-docdev-queries.tsv", "msmarco-docdev-qrels.tsv"),
+    "dl19": ("msmarco-test2019-queries.tsv", "2019qrels-docs.txt"),
+    "dl20": ("msmarco-test2020-queries.tsv", "2020qrels-docs.txt"),
+}
+WIKIR_SPLITS = {"train": "training", "validation": "validation", "test": "test"}
+TREC_DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
+TREC_ID = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.DOTALL | re.IGNORECASE)
+TREC_TITLE = re.compile(r"<(HEADLINE|TITLE|TI|DOCTITLE)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
+TREC_TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.DOTALL | re.IGNORECASE)
+TREC_TOPIC = re.compile(
+    r"<num>\s*(?:Number:)?\s*([^\s<]+)(?:(?!<num>).)*?<title>\s*(?:Topic:)?\s*([^<]*)", re.DOTALL | re.IGNORECASE
+)
+TREC_MARKUP = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
+
+
+@dataclass
+class Source:
+    """A collection as it stands in files, unchecked."""
+
+    name: str
+    documents: Rows
+    queries: Rows
+    judgments: Judgments
+    whole: dict[str, str] = field(default_factory=dict)  # documents before a query was taken out of them
+    notes: list[str] = field(default_factory=list)
+
+
+def read_folder(folder: Path, split: str | None) -> Source:
+    """Read a folder in the format whose first file it has.
+
+    Args:
+        split: of the queries. Default: test, or the only one.
+
+    Raises:
+        ValueError: if it is in none of them, a file or split is missing, or a line cannot be understood.
+    """
+    for marker, read in FORMATS.values():
+        if any(folder.glob(marker)):
+            return read(folder, split)
+    raise ValueError(
+        f"{folder} should hold corpus.jsonl, queries.jsonl and one qrels.tsv, or qrels/NAME.tsv (BEIR); or the files "
+        f"of {', '.join(name for name in FORMATS if name != 'BEIR')}, see docs/datasets.md."
+    )
+
+
+def read_beir(folder: Path, split: str | None) -> Source:
+    """BEIR's layout. A document is its title and text, a blank line between them unless the text begins with it."""
+    judged = {path.name.split(".")[0]: path for path in sorted(folder.glob("qrels/*.tsv*"))}
+    if alone := sorted(folder.glob("qrels.tsv*")):
+        if len(alone) + len(judged) > 1:
+            raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
+        judged["test"] = alone[0]
+    file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
+    documents = _table(load_corpus(str(_only(folder, "corpus.jsonl*"))), f"{folder}/corpus.jsonl")
+    queries = _table(load_corpus(str(_only(folder, "queries.jsonl*"))), f"{folder}/queries.jsonl")
+    return Source(str(folder), documents, queries, _judgments_of_tsv(file))
+
+
+def read_hub(name: str, split: str | None) -> Source:
+    """BEIR's layout as a data set: configurations corpus and queries; judgments as qrels, default, or NAME-qrels.
+
+    Raises:
+        ValueError: if the Hub does not give them.
+    """
+    try:
+        configurations = datasets.get_dataset_config_names(name)
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise ValueError(
+            f"--collection {name!r} is neither python_docs, nor a folder here, nor a data set that the Hub gave: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    if missing := {"corpus", "queries"} - {*configurations}:
+        raise ValueError(
+            f"--collection {name!r} has no configuration {' and '.join(sorted(missing))}, as BEIR's have, but "
+            f"{configurations}; a corpus with titles needs --queries title."
+        )
+    judged = next((f"{name}:{own}" for own in ("qrels", "default") if own in configurations), f"{name}-qrels")
+
+    def load(part: str, wanted: str | None) -> Any:
+        splits = datasets.get_dataset_split_names(*part.split(":"))
+        return load_corpus(part, choose_split({own: own for own in splits}, wanted, part))
+
+    documents, queries = (_table(load(f"{name}:{part}", None), f"{name}:{part}") for part in ("corpus", "queries"))
+    rows = load(judged, split)
+    return Source(name, documents, queries, _judgments_of_rows(rows, judged))
+
+
+def read_ms_marco(folder: Path, split: str | None) -> Source:
+    """MS MARCO's documents (id, url, title, body) and the queries of a split; dl19 and dl20 are TREC's. No urls."""
+    known = {
+        name: files for name, files in MARCO_SPLITS.items() if all(any(folder.glob(f"{file}*")) for file in files)
+    }
+    queries, qrels = (_only(folder, f"{file}*") for file in choose_split(known, split, str(folder)))
+
+    def documents() -> Iterator[tuple[str, str]]:
+        for document, _, title, body in _fields(_only(folder, "msmarco-docs.tsv*"), 4, "\t"):
+            yield document, joined(title, body)
+
+    rows = ((query, text) for query, text in _fields(queries, 2, "\t"))
+    return Source(str(folder), documents(), rows, _judgments_of_trec(qrels))
+
+
+def read_wikir(folder: Path, split: str | None) -> Source:
+    """WIKIR's documents.csv (id_right, text_right), and of a split queries.csv (id_left, text_left) and qrels."""
+    known = {name: folder / part for name, part in WIKIR_SPLITS.items() if (folder / part).is_dir()}
+    part = choose_split(known, split, str(folder))
+    documents, queries = _csv(_only(folder, "documents.csv*")), _csv(_only(part, "queries.csv*"))
+    return Source(str(folder), documents, queries, _judgments_of_trec(_only(part, "qrels*")))
+
+
+def read_trec(folder: Path, split: str | None) -> Source:
+    """TREC's files: the titles of topics, qrels, and documents in SGML, of which headline and text are read."""
+    if split not in (None, "test"):
+        raise ValueError(f"{folder} has one set of topics and no --split {split}: divide it by --folds.")
+    topics = TREC_TOPIC.findall(_text_of(_only(folder, "topics*")))
+    queries = [(number, " ".join(title.split())) for number, title in topics]
+    source = Source(str(folder), (), queries, _judgments_of_trec(_only(folder, "qrels*")))
+    source.documents = _trec_documents(folder / "documents", source.notes)
+    return source
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path, str | None], Source]]] = {
+    "BEIR": ("corpus.jsonl*", read_beir),
+    "MS MARCO": ("msmarco-docs.tsv*", read_ms_marco),
+    "WIKIR": ("documents.csv*", read_wikir),
+    "TREC": ("topics*", read_trec),
+}
+
+
+def choose_split(known: Mapping[str, T], split: str | None, place: str) -> T:
+    """What stands for a split; without one named for test, or for the only one.
+
+    Raises:
+        ValueError: if there is no such split, or it has to be named.
+    """
+    if split is None:
+        split = "test" if "test" in known else next(iter(known)) if len(known) == 1 else None
+    if split is None or split not in known:
+        raise ValueError(
+            f"{place}: expected with --split {split or 'NAME'}, found {', '.join(known) or 'none'}"
+            + (": name one of them." if known else ".")
+        )
+    return known[split]
+
+
+def joined(title: str, text: str) -> str:
+    """Title and text, a blank line between them unless the text begins with the title."""
+    return text if text.startswith(title) else f"{title}\n\n{text}".strip()
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files) or "none"
+        raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {found}.")
+    return files[0]
+
+
+def _table(rows: Any, place: str) -> Rows:
+    """Columns _id, text and, where there is one, title."""
+    if missing := {"_id", "text"} - {*rows.column_names}:
+        raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
+    return ((str(row["_id"]), joined(row.get("title") or "", row["text"] or "")) for row in rows)
+
+
+def _text_of(file: Path) -> str:
+    """UTF-8, else Latin-1, as TREC's disks have it."""
+    if file.suffix in (".Z", ".z", ".0z", ".1z", ".2z"):
+        raise ValueError(f"{file} is compressed as Python cannot read it: uncompress the documents first (gzip -d).")
+    with fsspec.open(str(file), "rb", compression="infer") as opened:
+        content = opened.read()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
+    """The fields of each line; no quoting. Empty lines are none."""
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n", "compression": "infer"}
+    with fsspec.open(str(file), "rt", **how) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            fields = line.rstrip("\r\n").split(separator)
+            if len(fields) != count:
+                raise ValueError(f"{file}, line {number} has {len(fields)} fields, expected {count}: {line[:80]!r}.")
+            yield fields
+
+
+def _csv(file: Path) -> Iterator[tuple[str, str]]:
+    """The first two columns of a table with a header."""
+    try:
+        for rows in pandas.read_csv(file, dtype=str, keep_default_na=False, chunksize=CSV_ROWS, usecols=[0, 1]):
+            yield from zip(rows.iloc[:, 0], rows.iloc[:, 1])
+    except ValueError as error:
+        raise ValueError(f"Cannot read {file} as a table of ids and texts with a header: {error}") from error
+
+
+def _judgments_of_tsv(file: Path) -> Judgments:
+    lines = _fields(file, 3, "\t")
+    header = next(lines, [])
+    if header != ["query-id", "corpus-id", "score"]:
+        raise ValueError(f"{file} should begin with the columns query-id, corpus-id and score, found {header}.")
+    for query, document, grade in lines:
+        yield query, document, _grade(grade, str(file))
+
+
+def _judgments_of_trec(file: Path) -> Judgments:
+    for query, _, document, grade in _fields(file, 4, None):
+        yield query, document, _grade(grade, str(file))
+
+
+def _judgments_of_rows(rows: Any, place: str) -> Judgments:
+    if missing := {"query-id", "corpus-id", "score"} - {*rows.column_names}:
+        raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
+    return ((str(row["query-id"]), str(row["corpus-id"]), _grade(row["score"], place)) for row in rows)
+
+
+def _grade(value: Any, place: str) -> int:
+    try:
+        if float(value) == int(float(value)):
+            return int(float(value))
+    except (ValueError, TypeError, OverflowError):  # a word, nothing, infinity
+        pass
+    raise ValueError(f"{place} has the grade {value!r}, expected a whole number, 0 where not relevant.")
+
+
+def _trec_documents(folder: Path, notes: list[str]) -> Iterator[tuple[str, str]]:
+    others, without_text = [], 0
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {folder} with TREC's <DOC> files.")
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found = TREC_DOCUMENT.findall(_text_of(file))
+        others += [] if found else [file.name]
+        for document in found:
+            name = TREC_ID.search(document)
+            if name is None:
+                raise ValueError(f"{file} has a <DOC> without <DOCNO>.")
+            texts = TREC_TEXT.findall(document)
+            without_text += not texts
+            titles = [match[1] for match in TREC_TITLE.findall(TREC_TEXT.sub(" ", document))]
+            texts = texts or [TREC_TITLE.sub(" ", TREC_ID.sub(" ", document))]
+            yield name[1], joined(_plain(" ".join(titles)), "\n\n".join(map(_plain, texts)))
+    if others:
+        notes.append(f"{len(others):,} files of {folder} have no <DOC> and are not read, such as {others[0]}.")
+    if without_text:
+        notes.append(f"{without_text:,} documents of {folder} have no <TEXT>: all that they have is read.")
+
+
+def _plain(text: str) -> str:
+    return " ".join(html.unescape(TREC_MARKUP.sub(" ", text)).split())

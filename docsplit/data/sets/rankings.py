@@ -1,0 +1,268 @@
+"""Documents, queries, and which documents are relevant to a query: what search is measured on.
+
+`load_collection` reads any of the forms of `docsplit.data.sets.ranking_files`, or makes a collection of a corpus
+(`docsplit.data.sets.built_rankings`). Whatever is left out on the way is counted, and said in one line each.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.sets.built_rankings import QUERIES, build
+from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub
+from docsplit.runtime.files import add_texts
+
+logger = logging.getLogger(__name__)
+
+RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
+Named = TypeVar("Named", int, tuple[int, int])  # what stands for a document
+
+
+@dataclass
+class Ranking:
+    """A collection of documents with judged queries."""
+
+    document_ids: list[str]
+    documents: list[str]
+    query_ids: list[str]
+    queries: list[str]
+    judgments: dict[str, dict[str, int]]  # query -> document -> grade, above 0 where relevant
+    counts: dict[str, int] = field(default_factory=dict)  # what was left out, or stays and cannot be found
+    notes: list[str] = field(default_factory=list)  # the same, in a line each
+    whole: dict[str, str] = field(default_factory=dict)  # documents as they were before a query was taken out
+
+    @property
+    def relevant_documents(self) -> list[str]:
+        """Documents that are relevant to a query, whole, as an encoder that was pretrained on them has read them."""
+        relevant = {name for one in self.judgments.values() for name, grade in one.items() if grade > 0}
+        return [
+            self.whole.get(name, text) for name, text in zip(self.document_ids, self.documents) if name in relevant
+        ]
+
+    def fingerprint(self) -> str:
+        """A hash of all ids, texts and judgments: equal for equal collections, 16 hexadecimal digits."""
+        digest = hashlib.blake2b(digest_size=8)
+        add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
+        for query in self.query_ids:
+            add_texts(digest, (f"{name} {grade}" for name, grade in sorted(self.judgments[query].items())))
+        return digest.hexdigest()
+
+    def with_queries(self, rows: Iterable[int]) -> "Ranking":
+        """The same collection with some of its queries, in the order of `rows`."""
+        ids = [self.query_ids[row] for row in rows]
+        texts = dict(zip(self.query_ids, self.queries))
+        return replace(
+            self, query_ids=ids, queries=[texts[q] for q in ids], judgments={q: self.judgments[q] for q in ids}
+        )
+
+
+@dataclass
+class Retrieved:
+    """The documents found for each query, the best first."""
+
+    rows: np.ndarray  # (Q, K) int32, of the collection; -1 where fewer were found
+    scores: np.ndarray  # (Q, K) float32, descending
+
+    @classmethod
+    def best(cls, rows: np.ndarray, scores: np.ndarray, depth: int) -> "Retrieved":
+        """The best of rows (Q, M) with these scores, in order; of equal scores the lower row first."""
+        order = np.lexsort((rows, -scores))[:, :depth]
+        rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        return cls(rows.astype(np.int32), scores.astype(np.float32))
+
+    def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
+        """Of the first `count` queries, and of the others."""
+        return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
+
+
+def fuse(rankings: Sequence[Sequence[Named]]) -> list[tuple[Named, float]]:
+    """Reciprocal rank fusion: each document's sum over rankings of 1 / (60 + rank), the highest first."""
+    scores: dict[Named, float] = {}
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+def load_collection(
+    collection: str | None,
+    queries: str | None = None,
+    split: str | None = None,
+    max_queries: int | None = None,
+    seed: int = 0,
+) -> Ranking:
+    """Load a collection with its judged queries.
+
+    Args:
+        collection: a folder in a form of `docsplit.data.sets.ranking_files`, a data set of the Hub in BEIR's, or
+            python_docs (also if None), whose queries are first lines. With `queries` a corpus for `load_corpus`.
+        queries: a name of `docsplit.data.sets.built_rankings.QUERIES`, to make queries of documents; None: those
+            judged.
+        split: of the queries. Default: test, or the only one; of python_docs, test is the sealed part.
+        max_queries: at most so many, drawn with `seed`.
+
+    Raises:
+        ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
+    """
+    ranking = assemble(_read(collection, queries, split))
+    return ranking if max_queries is None else _drawn(ranking, max_queries, seed, "--max_queries")
+
+
+def other_queries(
+    ranking: Ranking, collection: str | None, queries: str | None, split: str, max_queries: int, seed: int
+) -> Ranking:
+    """The documents of a collection that was loaded, with the queries of another split.
+
+    Args:
+        max_queries: at most so many, drawn with `seed`; a note of `ranking` says so.
+
+    Raises:
+        ValueError: as `load_collection`; if a query is one of those that were loaded.
+    """
+    source = _read(collection, queries, split)
+    source.documents = zip(ranking.document_ids, ranking.documents)
+    others = assemble(source)
+    if both := sorted({*others.query_ids} & {*ranking.query_ids}):
+        raise ValueError(
+            f"--selection_split {split} has {len(both):,} of the queries that are reported, such as {both[0]}: name "
+            "another split."
+        )
+    drawn = _drawn(others, max_queries, seed, f"--selection_split {split}")
+    ranking.notes += drawn.notes[len(others.notes) :]
+    return drawn
+
+
+def _drawn(ranking: Ranking, count: int, seed: int, option: str) -> Ranking:
+    """At most so many of the queries, which a note says."""
+    if count >= len(ranking.queries):
+        return ranking
+    drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:count]
+    note = f"{count:,} of {len(ranking.queries):,} queries are drawn ({option})."
+    return replace(ranking.with_queries(sorted(drawn.tolist())), notes=[*ranking.notes, note])
+
+
+def _read(collection: str | None, queries: str | None, split: str | None) -> Source:
+    if queries is not None and queries not in QUERIES:
+        raise ValueError(f"--queries has no {queries}: choose among {', '.join(QUERIES)}.")
+    if collection is None or collection == PYTHON_DOCS:
+        return build(PYTHON_DOCS, queries or "first_line", split)
+    if queries is not None:
+        return build(collection, queries, split)
+    if Path(collection).is_file():
+        raise ValueError(
+            f"--collection {collection} is a file: give the folder of a collection, or with --queries title or "
+            "first_sentence a corpus, of which queries are made."
+        )
+    return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
+
+
+def assemble(source: Source) -> Ranking:
+    """Check what was read, leave out what cannot be measured, count it and say it.
+
+    Documents without text stay. So do judgments of documents that are not there: they count as missed, as trec_eval
+    counts them. A query needs a text and a relevant document.
+
+    Raises:
+        ValueError: if an id stands for two texts, or no document, no query or no judged document is left.
+    """
+    left_out = _LeftOut(source)
+    documents = left_out.texts(source.documents, "document")
+    empty = [name for name, text in documents.items() if not text.strip()]
+    left_out.say("documents_empty", "documents are empty and stay: no word finds them, an encoder may", empty)
+    all_queries = left_out.texts(source.queries, "query")
+    judgments = _judgments(source, left_out, all_queries)
+    judged = {name for one in judgments.values() for name in one}
+    if judged and not judged & documents.keys():
+        raise ValueError(
+            f"{source.name} judges document {min(judged)} for query {next(iter(judgments))}, and no document that it "
+            f"judges is there, but {next(iter(documents), 'none')}: do the files belong together?"
+        )
+    left_out.say(
+        "judgments_of_unknown_documents",
+        "judgments are of documents that are not there, and count as not found if relevant",
+        [f"{query} {name}" for query, one in judgments.items() for name in one if name not in documents],
+    )
+    silent = [query for query, text in all_queries.items() if not text.strip()]
+    left_out.say("queries_empty", "queries are empty and left out", silent)
+    asked = [query for query, text in all_queries.items() if text.strip()]
+    left_out.say(
+        "queries_without_judgment",
+        "queries have no judgment here and are left out",
+        [q for q in asked if q not in judgments],
+    )
+    asked = [query for query in asked if query in judgments]
+    kept = [query for query in asked if max(judgments[query].values()) > 0]
+    nothing = [query for query in asked if max(judgments[query].values()) <= 0]
+    left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", nothing)
+    if len(empty) == len(documents) or not kept:
+        raise ValueError(
+            f"{source.name} has {len(documents) - len(empty):,} documents with a text, and of {len(all_queries):,} "
+            f"queries {len(kept):,} with a text and a relevant document: {left_out.counts}."
+        )
+    logger.info(f"{source.name}: {len(documents):,} documents, {len(kept):,} queries")
+    return Ranking(
+        list(documents),
+        list(documents.values()),
+        kept,
+        [all_queries[query] for query in kept],
+        {query: judgments[query] for query in kept},
+        left_out.counts,
+        [*source.notes, *left_out.notes],
+        source.whole,
+    )
+
+
+class _LeftOut:
+    """Counts, and a line in the log and the results for each kind."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.counts: dict[str, int] = {}
+        self.notes: list[str] = []
+
+    def say(self, count: str, what: str, examples: list[str]) -> None:
+        """Count these, and name the first."""
+        self.counts[count] = len(examples)
+        if examples:
+            self.notes.append(f"{len(examples):,} {what}, such as {examples[0]}.")
+            logger.warning(f"{self.name}: {self.notes[-1]}")
+
+    def texts(self, rows: Rows, kind: str) -> dict[str, str]:
+        """Texts by id; an id may come again with the same text, which then counts once."""
+        found: dict[str, str] = {}
+        repeated: list[str] = []
+        other: list[str] = []
+        for name, text in rows:
+            if found.setdefault(name, text) is not text:
+                (repeated if found[name] == text else other).append(name)
+        if other:
+            raise ValueError(
+                f"{self.name} has {len(other):,} times a {kind} of an id that another text has already, such as "
+                f"{other[0]}: give each {kind} an id of its own."
+            )
+        plural = "documents" if kind == "document" else "queries"
+        self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)
+        return found
+
+
+def _judgments(source: Source, left_out: _LeftOut, queries: dict[str, str]) -> dict[str, dict[str, int]]:
+    """query -> document -> grade, of known queries; the higher grade where there are two."""
+    judgments: dict[str, dict[str, int]] = {}
+    unknown, contradicted = [], []
+    for query, document, grade in source.judgments:
+        if query not in queries:
+            unknown.append(f"{query} {document}")
+            continue
+        own = judgments.setdefault(query, {})
+        if own.get(document, grade) != grade and not source.whole:
+            contradicted.append(f"{query} {document}")
+        own[document] = max(grade, own.get(document, grade))
+    left_out.say("judgments_of_unknown_queries", "judgments are of queries that are not there and left out", unknown)
+    left_out.say("judgments_contradicted", "judgments contradict another one: the higher grade counts", contradicted)
+    return judgments

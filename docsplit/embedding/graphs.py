@@ -1,0 +1,139 @@
+"""Whole documents to vectors with a graph document model, in bulk: passages in micro-batches of similar length."""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentence_transformers
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from docsplit.data.passages import Passage
+from docsplit.embedding.chunks import Advance, MicroBatch, embed_chunk, padded_batches
+from docsplit.modeling.encoding import Rows
+from docsplit.modeling.families.graph import GRAPH_MODULE, write_graph_code
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from docsplit.modeling.sentence_transformers_files import MODULES
+from docsplit.runtime.files import write_text
+from modeling_graph_document import GraphDocumentModel
+
+
+class SentenceTransformer(sentence_transformers.SentenceTransformer):
+    """A graph document model, saved with the code that programs without this package load it with.
+
+    It has the name of its parent, which stands in the card that it writes.
+    """
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """As the parent's, which would name the module as it is called in this package."""
+        super().save(path, *args, **kwargs)
+        modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
+        modules[0]["type"] = GRAPH_MODULE
+        write_text(Path(path) / MODULES, json.dumps(modules, indent=2) + "\n")
+        write_graph_code(Path(path))
+
+
+logger = logging.getLogger(__name__)
+
+CHUNK_TEXTS = 32  # of `document_attention`
+
+
+@dataclass(frozen=True)
+class DocumentAttention:
+    """What the nodes of a document's graph attend to."""
+
+    passages: list[Passage]
+    weights: np.ndarray  # (n + 1, n + 1) of the last layer, the mean over heads; node 0 is the document
+
+
+def is_graph_encoder(model: Any) -> bool:
+    """Whether an encoder embeds texts as graphs of their passages."""
+    return isinstance(model[0], GraphDocumentTransformer)
+
+
+def has_graph_attention(model: Any) -> bool:
+    """Whether passages attend to each other in an encoder; a graph document model of no layers takes their mean."""
+    return is_graph_encoder(model) and model[0].config.graph_layers > 0
+
+
+@torch.no_grad()
+def document_attention(model: Any, texts: Sequence[str], kind: str | None = None) -> Iterator[DocumentAttention]:
+    """Graph attention in each text, in order.
+
+    Args:
+        model: of `load_encoder`, of which `has_graph_attention` says yes.
+        kind: of graph, in place of that of its training.
+    """
+    module: Any = model[0]
+    trained = module.config.graph_kind
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+        features = {name: value.to(model.device) for name, value in module.preprocess(chunk).items()}
+        module.config.graph_kind = kind or trained
+        try:
+            found = module.model.eval()(**features, output_attentions=True).attentions
+        finally:
+            module.config.graph_kind = trained
+        for passages, weights in zip(module.passages(chunk), found):
+            yield DocumentAttention(passages, weights[-1].mean(dim=0).float().cpu().numpy())
+
+
+def attention_by_kind(model: Any, name: str, text: str) -> dict[str, Any] | None:
+    """The passages of a text, and their attention in a full graph and in one of sections, by the same weights.
+
+    Of an encoder without graph attention None, which is said.
+    """
+    if not has_graph_attention(model):
+        logger.info(f"{name} has no graph attention: graph_attention is of the others.")
+        return None
+    trained = model[0].config.graph_kind
+    kinds = list(dict.fromkeys(["full", "section", trained]))
+    found = {kind: next(document_attention(model, [text], kind)) for kind in kinds}
+    passages = [passage.text for passage in found[trained].passages]
+    return {"passages": passages, "kind": trained, "weights": {kind: own.weights for kind, own in found.items()}}
+
+
+class GraphEmbedder:
+    """What `GraphDocumentTransformer` gives as a module of SentenceTransformer, in micro-batches of passages.
+
+    The passages of all documents of a chunk are sorted by length together; the graphs follow, in full precision.
+    """
+
+    def __init__(
+        self,
+        model: GraphDocumentModel,
+        tokenizer: PreTrainedTokenizerBase,
+        max_seq_length: int,
+        prompt: str,
+        dtype: torch.dtype,
+        micro_batch_tokens: int,
+    ):
+        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
+        self.transformer = GraphDocumentTransformer(model, tokenizer, max_seq_length)
+        self.dtype, self.micro_batch_tokens = dtype, micro_batch_tokens
+
+    def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Rows]:
+        """Batches of the passages, and what each is part of."""
+        documents = self.transformer.passages(texts)
+        pieces = [self.prompt + passage.text for passages in documents for passage in passages]
+        length = self.transformer.max_seq_length
+        batches = padded_batches(self.tokenizer, pieces, length, self.micro_batch_tokens, "right", multiple=1)
+        rows = rows_of(documents)
+        return batches, Rows(view=torch.zeros_like(rows["document"]), **rows)
+
+    def embed(self, tokenized: tuple[list[MicroBatch], Rows], advance: Advance) -> np.ndarray:
+        """(texts, H), in their order."""
+        batches, rows = tokenized
+        device = self.model.device
+        with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            vectors = torch.from_numpy(embed_chunk(self._forward, device, batches, advance))
+        with torch.autocast(device.type, enabled=False):
+            return self.model.combine(vectors.to(device), rows).float().cpu().numpy()
+
+    def _forward(self, features: dict[str, Any]) -> Tensor:
+        return self.model.encode_passages(features["input_ids"], features["attention_mask"])

@@ -1,0 +1,151 @@
+"""How often documents say the same words again, by length, beside what their length alone would bring.
+
+R = N / D: N nouns and verbs of a document, D distinct ones among them (DocSplit, appendix A.2, equation 2). R grows
+with length in any text, also in one whose words were shuffled among documents (the law of types and tokens). So each
+document has a null: as many nouns and as many verbs, drawn from those of all other documents together. What a document
+repeats by being about something is R / R_null.
+
+    variant         which words count, and which of them are the same
+    nouns_verbs     NOUN and VERB; equal if lemma and part of speech are
+    with_names      and PROPN: news is names
+    lemma_alone     NOUN and VERB; a verb and a noun of one lemma are equal
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from docsplit.evaluation.analysis.estimates import over_documents
+from docsplit.evaluation.results.metrics import interval
+
+PARTS = ("NOUN", "VERB", "PROPN")
+VARIANTS = {"nouns_verbs": PARTS[:2], "with_names": PARTS, "lemma_alone": PARTS[:2]}
+LENGTH_CLASSES = {"0-50": 50, "51-100": 100, "101-200": 200, "201-300": 300, "> 300": np.inf}  # words, at most
+ALL = "All"
+NUM_DRAWS = 5  # of the null, of each document
+
+
+@dataclass(frozen=True)
+class ContentWords:
+    """The nouns, verbs and names of documents, one after another."""
+
+    lemmas: np.ndarray  # (T,) numbers of lemmas
+    parts: np.ndarray  # (T,) indices into `PARTS`
+    lengths: np.ndarray  # (D,) of each document, T in all
+    words: np.ndarray  # (D,) words between white space
+
+
+def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: Sequence[int]) -> ContentWords:
+    """Of each document its lemmas and parts of speech (`docsplit.data.tagging.TaggedText`), and its words."""
+    numbers: dict[str, int] = {}
+    part_numbers = {part: number for number, part in enumerate(PARTS)}
+    lemmas: list[int] = []
+    parts: list[int] = []
+    lengths = []
+    for own_lemmas, own_parts in tagged:
+        before = len(lemmas)
+        for lemma, part in zip(own_lemmas, own_parts):
+            if part in part_numbers:
+                lemmas.append(numbers.setdefault(lemma, len(numbers)))
+                parts.append(part_numbers[part])
+        lengths.append(len(lemmas) - before)
+    return ContentWords(
+        np.array(lemmas, dtype=np.int64), np.array(parts, dtype=np.int64), np.array(lengths), np.array(words)
+    )
+
+
+def redundancies(content: ContentWords, variant: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """R and R_null of each document, (D,) each; NaN where a document has none of these words.
+
+    R_null is the mean over `NUM_DRAWS` draws, without replacement; with it where the others have too few words.
+    """
+    kept = np.isin(content.parts, [PARTS.index(part) for part in VARIANTS[variant]])
+    documents = np.repeat(np.arange(len(content.lengths)), content.lengths)[kept]
+    lemmas, parts = content.lemmas[kept], content.parts[kept]
+    keys = lemmas if variant == "lemma_alone" else lemmas * len(PARTS) + parts
+    counts = np.bincount(documents, minlength=len(content.lengths))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    pools = [_Pool(keys[parts == part], documents[parts == part]) for part in np.unique(parts)]
+    generator = np.random.default_rng((seed, 5))
+    observed, null = np.full((2, len(counts)), np.nan)
+    for document, count in enumerate(counts):
+        if count:
+            observed[document] = count / len(np.unique(keys[starts[document] : starts[document + 1]]))
+            drawn = [[pool.draw(document, generator) for pool in pools] for _ in range(NUM_DRAWS)]
+            null[document] = np.mean([_ratio(np.concatenate(one)) for one in drawn])
+    return observed, null
+
+
+class _Pool:
+    """The words of one part of speech of all documents, in the order of the documents."""
+
+    def __init__(self, keys: np.ndarray, documents: np.ndarray):
+        self.keys, self.documents = keys, documents
+
+    def draw(self, document: int, generator: np.random.Generator) -> np.ndarray:
+        """As many words as the document has, of others."""
+        start, end = np.searchsorted(self.documents, [document, document + 1])
+        others = len(self.keys) - (end - start)
+        if others == 0:
+            return self.keys[:0]
+        drawn = generator.choice(others, end - start, replace=end - start > others, shuffle=False)
+        return self.keys[drawn + (end - start) * (drawn >= start)]
+
+
+def _ratio(keys: np.ndarray) -> float:
+    return len(keys) / len(np.unique(keys)) if len(keys) else np.nan
+
+
+def length_class(words: np.ndarray) -> np.ndarray:
+    """The index of each document's class in `LENGTH_CLASSES`, (D,)."""
+    return np.searchsorted(list(LENGTH_CLASSES.values()), words)
+
+
+def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What is repeated, by variant and length class, and whether it grows with length.
+
+    Returns: for each variant and class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of
+        these means, with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0).
+        And for each variant Spearman's rank correlation of a document's words with R, R_null and R / R_null: R grows
+        with length beyond its null only where the last one is above 0. NaN where lengths or values are all equal.
+    """
+    rows, growth = [], []
+    classes = length_class(content.words)
+    for variant in VARIANTS:
+        observed, null = redundancies(content, variant, seed)
+        has_words = np.isfinite(observed) & np.isfinite(null)
+        for number, name in enumerate([*LENGTH_CLASSES, ALL]):
+            chosen = np.full(len(classes), True) if name == ALL else classes == number
+            row = {"variant": variant, "length": name, "n": int((chosen & has_words).sum())}
+            row["left_out"] = int((chosen & ~has_words).sum())
+            rows.append(row | _measured(observed[chosen & has_words], null[chosen & has_words]))
+        values = {"r": observed, "r_null": null, "r_to_null": observed / null}
+        words = content.words[has_words]
+        growth.append(
+            {
+                "variant": variant,
+                **{name: _rank_correlation(words, value[has_words]) for name, value in values.items()},
+            }
+        )
+    return rows, growth
+
+
+def _measured(r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
+    """Values and intervals of the documents of a cell, if there are any."""
+    if not len(r):
+        return {}
+    one = np.ones_like(r)
+    row: dict[str, float] = {}
+    for name, value in over_documents({"r": (r, one), "r_null": (r_null, one), "r_to_null": (r, r_null)}).items():
+        low, high = interval(value)
+        row |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
+    return row
+
+
+def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
+        return float("nan")
+    return float(spearmanr(a, b).statistic)

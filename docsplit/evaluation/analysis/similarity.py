@@ -1,0 +1,237 @@
+"""Are sentences of one document more alike than sentences of two (DocSplit, appendix A.2, Table 5)?
+
+    inner         cosines of all pairs of sentences of a document, their mean, and the mean over documents
+    inter         of pairs from two documents: two documents at random, a sentence of each at random
+    same_class    the same of two documents that share a class
+
+Cosines of an anisotropic encoder are all high, so that they do not compare across encoders: the differences
+inner - inter and inner - same_class, and AUC, the probability that a pair of one document is more alike than a pair of
+two (documents count alike), stand beside them. Intervals are over documents: a pair of two documents is in a set of
+documents as often as the product of their numbers (which a bootstrap of pairs as items would not know).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix, issparse
+from sklearn.metrics import roc_auc_score
+
+from docsplit.evaluation.results.metrics import NUM_SAMPLES, Resampled, item_draws
+
+NUM_PAIRS = 100_000  # of two documents
+BLOCK = 256  # documents at a time, with all others
+MAX_SENTENCES = 50  # of a document
+MIN_WORDS = 3  # of a sentence
+BINS = 500  # of cosines, in the intervals of the AUC; its value is exact
+CHUNK_PAIRS = 2**14  # vectors of as many pairs at a time
+CHUNK_SETS = 64  # of documents
+MEASURES = {
+    "inner": "inner",
+    "inter": "inter",
+    "same_class": "inter, same class",
+    "inner_minus_inter": "inner - inter",
+    "inner_minus_same_class": "inner - same class",
+    "auc": "AUC inner v inter",
+    "auc_same_class": "AUC inner v same class",
+}
+COMPARED = ("inner_minus_inter", "auc", "auc_same_class")
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Distinct sentences of documents, and the pairs that every encoder is measured on."""
+
+    texts: list[str]  # S, document after document
+    documents: np.ndarray  # (S,) the document of each, ascending
+    num_documents: int  # D, those without a sentence included
+    inter: np.ndarray  # (P, 2) rows of sentences of two documents
+    same_class: np.ndarray  # (Q, 2) of two documents that share a class; none if no two do
+    counts: dict[str, int]
+
+
+def choose_sentences(sentences: Sequence[Sequence[str]], classes: np.ndarray, seed: int = 0) -> Sentences:
+    """Choose the sentences and draw the pairs.
+
+    Sentences of fewer than `MIN_WORDS` words, and all but the first of those that are equal but for white space, in
+    whichever document, are left out (they would have a cosine of 1) and counted; of longer documents `MAX_SENTENCES`
+    are drawn.
+
+    Args:
+        sentences: of each document, D.
+        classes: (D,) class indices, or (D, C) multi-hot.
+
+    Raises:
+        ValueError: if no document has two sentences, or a single one has any.
+    """
+    generator, seen = np.random.default_rng((seed, 6)), set()
+    counts = dict.fromkeys(("sentences", "short", "duplicates", "beyond_the_cap", "documents_without_pair"), 0)
+    texts: list[str] = []
+    documents: list[int] = []
+    for document, own in enumerate(sentences):
+        distinct = []
+        for sentence in own:
+            words = sentence.split()
+            key = " ".join(words)
+            counts["short"] += len(words) < MIN_WORDS
+            counts["duplicates"] += len(words) >= MIN_WORDS and key in seen
+            if len(words) >= MIN_WORDS and key not in seen:
+                seen.add(key)
+                distinct.append(sentence)
+        if len(distinct) > MAX_SENTENCES:
+            counts["beyond_the_cap"] += len(distinct) - MAX_SENTENCES
+            distinct = [distinct[row] for row in np.sort(generator.permutation(len(distinct))[:MAX_SENTENCES])]
+        counts["documents_without_pair"] += len(distinct) < 2
+        texts += distinct
+        documents += [document] * len(distinct)
+    of_sentences = np.array(documents, dtype=np.int64)
+    counts["sentences"] = len(texts)
+    if counts["documents_without_pair"] == len(sentences):
+        raise ValueError(f"No document has two sentences of {MIN_WORDS} or more words: there is no inner similarity.")
+    pairs = _draw_pairs(of_sentences, classes, generator)
+    return Sentences(texts, of_sentences, len(sentences), *pairs, counts)
+
+
+def _draw_pairs(
+    documents: np.ndarray, classes: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """`NUM_PAIRS` pairs (P, 2) of any two documents, and of two that share a class; each document counts alike."""
+    present, starts, sizes = np.unique(documents, return_index=True, return_counts=True)
+    if len(present) < 2:
+        raise ValueError(
+            f"{len(present)} of the documents has sentences of {MIN_WORDS} words: inter needs two or more."
+        )
+
+    def sentences_of(rows: np.ndarray) -> np.ndarray:  # one at random of each of these documents
+        return starts[rows] + (generator.random(len(rows)) * sizes[rows]).astype(np.int64)
+
+    first = generator.integers(len(present), size=NUM_PAIRS)
+    second = (first + generator.integers(1, len(present), size=NUM_PAIRS)) % len(present)
+    inter = np.stack([sentences_of(first), sentences_of(second)], axis=1)
+    own = classes[present] if classes.ndim == 1 else classes[present].astype(np.float32)
+
+    def shared(rows: np.ndarray) -> np.ndarray:  # (len(rows), documents): which others share a class with these
+        found = own[rows, None] == own if own.ndim == 1 else own[rows] @ own.T > 0
+        found[np.arange(len(rows)), rows] = False
+        return found
+
+    blocks = np.array_split(np.arange(len(present)), -(-len(present) // BLOCK))
+    mates = np.concatenate([shared(rows).sum(axis=1) for rows in blocks])
+    if not mates.any():
+        return inter, np.empty((0, 2), dtype=np.int64)
+    first = generator.choice(np.flatnonzero(mates), NUM_PAIRS)
+    place = (generator.random(NUM_PAIRS) * mates[first]).astype(np.int64)  # which of its mates
+    second = np.empty_like(first)
+    for rows in blocks:
+        drawn = (rows[0] <= first) & (first <= rows[-1])
+        columns = np.nonzero(shared(rows))[1]  # the mates of the first document, then those of the second ...
+        before = np.cumsum(mates[rows]) - mates[rows]
+        second[drawn] = columns[before[first[drawn] - rows[0]] + place[drawn]]
+    return inter, np.stack([sentences_of(first), sentences_of(second)], axis=1)
+
+
+def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLES) -> dict[str, Resampled]:
+    """Each of `MEASURES`, those of the same class only where two documents share one.
+
+    Args:
+        vectors: (S, H) of the sentences, of any length; dense or sparse.
+    """
+    unit = _unit(vectors)
+    inner, of_documents, weights = _inner_cosines(unit, sentences)
+    kinds = {"inter": sentences.inter} | ({"same_class": sentences.same_class} if len(sentences.same_class) else {})
+    cosines = {kind: _cosines(unit, pairs) for kind, pairs in kinds.items()}
+    quantiles = np.quantile(np.concatenate([inner, *cosines.values()]), np.linspace(0, 1, BINS + 1)[1:-1])
+    edges, num_documents = np.unique(quantiles), sentences.num_documents
+    inner_bins = _histogram(of_documents, edges.searchsorted(inner), weights, (num_documents, len(edges) + 1))
+    inner_sums = np.bincount(of_documents, weights * inner, num_documents)
+    present = np.bincount(of_documents, weights, num_documents)  # 1 where a document has a pair
+
+    def of_sets(times: np.ndarray) -> dict[str, np.ndarray]:
+        """Each measure in sets of documents, (N,), given how often each of these is in it, (N, D)."""
+        with np.errstate(invalid="ignore"):  # a set of very few documents may have no pair
+            found = {"inner": (times @ inner_sums) / (times @ present)}
+            for kind, pairs in kinds.items():
+                bins = edges.searchsorted(cosines[kind])
+                means = _of_pairs(times, sentences.documents[pairs], cosines[kind], bins, times @ inner_bins)
+                found |= dict(zip((kind, _auc(kind)), means))
+                found[f"inner_minus_{kind}"] = found["inner"] - found[kind]
+        return found
+
+    drawn = [of_sets(times) for times in item_draws(num_documents, num_samples)]
+    values = {name: float(value[0]) for name, value in of_sets(np.ones((1, num_documents), np.float32)).items()}
+    measured = {}
+    for name in (name for name in MEASURES if name in values):
+        samples = np.concatenate([own[name] for own in drawn])
+        samples = np.where(np.isfinite(samples), samples, values[name])
+        exact = values[name]
+        if name.startswith("auc"):
+            own = cosines["inter" if name == "auc" else name.removeprefix("auc_")]
+            truth, weight = np.repeat([1, 0], [len(inner), len(own)]), np.concatenate([weights, np.ones(len(own))])
+            exact = float(roc_auc_score(truth, np.concatenate([inner, own]), sample_weight=weight))
+        measured[name] = Resampled(np.array([exact]), (samples + exact - values[name])[:, None])
+    return measured
+
+
+def _auc(kind: str) -> str:
+    return "auc" if kind == "inter" else f"auc_{kind}"
+
+
+def _of_pairs(
+    times: np.ndarray, documents: np.ndarray, cosines: np.ndarray, bins: np.ndarray, inner: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean cosine of pairs, and AUC of inner pairs above them, in each of N sets of documents, (N,) each.
+
+    Args:
+        times: (N, D) how often each document is in a set.
+        documents: (P, 2) of the pairs.
+        inner: (N, B) weights of inner pairs in each bin.
+    """
+    num_bins, means, areas = inner.shape[1], [], []
+    sums = csr_matrix((np.ones(len(bins), np.float32), (bins, np.arange(len(bins)))), shape=(num_bins, len(bins)))
+    for start in range(0, len(times), CHUNK_SETS):
+        own, own_inner = times[start : start + CHUNK_SETS], inner[start : start + CHUNK_SETS]
+        weights = own[:, documents[:, 0]] * own[:, documents[:, 1]]  # (n, P)
+        total = weights.sum(axis=1, dtype=np.float64)
+        means.append(weights @ cosines / total)
+        below = (sums @ weights.T).T.astype(np.float64)  # (n, B)
+        beaten = np.cumsum(below, axis=1) - below / 2  # within a bin a half
+        areas.append((own_inner * beaten).sum(axis=1) / own_inner.sum(axis=1) / total)
+    return np.concatenate(means), np.concatenate(areas)
+
+
+def _histogram(rows: np.ndarray, columns: np.ndarray, weights: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    return np.bincount(rows * shape[1] + columns, weights, shape[0] * shape[1]).reshape(shape)
+
+
+def _unit(vectors: Any) -> Any:
+    if issparse(vectors):
+        from sklearn.preprocessing import normalize
+
+        return normalize(vectors.tocsr())
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of all pairs i < j of a document: cosines, the document, and 1 / the number of its pairs, (K,) each."""
+    ends = np.cumsum(np.bincount(sentences.documents, minlength=sentences.num_documents))
+    cosines, documents, weights = [], [], []
+    for document, (start, end) in enumerate(zip([0, *ends], ends)):
+        if end - start < 2:
+            continue
+        own = unit[start:end] @ unit[start:end].T
+        own = own.toarray() if issparse(own) else own
+        values = own[np.triu_indices(end - start, 1)].astype(np.float64)
+        cosines.append(values)
+        documents.append(np.full(len(values), document))
+        weights.append(np.full(len(values), 1 / len(values)))
+    return np.concatenate(cosines), np.concatenate(documents), np.concatenate(weights)
+
+
+def _cosines(unit: Any, pairs: np.ndarray) -> np.ndarray:
+    """(P,) of pairs (P, 2) of rows."""
+    found = []
+    for start in range(0, len(pairs), CHUNK_PAIRS):
+        a, b = (unit[rows] for rows in pairs[start : start + CHUNK_PAIRS].T)
+        found.append(np.asarray(a.multiply(b).sum(axis=1)).ravel() if issparse(a) else np.einsum("ph,ph->p", a, b))
+    return np.concatenate(found).astype(np.float64)

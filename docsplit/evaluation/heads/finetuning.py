@@ -1,0 +1,383 @@
+"""Fine-tuning, the ceiling of the frozen probes: a head that changes the encoder.
+
+Each run starts from a fresh encoder, so nothing of a run reaches the next one or the probes; that is why it costs a
+training of the encoder for each seed, where a probe costs one embedding of the documents for all of them. Only the
+training documents' labels are ever seen (and the validation part's, to choose an epoch). Documents are truncated to
+the encoder's maximum length: there is no averaging over chunks here. Of a graph document model, which reads passages,
+the length is `TRAIN_PASSAGES` and `TEST_PASSAGES`. `setfit_head` has the few-shot counterpart.
+"""
+
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from torch import Tensor, nn
+from transformers import (
+    EvalPrediction,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
+
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.heads.frozen import HeadOutput, Run
+from docsplit.evaluation.results.metrics import ClassificationMetric
+
+logger = logging.getLogger(__name__)
+
+DROPOUT = 0.1
+WARMUP = 0.1  # share of the steps
+WEIGHT_DECAY = 0.01
+MEASURES = ("accuracy", "macro_f1")  # of an epoch, on the validation part
+TRAIN_PASSAGES, TEST_PASSAGES = 50, 100  # of a document, the first ones (graph document model, section 3.2)
+
+
+class TextClassifier(nn.Module):
+    """A sentence encoder and a linear layer on its embedding, trained together."""
+
+    accepts_loss_kwargs = False  # the loss is a mean over the batch: see Trainer about `**kwargs` and "labels"
+
+    def __init__(self, body: SentenceTransformer, width: int, num_classes: int, multi_label: bool):
+        super().__init__()
+        self.body = body
+        self.dropout = nn.Dropout(DROPOUT)
+        self.classifier = nn.Linear(width, num_classes)
+        self.multi_label = multi_label
+
+    def forward(self, labels: Tensor | None = None, **features: Any) -> dict[str, Tensor]:
+        """Classify a batch.
+
+        Args:
+            labels: (B,) class indices, or (B, C) multi-hot.
+            features: what `SentenceTransformer.preprocess` gave for B texts.
+
+        Returns: "logits" (B, C) in fp32 and, where labels are given, "loss": cross-entropy, or binary cross-entropy
+            over all labels of all documents.
+        """
+        embeddings = self.body(features)["sentence_embedding"]  # (B, H)
+        logits = self.classifier(self.dropout(embeddings)).float()  # (B, C)
+        if labels is None:
+            return {"logits": logits}
+        if self.multi_label:
+            return {"loss": F.binary_cross_entropy_with_logits(logits, labels.float()), "logits": logits}
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+class _StopAtNaN(TrainerCallback):
+    """The logged loss is the mean over all processes, so that all of them stop."""
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Raise a FloatingPointError if a loss is not finite."""
+        for name in ("loss", "eval_loss"):
+            check_finite(kwargs["logs"].get(name, 0.0), f"{name} of fine-tuning at step {state.global_step}")
+
+
+class _BestEpoch(TrainerCallback):
+    """Keep the weights of the epoch with the best measure on the validation part (the first of equals), in memory.
+
+    Trainer's own way, a checkpoint an epoch, would write the optimizer as well, need a directory that all processes
+    see, and fail for encoders with tied weights (T5).
+    """
+
+    def __init__(self, measure: str) -> None:
+        self.measure, self.best = measure, -math.inf
+        self.weights: dict[str, Tensor] = {}
+        self.curve: list[dict[str, float]] = []  # of all epochs
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Note what was measured, and copy the weights if no epoch before was as good."""
+        measured = {name: float(kwargs["metrics"][f"eval_{name}"]) for name in MEASURES}
+        self.curve.append({"epoch": float(state.epoch or 0), "step": state.global_step, **measured})
+        if measured[self.measure] > self.best:
+            self.best = measured[self.measure]
+            self.weights = {name: value.to("cpu", copy=True) for name, value in kwargs["model"].state_dict().items()}
+
+
+def finetune(
+    load: Callable[[], SentenceTransformer],
+    split: LabelledSplit,
+    runs: Sequence[Run],
+    *,
+    prompt: str | None = None,
+    learning_rate: float = 2e-5,
+    num_epochs: float = 3,
+    batch_size: int = 16,
+    select_by: str = "macro_f1",
+    bf16: bool = False,
+    show_progress: bool = False,
+) -> HeadOutput:
+    """Train the whole encoder and a linear layer on its embedding, once a run: the ceiling of the frozen probes.
+
+    AdamW, linear decay after a warm-up over a tenth of the steps. `Normalize` modules at the end of an encoder are
+    left out: on vectors of length one a linear layer hardly learns at the learning rate of an encoder.
+
+    Args:
+        load: gives a fresh encoder, its pooling and maximum length set; called once a run.
+        runs: which training documents, and the seed. The epoch with the best `select_by`, one of `MEASURES`, on the
+            validation part counts, or the last where there is none.
+        prompt: put before each text, as `SentenceTransformer.encode` does.
+        batch_size: documents a step, of all processes together.
+        bf16: autocast; the weights stay in fp32.
+
+    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction; and of each
+        run with a validation part `MEASURES` on it after each epoch.
+
+    Raises:
+        FloatingPointError: if the loss or a prediction is not finite.
+        ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
+    """
+    if split.validation_texts is None:
+        logger.info("finetune: no validation part, so the last epoch counts and no curve is drawn. --validation_file?")
+    arguments = partial(
+        _training_arguments,
+        documents_per_process=check_batch_size(batch_size),
+        learning_rate=learning_rate,
+        num_epochs=num_epochs,
+        bf16=bf16,
+        show_progress=show_progress,
+    )
+    outputs = [_finetune_once(load, split, run, prompt, arguments, select_by) for run in runs]
+    return HeadOutput(
+        np.concatenate([output.scores for output in outputs]),
+        sum(output.seconds for output in outputs) / len(runs),
+        outputs[-1].trainable_parameters,
+        [curve for output in outputs for curve in output.curves],
+    )
+
+
+def _finetune_once(
+    load: Callable[[], SentenceTransformer],
+    split: LabelledSplit,
+    run: Run,
+    prompt: str | None,
+    arguments: Callable[..., TrainingArguments],
+    select_by: str,
+) -> HeadOutput:
+    """One run of `finetune`.
+
+    Args:
+        arguments: `_training_arguments` of a directory, the seed and whether there is a validation part.
+    """
+    set_seed(int(run.seed))
+    body, width = fresh_body(load, split, prompt)
+    _remove_normalization(body)
+    model = TextClassifier(body, width, len(split.class_names), split.multi_label)
+    _count_long_documents(body, split)
+    texts = [split.train_texts[index] for index in run.indices]
+    train = _labelled_dataset(texts, TRAIN_PASSAGES, split.train_labels[run.indices])
+    validation = None
+    if split.validation_texts is not None:
+        validation = _labelled_dataset(split.validation_texts, TEST_PASSAGES, split.validation_labels)
+    longest_first = np.argsort([-len(text) for text in split.test_texts], kind="stable")
+    test = _labelled_dataset([split.test_texts[index] for index in longest_first], TEST_PASSAGES)
+    with tempfile.TemporaryDirectory(prefix="docsplit-finetuning-") as directory:  # Trainer wants one
+        best_epoch = _BestEpoch(select_by)
+        trainer = Trainer(
+            model,
+            arguments(directory, seed=int(run.seed), validates=validation is not None),
+            data_collator=_Collator(body, prompt),
+            train_dataset=train,
+            eval_dataset=validation,
+            compute_metrics=None if validation is None else _measures,
+            callbacks=[_StopAtNaN(), best_epoch],
+        )
+        trainer.remove_callback(PrinterCallback)
+        start = time.perf_counter()
+        trainer.train()
+        if best_epoch.weights:
+            model.load_state_dict(best_epoch.weights)
+        trainer.args.train_sampling_strategy = "random"  # "group_by_length" would shuffle what is predicted, too
+        logits = torch.from_numpy(np.asarray(trainer.predict(test).predictions))  # (M, C), longest text first
+        seconds = time.perf_counter() - start
+        trainer.accelerator.free_memory()
+    check_finite(logits, "prediction of fine-tuning")
+    in_order = torch.empty_like(logits, dtype=torch.float32)
+    in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
+    curves = [best_epoch.curve] if best_epoch.curve else []
+    return HeadOutput(in_order.numpy()[None], seconds, num_trainable(model), curves)
+
+
+def _training_arguments(
+    directory: str,
+    *,
+    seed: int,
+    validates: bool,
+    documents_per_process: int,
+    learning_rate: float,
+    num_epochs: float,
+    bf16: bool,
+    show_progress: bool,
+) -> TrainingArguments:
+    """What Trainer is told for one run of `finetune`."""
+    return TrainingArguments(
+        directory,
+        seed=seed,
+        learning_rate=learning_rate,
+        num_train_epochs=num_epochs,
+        per_device_train_batch_size=documents_per_process,
+        per_device_eval_batch_size=2 * documents_per_process,
+        lr_scheduler_type="linear",
+        warmup_steps=WARMUP,
+        weight_decay=WEIGHT_DECAY,
+        train_sampling_strategy="group_by_length",
+        # With accelerate's default each process shuffles a length-grouped sampler by a state of its own.
+        accelerator_config={"use_seedable_sampler": False},
+        ddp_find_unused_parameters=False,
+        remove_unused_columns=False,
+        eval_strategy="epoch" if validates else "no",
+        save_strategy="no",
+        logging_steps=0.1,  # of all steps
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=not show_progress,
+        use_cpu=not torch.cuda.is_available(),
+        bf16=bf16,
+    )
+
+
+def check_one_gpu_per_process() -> None:
+    """Refuse what Trainer would do silently with several GPUs in one process: DataParallel, with larger batches.
+
+    Raises:
+        ValueError: naming how to start instead.
+    """
+    if torch.cuda.device_count() > 1 and _world_size() == 1:
+        raise ValueError(
+            f"{torch.cuda.device_count()} GPUs are visible to one process, which would fine-tune with larger batches "
+            "than asked for: start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
+        )
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun and by accelerate launch
+
+
+def check_batch_size(batch_size: int) -> int:
+    """The documents a process and step.
+
+    Raises:
+        ValueError: if the processes cannot share such a batch.
+    """
+    check_one_gpu_per_process()
+    if batch_size < 1 or batch_size % _world_size():
+        raise ValueError(
+            f"{_world_size()} processes cannot share a batch of {batch_size} documents: start as many processes as "
+            "divide it."
+        )
+    return batch_size // _world_size()
+
+
+def encodable(text: str) -> str:
+    """A lone surrogate would make the tokenizer raise."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _reads_passages(body: SentenceTransformer) -> bool:
+    """Whether it is a graph document model, whose module cuts texts into passages itself."""
+    return hasattr(body[0], "max_passages")
+
+
+def _count_long_documents(body: SentenceTransformer, split: LabelledSplit) -> None:
+    """Say how many documents have more passages than are read."""
+    if not _reads_passages(body):
+        return
+    module: Any = body[0]
+    module.max_passages = None
+    train, test = (
+        [len(passages) for passages in module.passages(list(map(encodable, texts)))]
+        for texts in (split.train_texts, split.test_texts)
+    )
+    logger.info(
+        f"Of {sum(count > TRAIN_PASSAGES for count in train):,} of {len(train):,} training documents the first "
+        f"{TRAIN_PASSAGES} passages are read, of {sum(count > TEST_PASSAGES for count in test):,} of {len(test):,} "
+        f"test documents the first {TEST_PASSAGES}; all others whole."
+    )
+
+
+def _labelled_dataset(texts: Sequence[str], max_passages: int, labels: np.ndarray | None = None) -> Dataset:
+    """Columns "text", "length" (characters, to group batches by), "max_passages" and, where given, "labels"."""
+    columns: dict[str, Any] = {"text": [encodable(text) for text in texts], "length": [len(text) for text in texts]}
+    columns["max_passages"] = [max_passages] * len(texts)
+    if labels is not None:
+        columns["labels"] = labels.tolist()
+    return Dataset.from_dict(columns)
+
+
+class _Collator:
+    """Rows of `_labelled_dataset` to what `TextClassifier.forward` takes, tokenised as the encoder's `encode` does."""
+
+    def __init__(self, body: SentenceTransformer, prompt: str | None):
+        self.body, self.prompt = body, prompt
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        module: Any = self.body[0]
+        if _reads_passages(self.body):
+            module.max_passages = rows[0]["max_passages"]
+        batch = dict(self.body.preprocess([row["text"] for row in rows], prompt=self.prompt))
+        if "labels" in rows[0]:
+            batch["labels"] = torch.tensor([row["labels"] for row in rows])
+        return batch
+
+
+def fresh_body(
+    load: Callable[[], SentenceTransformer], split: LabelledSplit, prompt: str | None
+) -> tuple[SentenceTransformer, int]:
+    """Load an encoder in fp32 and freeze what an embedding does not depend on, such as poolers.
+
+    DDP waits for a gradient from each parameter that asks for one, so one backward pass finds out which get one.
+
+    Returns: the encoder and the width H of its embeddings.
+    """
+    body = load().float()  # a checkpoint kept in half precision would lose the small steps of a low learning rate
+    features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=prompt)
+    features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
+    embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)
+    embeddings.sum().backward()
+    for parameter in body.parameters():
+        parameter.requires_grad_(parameter.grad is not None)
+        parameter.grad = None
+    return body, embeddings.shape[-1]
+
+
+def _remove_normalization(body: SentenceTransformer) -> None:
+    for name, module in list(body.named_children()):
+        if isinstance(module, Normalize):
+            delattr(body, name)
+
+
+def num_trainable(model: nn.Module) -> int:
+    """How many parameters ask for a gradient."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _measures(prediction: EvalPrediction) -> dict[str, float]:
+    """Of logits (N, C) against class indices (N,) or multi-hot labels (N, C), where probability 0.5 is a yes."""
+    logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
+    predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
+    metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
+    return {name: metrics[name] for name in MEASURES}
+
+
+def check_finite(values: Tensor | float, what: str) -> None:
+    """Raise a FloatingPointError that names what is not finite, and the remedy."""
+    if not bool(torch.as_tensor(values).isfinite().all()):
+        raise FloatingPointError(
+            f"A {what} is not finite: lower --finetune_learning_rate, or leave out this head or this encoder."
+        )

@@ -1,0 +1,98 @@
+"""Which heads there are for what, and how those by gradient are trained, by paper: a new paper is a row of `PRESETS`.
+
+Nothing heavy is imported: `--help` reads this module.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+TFIDF = "tfidf"
+TFIDF_HEADS = ("linear", "knn")
+TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
+LINK_HEADS = ("mlp", "cosine")
+LINK_BASELINES = ("bm25", "popularity")
+BM25 = "bm25"
+RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
+BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
+ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
+GRAPH_ATTENTION = "graph_attention"  # another, of graph document models alone
+NEED_A_TAGGER = ("redundancy", "attention")
+MAP_METHODS = ("tsne", "umap", "pca")
+
+
+@dataclass(frozen=True)
+class HeadTraining:
+    """An MLP of one hidden layer, or a single layer, and how it is trained."""
+
+    learning_rate: float
+    batch_size: int
+    max_epochs: int  # with all labels, where early stopping ends it sooner
+    few_shot_epochs: int  # with few labels: no early stopping, there is nothing to stop on
+    patience: int  # epochs without a better validation part
+    monitor: Literal["loss", "micro_f1"]  # of the validation part
+    weight_decay: float  # 0: Adam; else AdamW
+    hidden_layer: bool = True
+    activation: Literal["relu", "tanh"] = "relu"
+    input_dropout: float = 0.0
+    dropout: float = 0.1  # after the hidden layer
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The heads of one paper."""
+
+    mlp: HeadTraining
+    linear: HeadTraining | None  # None: logistic regression, C by cross-validation
+    finetuning: dict[str, Any]  # options of `docsplit.evaluation.heads.finetuning.finetune`
+
+
+_BREGMAN = HeadTraining(
+    learning_rate=1e-4,
+    batch_size=16,  # the paper: by search
+    max_epochs=30,  # the paper: 10 to 30 by data set
+    few_shot_epochs=100,  # no few-shot runs of this head in the paper
+    patience=3,
+    monitor="micro_f1",
+    weight_decay=0.01,
+    activation="tanh",
+    input_dropout=0.1,
+)
+
+PRESETS: dict[str, Preset] = {
+    # The DocSplit paper's probe (its first version, section 4 and appendix): learning rate and batch size. It leaves
+    # open the rest; the patience is the Bregman paper's. After 100 epochs unit-length embeddings, the slowest, fit
+    # 20 x 5 documents to a cross-entropy of 0.04.
+    "docsplit": Preset(
+        mlp=HeadTraining(
+            learning_rate=3e-4,
+            batch_size=8,
+            max_epochs=50,
+            few_shot_epochs=100,
+            patience=3,
+            monitor="loss",
+            weight_decay=0.0,
+        ),
+        linear=None,
+        finetuning={"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16},
+    ),
+    # "Efficient document embeddings via self-contrastive Bregman divergence learning", section 4, appendix A and the
+    # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
+    "bregman": Preset(
+        mlp=_BREGMAN,
+        linear=HeadTraining(
+            **vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0},
+        ),
+        finetuning={"learning_rate": 3e-5, "num_epochs": 3, "batch_size": 16},
+    ),
+}
+# "Contrastive document representation learning with graph attention networks", Table 6: fine-tuning. The heads on
+# frozen embeddings, and what the epoch is selected by, are not said.
+_GRAPH = {"num_epochs": 20, "batch_size": 32, "select_by": "accuracy"}
+PRESETS |= {
+    name: replace(PRESETS["docsplit"], finetuning=_GRAPH | own)
+    for name, own in {
+        "graph": {"learning_rate": 5e-5},  # 20 Newsgroups, IMDB
+        "graph_arxiv": {"learning_rate": 1e-4},
+        "graph_hyperpartisan": {"learning_rate": 3e-5, "num_epochs": 15},
+    }.items()
+}

@@ -1,0 +1,130 @@
+"""Two rankings as one: a weighted sum of their scores, its weight chosen on other queries, or reciprocal ranks.
+
+The scores of either list are brought to 0 to 1 for each query, over the union of both: a document that is missing in a
+list has that list's lowest score. The weight of a query's fold is the one with which all other folds have the best
+nDCG@10, or one weight is chosen on queries that are not reported at all: never on what is reported.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from docsplit.data.sets.rankings import Ranking, Retrieved, fuse
+from docsplit.evaluation.ranking.measures import dcg, grades_of, ideal_dcg
+
+WEIGHTS = tuple(number / 20 for number in range(21))  # of the first list
+CHOSEN_BY = 10  # the depth of the nDCG
+
+
+@dataclass
+class Union:
+    """The documents of two lists of each query, and how good either list finds them, 0 to 1."""
+
+    rows: np.ndarray  # (Q, U) int32, ascending; -1 in places that are empty
+    first: np.ndarray  # (Q, U) float32
+    second: np.ndarray  # (Q, U) float32
+
+    def ranked(self, weights: np.ndarray, depth: int) -> Retrieved:
+        """By weight x first + (1 - weight) x second, one weight a query, (Q,)."""
+        scores = weights[:, None] * self.first + (1 - weights[:, None]) * self.second
+        return Retrieved.best(self.rows, np.where(self.rows >= 0, scores, -np.inf), depth)
+
+
+def union_of(first: Retrieved, second: Retrieved) -> Union:
+    """Join two lists of each query, their scores brought to 0 to 1."""
+    lists = [np.union1d(one, two) for one, two in zip(first.rows, second.rows)]
+    lists = [rows[rows >= 0] for rows in lists]
+    joined = np.full((len(lists), max(1, *map(len, lists))), -1, dtype=np.int32)
+    for own, rows in zip(joined, lists):
+        own[: len(rows)] = rows
+    return Union(joined, _scaled(joined, lists, first), _scaled(joined, lists, second))
+
+
+def _scaled(joined: np.ndarray, lists: list[np.ndarray], found: Retrieved) -> np.ndarray:
+    scaled = np.zeros(joined.shape, dtype=np.float32)
+    for own, union, rows, scores in zip(scaled, lists, found.rows, found.scores):
+        is_there = rows >= 0
+        known = scores[np.isfinite(scores)]  # of BM25 also the 0 of documents that were not found
+        if known.size and known.max() > known.min():
+            values = (scores[is_there] - known.min()) / (known.max() - known.min())
+            own[np.searchsorted(union, rows[is_there])] = values
+    return scaled
+
+
+def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> Retrieved:
+    """By the sum of 1 / (60 + rank) over both lists; ranks begin at 1."""
+    rows = np.full((len(first.rows), depth), -1, dtype=np.int32)
+    scores = np.full(rows.shape, -np.inf, dtype=np.float32)
+    for number, lists in enumerate(zip(first.rows, second.rows)):
+        fused = fuse([one[one >= 0].tolist() for one in lists])[:depth]
+        rows[number, : len(fused)], scores[number, : len(fused)] = zip(*fused) if fused else ((), ())
+    return Retrieved(rows, scores)
+
+
+def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
+    """Query numbers of each fold.
+
+    Args:
+        folds: how many, drawn with `seed`; or a JSON file with the query ids of each, [["301", ...], ...], as others
+            give Robust04's. Ids of queries that were left out may be among them.
+
+    Raises:
+        ValueError: if there are fewer than two, or a query is in none of them or in two.
+    """
+    count = len(ranking.query_ids)
+    if folds.isdigit():
+        if not 2 <= int(folds) <= count:
+            raise ValueError(f"--folds is {folds}: expected 2 to {count}, the number of queries.")
+        return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), int(folds))]
+    if not Path(folds).is_file():
+        raise ValueError(f"--folds {folds} is neither a number nor a JSON file with lists of query ids.")
+    try:
+        lists = json.loads(Path(folds).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"--folds {folds} is no JSON: {error}.") from error
+    if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(one, list) for one in lists):
+        raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
+    fold_of: dict[str, int] = {}
+    for number, own in enumerate(lists):
+        for query in map(str, own):
+            if fold_of.setdefault(query, number) != number:
+                raise ValueError(f"--folds {folds} has query {query} in two folds.")
+    if missing := [query for query in ranking.query_ids if query not in fold_of]:
+        raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
+    of_each = np.array([fold_of[query] for query in ranking.query_ids])
+    parts = [np.flatnonzero(of_each == number) for number in range(len(lists))]
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
+    return parts
+
+
+def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:
+    """The weight of each query, (Q,): the best one of the queries of all other folds."""
+    values, weights = ndcg_of_weights(union, ranking), np.empty(len(ranking.query_ids))
+    for fold in folds:
+        others = np.setdiff1d(np.arange(len(weights)), fold)
+        weights[fold] = best_weight(values[:, others])
+    return weights
+
+
+def ndcg_of_weights(union: Union, ranking: Ranking) -> np.ndarray:
+    """nDCG@10 of each query with each of `WEIGHTS`, (weights, Q)."""
+    grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, [CHOSEN_BY])[:, 0]
+    found = []
+    for weight in WEIGHTS:
+        scores = weight * union.first + (1 - weight) * union.second
+        scores[union.rows < 0] = -1
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :CHOSEN_BY]
+        found.append(dcg(np.take_along_axis(grades, best, axis=1), [CHOSEN_BY])[:, 0] / ideal)
+    return np.stack(found)
+
+
+def best_weight(values: np.ndarray) -> float:
+    """Of values (weights, queries): the middle one of those with the highest mean."""
+    means = values.mean(axis=1).round(12)
+    best = np.flatnonzero(means == means.max())
+    return WEIGHTS[int(best[(len(best) - 1) // 2])]

@@ -1,0 +1,165 @@
+"""Scores of documents by their words, and what a ranking of documents for queries is worth."""
+
+import math
+from collections.abc import Sequence
+
+import bm25s
+import numpy as np
+import scipy.sparse
+
+from docsplit.data.sets.citation_splits import PairPart
+from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.words import tokenize
+from docsplit.evaluation.links import pair_products
+from docsplit.evaluation.results.metrics import ItemScores
+
+MEASURED_QUERIES = 32  # at a time: bounds the memory
+# Names of results, and those of ir_measures (https://ir-measur.es). Gains of nDCG are the grades, as in trec_eval.
+MEASURES = {
+    "ndcg_at_10": "nDCG@10",
+    "ndcg_at_20": "nDCG@20",
+    "precision_at_5": "P@5",
+    "precision_at_10": "P@10",
+    "precision_at_20": "P@20",
+    "mrr_at_10": "RR@10",
+    "mrr_at_100": "RR@100",
+    "recall_at_100": "R@100",
+    "map": "AP",
+    "judged_at_10": "Judged@10",
+    "judged_at_20": "Judged@20",
+}
+DEEPEST_CUTOFF = 100  # of these but AP, which reads the whole list
+
+
+def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = False) -> np.ndarray:
+    """BM25 (bm25s, its defaults, English stop-words) of each paper as a query for the other, averaged, (P,) float32.
+
+    The term weights of the index are those of `bm25s`; only the scores of the pairs asked for are added up.
+
+    Args:
+        texts: all papers: they are the collection in which terms are rare or frequent.
+        part: the pairs; reading the texts is what takes long, so join the splits' pairs and score them at once.
+    """
+    tokens = tokenize(texts, show_progress=show_progress)
+    retriever = bm25s.BM25()
+    retriever.index(tokens, show_progress=show_progress, leave_progress=False)
+    index = retriever.scores
+    num_terms = len(index["indptr"]) - 1
+    weights = scipy.sparse.csc_matrix(
+        (index["data"], index["indices"], index["indptr"]), shape=(len(texts), num_terms)
+    ).tocsr()  # (N, V): what a term adds for a document that has it
+    starts = np.cumsum([0, *map(len, tokens.ids)])
+    terms = np.fromiter((term for ids in tokens.ids for term in ids), dtype=np.int32, count=starts[-1])
+    queries = scipy.sparse.csr_matrix((np.ones(len(terms), dtype=np.float32), terms, starts), weights.shape)
+    queries.sum_duplicates()  # (N, V): how often a query has each term
+    return (pair_products(queries, weights, part) + pair_products(weights, queries, part)) / 2
+
+
+class BM25:
+    """An index of documents by their words: bm25s, with English stop-words."""
+
+    def __init__(self, documents: Sequence[str], k1: float = 1.5, b: float = 0.75, show_progress: bool = False):
+        """Index these; the defaults of `k1` and `b` are those of bm25s, Anserini's are 0.9 and 0.4."""
+        self.size, self.show_progress = len(documents), show_progress
+        tokens = tokenize(documents, show_progress=show_progress)
+        self.retriever = bm25s.BM25(k1=k1, b=b)
+        self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
+
+    def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
+        """The `depth` best documents of each query; those that share no word with it are not found."""
+        words = tokenize(queries, return_ids=False)
+        rows, scores = self.retriever.retrieve(
+            words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
+        )
+        return Retrieved.best(np.where(scores > 0, rows, -1), np.where(scores > 0, scores, 0), depth)
+
+
+def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:
+    """The best documents by a matrix of scores (Q, N)."""
+    return Retrieved.best(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, depth)
+
+
+def measure_retrieved(found: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
+    """Each of `MEASURES` of each query, by ir_measures, as one run; what is not judged is not relevant.
+
+    The order of the lists is what counts, also where scores are equal.
+
+    Raises:
+        ValueError: if ir_measures is not installed.
+    """
+    check_measures()
+    from ir_measures import iter_calc, parse_measure
+
+    names = {parse_measure(name): measure for measure, name in MEASURES.items()}
+    ap = parse_measure(MEASURES["map"])
+    values = {measure: np.zeros((1, len(ranking.query_ids)), dtype=np.float32) for measure in MEASURES}
+    positions = {query: number for number, query in enumerate(ranking.query_ids)}
+    for start in range(0, len(ranking.query_ids), MEASURED_QUERIES):
+        lists = dict(zip(ranking.query_ids[start:], found.rows[start : start + MEASURED_QUERIES].tolist()))
+        lists = {query: rows for query, rows in lists.items() if max(rows) >= 0}  # of an empty list all is 0
+        qrels = {query: ranking.judgments[query] for query in lists}
+        for measures, depth in (([ap], None), ([name for name in names if name != ap], DEEPEST_CUTOFF)):
+            run = {
+                query: {ranking.document_ids[row]: -float(rank) for rank, row in enumerate(rows[:depth]) if row >= 0}
+                for query, rows in lists.items()
+            }
+            for value in iter_calc(measures, qrels, run) if run else ():
+                values[names[value.measure]][0, positions[value.query_id]] = value.value
+    ones = np.ones((1, len(ranking.query_ids)), dtype=np.float32)
+    return {measure: ItemScores(numerators, ones) for measure, numerators in values.items()}
+
+
+def check_measures() -> None:
+    """Stop before any long work where the measures cannot be computed.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    try:
+        import ir_measures  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            "Rankings are measured by ir_measures, which is not installed: pip install ir-measures."
+        ) from error
+
+
+def grades_of(rows: np.ndarray, ranking: Ranking) -> np.ndarray:
+    """The grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int32."""
+    position = {name: row for row, name in enumerate(ranking.document_ids)}
+    grades = np.zeros(rows.shape, dtype=np.int32)
+    for own, rows_of_query, query in zip(grades, rows, ranking.query_ids):
+        known = {position[name]: grade for name, grade in ranking.judgments[query].items() if name in position}
+        judged = np.array(sorted(known), dtype=np.int64)
+        if len(judged):
+            values = np.maximum([known[row] for row in judged], 0)
+            nearest = np.searchsorted(judged, rows_of_query).clip(max=len(judged) - 1)
+            own[:] = np.where(judged[nearest] == rows_of_query, values[nearest], 0)
+    return grades
+
+
+def ideal_dcg(ranking: Ranking, depths: Sequence[int]) -> np.ndarray:
+    """DCG of the judged documents in the best order, (Q, depths); those that are not in the collection count."""
+    deepest = max(depths)
+    best = np.zeros((len(ranking.query_ids), deepest))
+    for own, query in zip(best, ranking.query_ids):
+        grades = sorted((max(grade, 0) for grade in ranking.judgments[query].values()), reverse=True)[:deepest]
+        own[: len(grades)] = grades
+    return dcg(best, depths)
+
+
+def dcg(grades: np.ndarray, depths: Sequence[int]) -> np.ndarray:
+    """Discounted cumulative gain of ranked grades (Q, K) at depths, (Q, depths): grade / log2(1 + rank)."""
+    discounts = np.array([1 / math.log2(2 + rank) for rank in range(grades.shape[1])])
+    sums = np.cumsum(grades * discounts, axis=1)
+    return sums[:, np.minimum(depths, grades.shape[1]) - 1]
+
+
+def curves(found: Retrieved, ranking: Ranking, depths: Sequence[int]) -> dict[str, np.ndarray]:
+    """Mean nDCG and recall over queries at each depth, (depths,) each."""
+    grades = grades_of(found.rows, ranking)
+    relevant = np.array([sum(g > 0 for g in ranking.judgments[query].values()) for query in ranking.query_ids])
+    found_so_far = np.cumsum(grades > 0, axis=1)[:, np.minimum(depths, grades.shape[1]) - 1]
+    return {
+        "ndcg": (dcg(grades, depths) / ideal_dcg(ranking, depths)).mean(axis=0),
+        "recall": (found_so_far / relevant[:, None]).mean(axis=0),
+    }

@@ -1,0 +1,27 @@
+"""What tables and cards say of test documents that an encoder was pretrained on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from docsplit.data.seen_documents import SHARES
+from docsplit.evaluation.results.tables import encoder_names
+
+
+def contamination_note(rows: Sequence[dict[str, Any]]) -> str:
+    """A sentence on each encoder of these rows; "" where the rows are older than such shares, or have no encoder."""
+    names = encoder_names(rows)
+    shares = {
+        names[row["encoder"]]: [row[share] for share in SHARES]
+        for row in rows
+        if row.get("num_parameters") and SHARES[0] in row  # a baseline was not pretrained
+    }
+    if not shares:
+        return ""
+    text = "; ".join(f"{name} {_text_of(*both)}" for name, both in shares.items())
+    return f"Test documents seen in pretraining (and near-duplicates included): {text}."
+
+
+def _text_of(seen: float | None, near: float | None) -> str:
+    if seen is None:
+        return "unknown"
+    return f"{100 * seen:.1f} % ({'unknown' if near is None else f'{100 * near:.1f} %'})"

@@ -1,0 +1,127 @@
+"""Bulk embedding on Ray: texts in shards, embedded by Ray Data's workers, on this machine or on a cluster.
+
+An index is built as it always is; its vectors alone come from elsewhere. Texts and vectors travel through Ray, so the
+machines share no file system, and what a worker has embedded is a file here as soon as it arrives. A shard that has
+its file is not embedded again: a build that was stopped goes on. A worker that dies is started anew, as often as it
+takes, and embeds its shard again.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from docsplit.embedding.encode import CODE
+from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.index.segments import write_array
+from docsplit.runtime.files import add_texts, hash_of_code, versions
+
+logger = logging.getLogger(__name__)
+
+SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to give each worker some
+
+
+def embedder_on_ray(encoder: IndexedEncoder) -> Callable[[Sequence[str]], np.ndarray]:
+    """`encoder.embed`, computed by the workers of a Ray cluster.
+
+    That of RAY_ADDRESS or of `ray start`, or one of this machine alone, which ends with this process. There is a
+    worker for each GPU that the cluster has when texts come, or for each CPU if it has none.
+
+    Args:
+        encoder: with a `cache_dir`, where the vectors of finished shards are kept.
+
+    Returns: texts to vectors (N, H) float32; it raises a ValueError if a worker cannot load the encoder or embed a
+        shard, with its reason.
+
+    Raises:
+        ValueError: if Ray is not installed.
+        ConnectionError: if the cluster does not answer.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+    try:
+        import ray.data
+    except ImportError as error:
+        raise ValueError(
+            f"--engine ray needs Ray, which is not installed ({error}): pip install 'ray[data]', the extra `ray`."
+        ) from error
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    facts = [encoder.description | {"name": None}, versions(), hash_of_code(*CODE)]
+    assert encoder.cache_dir is not None
+    key = hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
+    return partial(_embed, encoder.description, encoder.cache_dir / f"ray-{key}")
+
+
+def _embed(description: dict[str, Any], folder: Path, texts: Sequence[str]) -> np.ndarray:
+    texts = [text.encode(errors="replace").decode() for text in texts]  # Arrow takes no lone surrogate
+    starts = range(0, len(texts), SHARD_TEXTS)
+    files = {start: folder / f"{_hash(texts[start : start + SHARD_TEXTS])}.npy" for start in starts}
+    missing = [start for start in starts if not files[start].exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = [{"start": start, "texts": texts[start : start + SHARD_TEXTS]} for start in missing]
+    done = (len(starts) - len(missing)) * SHARD_TEXTS
+    with tqdm(total=len(texts), initial=min(done, len(texts)), desc="Embedding on Ray", unit="text") as progress:
+        for start, vectors in _vectors_of(shards, description):
+            write_array(files[start], vectors)
+            progress.update(len(vectors))
+    embeddings = np.empty((len(texts), description["dimension"]), dtype=np.float32)
+    for start in starts:
+        embeddings[start : start + SHARD_TEXTS] = np.load(files[start])
+    return embeddings
+
+
+def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
+    """Where each shard starts, and its vectors (texts of the shard, H), in the order in which they come."""
+    import ray.data
+    from ray.exceptions import RayError
+
+    if not shards:
+        return
+    has = ray.cluster_resources()
+    workers = min(int(has.get("GPU", 0)) or int(has["CPU"]), len(shards))
+    # Half a CPU each: with all of them taken, whatever else Ray has to do would wait for ever.
+    needs: dict[str, Any] = {"num_gpus": 1} if has.get("GPU", 0) >= 1 else {"num_cpus": 0.5}
+    embedded = ray.data.from_items(shards, override_num_blocks=len(shards)).map_batches(
+        _Worker,
+        fn_constructor_args=(description,),
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=workers),
+        **needs,
+    )
+    try:
+        for row in embedded.iter_rows():
+            vectors = np.frombuffer(row["vectors"], dtype=np.float32)
+            yield int(row["start"]), vectors.reshape(-1, description["dimension"])
+    except RayError as error:
+        reason = str(error).strip().splitlines()[-1]  # above it a traceback, as text
+        raise ValueError(f"A worker of Ray failed: {reason}") from error
+
+
+class _Worker:
+    """What each worker holds: the encoder, loaded by its name."""
+
+    def __init__(self, description: dict[str, Any]):
+        self.encoder = IndexedEncoder.of(description)
+        if self.encoder.description["hash"] != description["hash"]:
+            raise ValueError(
+                f"On {os.uname().nodename} {description['name']} is another encoder than where it started."
+            )
+
+    def __call__(self, shard: dict[str, np.ndarray]) -> dict[str, Any]:
+        vectors = self.encoder.embed(shard["texts"][0].tolist())
+        return {"start": shard["start"], "vectors": [vectors.tobytes()]}
+
+
+def _hash(texts: Sequence[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    add_texts(digest, texts)
+    return digest.hexdigest()

@@ -1,0 +1,126 @@
+"""An encoder learns to give from a part of a document what it gave, before, for the documents around it.
+
+The targets are made once, before training, by `docsplit.training.teacher`: the start's own vectors of the whole
+documents, each averaged with its nearest neighbours in the corpus. No second encoder is in memory, and nothing is
+pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
+from a queue that follows the training, and relational distillation (Park et al. 2019).
+
+Dropout is off: what it adds to a vector, the targets do not have, and the student that has to see through it gives
+vectors of fewer dimensions (`benchmarks/studies/adaptation/study.yaml`). So the whole document twice (`--view simcse`)
+is one text, which is encoded once. Of two other views both are students, which keeps masked LM and their cosine in the
+log.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from docsplit.modeling.objectives.info_nce import Objective, ObjectiveOutput
+from docsplit.runtime.files import write_whole
+
+
+class Targets:
+    """A vector for each document, in a file that is mapped into memory: read is what the batches need."""
+
+    def __init__(self, path: Path):
+        with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
+            self.document_ids: Tensor = file.get_tensor("document_ids")  # (N,) int64, ascending
+            self.vectors: Tensor = file.get_tensor("vectors")  # (N, H) float16, of length one
+
+    @staticmethod
+    def write(path: Path, document_ids: Tensor, vectors: Tensor, about: dict[str, str]) -> None:
+        """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and what they are."""
+        ordered, order = document_ids.sort()
+        tensors = {"document_ids": ordered, "vectors": vectors[order].half()}
+        write_whole(path, lambda temporary: save_file(tensors, temporary, metadata={"format": "pt"} | about))
+
+    @staticmethod
+    def about(path: Path) -> dict[str, str] | None:
+        """What `write` was told; None where there are no targets."""
+        if not path.exists():
+            return None
+        with safe_open(path, "pt") as file:
+            return {name: value for name, value in file.metadata().items() if name != "format"}
+
+    def of(self, document_ids: Tensor) -> Tensor:
+        """(B,) on any device to (B, H) float32 there.
+
+        Raises:
+            ValueError: if a document has none.
+        """
+        wanted = document_ids.cpu()
+        rows = torch.searchsorted(self.document_ids, wanted).clamp(max=len(self.document_ids) - 1)
+        if missing := int((self.document_ids[rows] != wanted).sum()):
+            raise ValueError(
+                f"{missing} of {len(wanted)} documents of the batch have no target vector: the targets are those of "
+                "other documents."
+            )
+        return self.vectors[rows].to(document_ids.device, torch.float32)
+
+
+class NeighbourDistillation(Objective):
+    """1 - cosine of each view with the start's vector of the document, averaged with those of its neighbours."""
+
+    has_dropout = False
+
+    @dataclass
+    class Options:
+        """Of neighbour distillation."""
+
+        num_neighbours: int = field(
+            default=20, metadata={"help": "Documents that each target is averaged with; 0: none, the start's own."}
+        )
+        smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
+        smoothing_share: float = field(default=0.5, metadata={"help": "Of the neighbours' mean in each round."})
+        neighbour_temperature: float = field(
+            default=0.1, metadata={"help": "Neighbours weigh as softmax(similarity / this)."}
+        )
+        neighbour_words: float = field(
+            default=1.0,
+            metadata={
+                "help": "Weight of the similarity by words (latent semantic analysis) beside the encoder's cosine "
+                "where neighbours are chosen; 0: by the encoder alone."
+            },
+        )
+
+        def __post_init__(self) -> None:
+            for name in ("num_neighbours", "smoothing_rounds"):
+                if getattr(self, name) < 0:
+                    raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (no averaging) or more.")
+            if not 0 <= self.smoothing_share <= 1:
+                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a share of 1.")
+            if self.neighbour_temperature <= 0:
+                raise ValueError(f"neighbour_temperature is {self.neighbour_temperature}, expected more than 0.")
+            if self.neighbour_words < 0:
+                raise ValueError(f"neighbour_words is {self.neighbour_words}, expected 0 (the encoder alone) or more.")
+
+    def __init__(self, options: Any, base_model: nn.Module):
+        super().__init__(options, base_model)
+        self.targets: Targets | None = None  # of the corpus, not of the model: in no checkpoint
+
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+        """The mean over documents and their two views; as `Objective.forward`.
+
+        Raises:
+            RuntimeError: if nobody has given the targets.
+            ValueError: if a document has none, or their width is another than the encoder's.
+        """
+        if self.targets is None or document_ids is None:
+            raise RuntimeError(
+                "neighbour_distillation needs document_ids and `model.objective.targets`: "
+                "docsplit.training.teacher makes them, as run_docsplit_pretraining.py does."
+            )
+        targets = self.targets.of(document_ids)  # (B, H)
+        if targets.shape[-1] != embeddings.shape[-1]:
+            raise ValueError(f"Targets are {targets.shape[-1]} wide, the encoder's vectors {embeddings.shape[-1]}.")
+        with torch.autocast(embeddings.device.type, enabled=False):
+            dtype = torch.promote_types(embeddings.dtype, torch.float32)
+            cosines = F.cosine_similarity(embeddings.to(dtype), targets.to(dtype)[:, None], dim=-1)  # (B, 2)
+            loss = (1 - cosines).mean(dim=1).sum() * (len(counts) / sum(counts))
+        return ObjectiveOutput(loss, document_ids.new_zeros(()))

@@ -1,0 +1,208 @@
+"""Two objectives with a second encoder, which starts as a copy of the first and embeds the second view of a document.
+
+That of Contrastive Tension is trained like the first. That of MoCo follows it as a moving average, and the last
+embeddings that it made, in place of the other documents of the batch, are the negatives. The price: the weights twice.
+"""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from docsplit.modeling.distributed import gather_documents
+from docsplit.modeling.objectives.info_nce import Encode, Objective, ObjectiveOutput, SoftmaxOptions, info_nce
+
+CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
+
+
+class _SecondEncoder(Objective):
+    """A copy of the encoder embeds the second view of each document."""
+
+    def __init__(self, options: Any, base_model: nn.Module):
+        super().__init__(options, base_model)
+        self.second_encoder = copy.deepcopy(base_model)
+
+    def further_encoders(self) -> tuple[nn.Module, ...]:
+        return (self.second_encoder,)
+
+    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
+        return torch.stack([encode(base_model, view=0), encode(self.second_encoder, view=1)], dim=1)
+
+
+class ContrastiveTension(_SecondEncoder):
+    """Binary cross-entropy of dot products with one positive and 7 negatives, without dropout (Carlsson et al. 2021).
+
+    The original releases the copy that does better on a labelled validation set; here the first one is released.
+    """
+
+    has_dropout = False
+
+    @dataclass
+    class Options:
+        """Of Contrastive Tension: the paper leaves nothing open."""
+
+    def train(self, mode: bool = True) -> "ContrastiveTension":
+        """Leave dropout off, as `has_dropout` says."""
+        super().train(mode)
+        self.second_encoder.eval()
+        return self
+
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+        """The mean over documents and their 8 pairs; as `Objective.forward`.
+
+        Raises:
+            ValueError: if there are too few documents to draw negatives from.
+        """
+        num_documents = sum(counts)
+        if num_documents <= CT_NEGATIVES:
+            raise ValueError(
+                f"Contrastive Tension draws {CT_NEGATIVES} other documents of the batch, which has {num_documents}: "
+                "raise --per_device_train_batch_size, or that of evaluation."
+            )
+        batch = gather_documents(embeddings, document_ids, counts)
+        excluded = batch.excluded
+        if excluded is None:
+            excluded = torch.zeros(len(batch.targets), num_documents, dtype=torch.bool, device=embeddings.device)
+        total = contrastive_tension(embeddings[:, 0], batch.embeddings[:, 1], batch.targets, excluded)
+        return ObjectiveOutput(total * (batch.scale / (1 + CT_NEGATIVES)), batch.num_excluded)
+
+
+def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, excluded: Tensor) -> Tensor:
+    """Sum over anchors of the binary cross-entropy of dot products with the positive and 7 drawn negatives.
+
+    Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
+    of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.
+
+    Args: as those of `info_nce`. Of an anchor with fewer than 7 candidates beside the excluded ones, all are used.
+    """
+    with torch.autocast(anchors.device.type, enabled=False):
+        dtype = torch.promote_types(anchors.dtype, torch.float32)
+        logits = anchors.to(dtype) @ candidates.to(dtype).T  # (A, C)
+        is_positive = torch.zeros_like(excluded).scatter_(1, targets[:, None], True)
+        order = torch.rand(logits.shape, device=logits.device).masked_fill_(excluded | is_positive, -1)
+        values, drawn = order.topk(CT_NEGATIVES, dim=1)
+        chosen = torch.zeros_like(excluded).scatter_(1, drawn, values >= 0) | is_positive
+        losses = F.binary_cross_entropy_with_logits(logits, is_positive.to(dtype), reduction="none")
+        return (losses * chosen).sum()
+
+
+class KeyQueue(nn.Module):
+    """The last `size` keys of all processes, and of which documents they are; it starts empty.
+
+    All processes put the keys of all into theirs, so DDP has nothing to send.
+    """
+
+    def __init__(self, size: int, width: int, dtype: torch.dtype):
+        super().__init__()
+        self.size = size
+        self.keys: Tensor
+        self.document_ids: Tensor
+        self.count: Tensor
+        self.register_buffer("keys", torch.zeros(size, width, dtype=torch.promote_types(dtype, torch.float32)))
+        self.register_buffer("document_ids", torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # of all keys that were ever put in
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        if not any(key.startswith(prefix) for key in state_dict):  # older checkpoints had none before the first step
+            state_dict.update(self.state_dict(prefix=prefix))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def is_empty(self) -> Tensor:
+        """(size,), True where no key was put yet."""
+        return torch.arange(self.size, device=self.count.device) >= self.count
+
+    @torch.no_grad()
+    def put(self, keys: Tensor, document_ids: Tensor | None) -> None:
+        """Let keys (N, H) take the place of the oldest; without ids (N,) they count as of no document."""
+        places = (self.count + torch.arange(len(keys), device=keys.device)) % self.size
+        self.keys.index_copy_(0, places, keys.to(self.keys.dtype))
+        self.document_ids.index_copy_(0, places, torch.zeros_like(places) if document_ids is None else document_ids)
+        self.count += len(keys)
+
+
+class MomentumContrast(_SecondEncoder):
+    """InfoNCE with the last keys of a momentum encoder as negatives (He et al. 2020; Contriever, section 3.3)."""
+
+    alike = ("queue.keys", "queue.document_ids", "queue.count")
+
+    @dataclass
+    class Options(SoftmaxOptions):
+        """Of MoCo."""
+
+        momentum_queue_size: int = field(
+            default=131072,
+            metadata={
+                "help": "Negatives: the last N keys of the momentum encoder. Default: the checkpoint's, else 131072."
+            },
+        )
+        momentum: float = field(
+            default=0.9995,
+            metadata={
+                "help": "Of the momentum encoder, a forward pass. Default: the checkpoint's, else 0.9995 (Contriever)."
+            },
+        )
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.momentum_queue_size < 1:
+                raise ValueError(
+                    f"momentum_queue_size is {self.momentum_queue_size}, expected 1 or more; for negatives from the "
+                    "batch alone: objective info_nce."
+                )
+            if not 0 <= self.momentum <= 1:
+                raise ValueError(f"momentum is {self.momentum}, expected a share of 1.")
+
+    def __init__(self, options: Any, base_model: nn.Module):
+        super().__init__(options, base_model)
+        self.second_encoder.requires_grad_(False)
+        config: Any = base_model.config
+        weights = next(base_model.parameters())
+        self.queue = KeyQueue(options.momentum_queue_size, config.hidden_size, weights.dtype)
+
+    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
+        """Let the second encoder follow the first, in training, and embed second views with it, without gradient."""
+        if self.training and torch.is_grad_enabled():
+            with torch.no_grad():
+                theirs: list[Any] = list(self.second_encoder.parameters())
+                ours: list[Any] = list(base_model.parameters())
+                torch._foreach_lerp_(theirs, ours, 1 - self.options.momentum)
+        queries = encode(base_model, view=0)
+        with torch.no_grad():
+            keys = encode(self.second_encoder, view=1)
+        return torch.stack([queries, keys], dim=1)
+
+    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
+        """Each first view against its own key and the queue, no other key of the batch (MoCo, algorithm 1).
+
+        In training the keys of all processes then enter the queue. As `Objective.forward`.
+
+        Raises:
+            ValueError: if the batch is larger than the queue.
+        """
+        batch = gather_documents(embeddings, document_ids, counts)
+        keys, targets, queue = batch.embeddings[:, 1].detach(), batch.targets, self.queue
+        if len(keys) > queue.size:
+            raise ValueError(
+                f"--momentum_queue_size is {queue.size}, but a batch has {len(keys)} documents: raise it."
+            )
+        own = keys[targets]  # (B, H)
+        excluded = queue.is_empty().expand(len(own), queue.size)
+        num_excluded = targets.new_zeros(())
+        if document_ids is not None:
+            same = (document_ids[:, None] == queue.document_ids) & ~excluded
+            excluded, num_excluded = excluded | same, same.sum()
+        others = ~torch.eye(len(own), dtype=torch.bool, device=own.device)  # no negatives from the batch
+        total = info_nce(
+            embeddings[:, 0],
+            torch.cat([own, queue.keys]),
+            self.options.contrastive_temperature,
+            torch.arange(len(own), device=own.device),
+            torch.cat([others, excluded], dim=1),
+            self.options.similarity,
+        )
+        if self.training:
+            queue.put(keys, batch.document_ids)
+        return ObjectiveOutput(total * batch.scale, num_excluded)

@@ -1,0 +1,26 @@
+"""The objectives by name. Each brings its options and what it trains."""
+
+from dataclasses import fields
+
+from docsplit.modeling.objectives.bregman import BregmanInfoNCE
+from docsplit.modeling.objectives.info_nce import InfoNCE, Objective
+from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation
+from docsplit.modeling.objectives.second_encoder import ContrastiveTension, MomentumContrast
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "info_nce": InfoNCE,
+    "contrastive_tension": ContrastiveTension,
+    "momentum_contrast": MomentumContrast,
+    "neighbour_distillation": NeighbourDistillation,
+    "info_nce+bregman": BregmanInfoNCE,
+}
+
+
+def option_names(objective: str) -> list[str]:
+    """The names of an objective's own options."""
+    return [option.name for option in fields(OBJECTIVES[objective].Options)]
+
+
+def objectives_with(option: str) -> list[str]:
+    """The objectives that have an option of this name."""
+    return [objective for objective in OBJECTIVES if option in option_names(objective)]

@@ -1,0 +1,11 @@
+"""The parts of the package that pyproject.toml cannot name: what setuptools finds, and folders that lie elsewhere."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[*find_packages(include=["docsplit*"]), "docsplit.recipes", "docsplit.papers"],
+    package_dir={"docsplit.recipes": "recipes", "docsplit.papers": "docs/papers"},  # which stay where people look
+    py_modules=sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.name != "setup.py"),
+)

@@ -1,0 +1,263 @@
+"""Cells of a study run once, whatever is killed, and their rows are whole: toy scripts, real kills."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.engine.study import Study, resolve
+
+ROOT = Path(__file__).parents[2]
+TOY = """
+import argparse, json, os, pathlib, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir", type=pathlib.Path)
+parser.add_argument("--value", type=float)
+parser.add_argument("--wait", type=pathlib.Path)
+parser.add_argument("--go_on", default="False")
+options = parser.parse_args()
+options.output_dir.mkdir(parents=True, exist_ok=True)
+with (options.output_dir / "starts.txt").open("a") as file:
+    file.write(f"{os.getpid()} {options.go_on} {os.nice(0)}\\n")
+if options.value < 0:
+    print("A long way down")
+    raise SystemExit("negative value")
+while options.wait is not None and not options.wait.exists():
+    time.sleep(0.01)
+rows = [{"head": "linear", "score": options.value}, {"head": "knn", "score": 0.0}]
+(options.output_dir / "results.json").write_text(json.dumps({"rows": rows}))
+"""
+MEASURE = {"metric": "score", "file": "{folder}/out/results.json", "where": {"head": "linear"}, "value": "score"}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes a study of toys, and returns a function that starts the runner."""
+    (tmp_path / "toy.py").write_text(TOY)
+    (tmp_path / "data.txt").write_text("one")
+
+    def make(groups, **content):
+        for group in groups.values():
+            step = {"script": str(tmp_path / "toy.py"), "options": [{"output_dir": "{folder}/out"}, "{own}"]}
+            group.setdefault("steps", [step | {"again": {"go_on": True}}])
+            group.setdefault("measures", [MEASURE])
+            group.setdefault("fields", {"data": "toy", "task": "add", "method": "{method}", "seed": "{seed}"})
+            group.setdefault("data", ["{data_file}"])
+        (tmp_path / "study.yaml").write_text(
+            yaml.safe_dump({"code": ["benchmarks/engine/cells.py"], "groups": groups} | content, sort_keys=False)
+        )
+
+        def start(*options):
+            words = [tmp_path / "study.yaml", "--work_dir", tmp_path / "work", "--output", tmp_path / "results.json"]
+            words += ["--set", f"data_file={tmp_path / 'data.txt'}", *options]
+            return subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.engine.cells", *map(str, words)],
+                cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+        return start
+
+    return make
+
+
+def finish(process, code=0):
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    return output
+
+
+def results_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def starts(folder):
+    """Of every cell, by the value that it gave, the process and whether it was told to go on, at each start."""
+    return [path.read_text().splitlines() for path in sorted((folder / "work").glob("*/out/starts.txt"))]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+CASES = [{"method": name, "own": {"value": value}} for name, value in {"a": 1, "b": 2}.items()]
+
+
+def test_every_cell_runs_once_and_its_row_is_whole(study, tmp_path):
+    start = study({"all": {"grid": {"seed": [0, 1]}, "cases": CASES}})
+    finish(start())
+    rows = results_of(tmp_path)["rows"]
+    assert [(row["method"], row["seed"], row["value"]) for row in rows] == [
+        ("a", 0, 1.0), ("b", 0, 2.0), ("a", 1, 1.0), ("b", 1, 2.0),
+    ]  # fmt: skip
+    for row in rows:
+        assert set(row) == {"cell", "data", "task", "method", "seed", "metric", "value", "seconds"}
+        assert (row["data"], row["task"], row["metric"]) == ("toy", "add", "score")
+    assert len({row["cell"] for row in rows}) == 4
+    before = (tmp_path / "results.json").read_bytes()
+    finish(start())
+    assert [len(lines) for lines in starts(tmp_path)] == [1, 1, 1, 1]
+    assert (tmp_path / "results.json").read_bytes() == before
+    assert all(int(lines[0].split()[2]) == min(os.nice(0) + 10, 19) for lines in starts(tmp_path))
+
+
+def test_a_killed_study_goes_on_and_leaves_no_process(study, tmp_path):
+    gate = {"wait": str(tmp_path / "gate")}
+    cases = [CASES[0], {"method": "b", "own": {"value": 2} | gate}, {"method": "c", "own": {"value": 3}}]
+    start = study({"all": {"cases": cases}}, variables={"seed": 0})
+    process = start()
+    wait_for(lambda: len(starts(tmp_path)) == 2)
+    listed = finish(start("--list"))
+    assert [line.split()[0] for line in listed.splitlines()[:3]] == ["done", "running", "to"]
+    assert "hours, one cell at a time" in listed
+    assert "Another process runs cells" in finish(start(), code=1)
+    (pid,) = {int(line.split()[0]) for lines in starts(tmp_path) for line in lines if _is_alive(int(line.split()[0]))}
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not _is_alive(pid))  # the step dies with its runner
+    assert [row["method"] for row in results_of(tmp_path)["rows"]] == ["a"]
+    assert [line.split()[0] for line in finish(start("--list")).splitlines()[:3]] == ["done", "stopped", "to"]
+    (tmp_path / "gate").touch()
+    finish(start())
+    assert sorted(row["value"] for row in results_of(tmp_path)["rows"]) == [1, 2, 3]
+    assert sorted(" ".join(line.split()[1] for line in lines) for lines in starts(tmp_path)) == [
+        "False", "False", "False True",
+    ]  # fmt: skip
+
+
+def _is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_failing_cell_is_recorded_and_the_others_go_on(study, tmp_path):
+    cases = [{"method": "bad", "own": {"value": -1}}, CASES[1]]
+    start = study({"all": {"cases": cases}}, variables={"seed": 0})
+    assert "negative value" in finish(start(), code=1)
+    results = results_of(tmp_path)
+    assert [row["method"] for row in results["rows"]] == ["b"]
+    (failed,) = [record for record in results["cells"].values() if record["status"] == "failed"]
+    assert failed["error"] == "step 0: exit code 1"
+    assert failed["log"][-2:] == ["A long way down", "negative value"]
+    finish(start(), code=1)
+    assert sorted(map(len, starts(tmp_path))) == [1, 1]
+    finish(start("--retry"), code=1)
+    assert sorted(map(len, starts(tmp_path))) == [1, 2]
+
+
+def test_a_result_that_is_not_there_fails_the_cell(study, tmp_path):
+    start = study({"all": {"cases": CASES, "measures": [MEASURE | {"where": {"head": "mlp"}}]}}, variables={"seed": 0})
+    assert "0 rows of" in finish(start(), code=1)
+    assert results_of(tmp_path)["rows"] == []
+
+
+def test_code_data_and_options_make_a_cell_another_one_and_places_do_not(study, tmp_path):
+    study({"all": {"cases": CASES}}, variables={"seed": 0})
+
+    def keys(file=tmp_path / "data.txt", **variables):
+        return list(Study(tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(file)} | variables).cells()[0])
+
+    first = keys()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data.txt").write_text("one")
+    assert keys(tmp_path / "elsewhere" / "data.txt") == first
+    assert not set(keys(seed=1)) & set(first)
+    (tmp_path / "data.txt").write_text("two")
+    assert not set(keys()) & set(first)
+    (tmp_path / "data.txt").write_text("one")
+    assert keys() == first
+    study({"all": {"cases": CASES}}, variables={"seed": 0}, code=["benchmarks/engine/study.py"])
+    assert not set(keys()) & set(first)
+
+
+def test_the_best_cells_of_a_group_are_confirmed(study, tmp_path):
+    values = {name: {"method": name, "own": {"value": value}} for name, value in zip("abcd", (1, 4, -1, 3))}
+    groups = {
+        "rough": {
+            "cases": list(values.values()), "fields": {"method": "{method}", "seed": 0},
+            "selection": {"metric": "score", "mode": "max"},
+        },
+        "final": {"from": {"group": "rough", "best": 2}, "grid": {"seed": [5, 6]}},
+    }  # fmt: skip
+    start = study(groups)
+    assert finish(start("--list")).splitlines()[-1] == "4 to do, 4 waiting; left: unknown, for no cell is finished"
+    finish(start(), code=1)  # c fails, and the study goes on without it
+    rows = [row for row in results_of(tmp_path)["rows"] if row["seed"] in (5, 6)]
+    assert [(row["method"], row["seed"]) for row in rows] == [("b", 5), ("b", 6), ("d", 5), ("d", 6)]
+
+
+def test_a_spent_budget_starts_no_new_cell(study, tmp_path):
+    start = study({"all": {"grid": {"seed": [0, 1]}, "cases": CASES}})
+    assert "are spent" in finish(start("--budget_hours", "1e-9"))
+    assert len(results_of(tmp_path)["rows"]) == 1  # the first, which nothing was spent before
+    finish(start("--budget_hours", "1", "--jobs", "2"))
+    assert len(results_of(tmp_path)["rows"]) == 4
+
+
+def test_steps_that_were_finished_are_not_repeated(study, tmp_path):
+    gate = tmp_path / "gate"
+    step = {"script": str(tmp_path / "toy.py")}
+    steps = [
+        step | {"options": {"output_dir": "{folder}/first", "value": 1}},
+        step | {"options": {"output_dir": "{folder}/out", "value": 2, "wait": str(gate)}},
+    ]
+    start = study({"all": {"cases": CASES[:1], "steps": steps}}, variables={"seed": 0})
+    process = start()
+    wait_for(lambda: starts(tmp_path))
+    process.kill()
+    process.wait()
+    gate.touch()
+    finish(start())
+    (cell,) = (tmp_path / "work").glob("*/")
+    assert len((cell / "first" / "starts.txt").read_text().splitlines()) == 1
+    assert len((cell / "out" / "starts.txt").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("change", [{"matrix": {}}, {"steps": [{"scripts": "a.py"}]}])
+def test_a_word_that_is_not_understood_is_named(study, tmp_path, change):
+    study({"all": {"cases": CASES} | change})
+    with pytest.raises(ValueError, match=r"which a study does not know"):
+        Study(tmp_path / "study.yaml", tmp_path / "work", {})
+
+
+def test_a_name_alone_keeps_its_type_and_unknown_ones_stay():
+    variables = {"own": {"a": "{b}"}, "b": 3}
+    assert resolve(["{own}", "x{b}", "{folder}/{b}", 1.5], variables) == [{"a": 3}, "x3", "{folder}/3", 1.5]
+
+
+def test_results_are_enough_to_go_on(study, tmp_path):
+    start = study({"all": {"cases": CASES}}, variables={"seed": 0})
+    finish(start("--budget_hours", "1e-9"))
+    (first,) = results_of(tmp_path)["cells"].values()
+    shutil.rmtree(tmp_path / "work")
+    finish(start())
+    assert len(starts(tmp_path)) == 1  # the second cell alone
+    assert [row["value"] for row in results_of(tmp_path)["rows"]] == [1, 2]
+    assert results_of(tmp_path)["cells"][first["key"]] == first
+
+
+def test_cells_of_other_code_stay_apart_until_they_are_accepted(study, tmp_path):
+    finish(study({"all": {"cases": CASES[:1]}}, variables={"seed": 0})())
+    old = results_of(tmp_path)
+    shutil.rmtree(tmp_path / "work")
+    start = study({"all": {"cases": CASES}}, variables={"seed": 0}, code=["benchmarks/engine/study.py"])
+    accepted = finish(start("--any_code", "--budget_hours", "1e-9"))
+    assert "1 done, 1 to do" in accepted
+    results = results_of(tmp_path)
+    assert (results["cells"], results["rows"], results["apart"]) == (old["cells"], old["rows"], {})
+    assert "1 finished cells of other code, data or options stay" in finish(start())
+    results = results_of(tmp_path)
+    assert [row["value"] for row in results["rows"]] == [1, 2]
+    assert not set(results["cells"]) & set(old["cells"])
+    assert (results["apart"], results["apart_rows"]) == (old["cells"], old["rows"])

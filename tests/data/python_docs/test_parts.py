@@ -1,0 +1,100 @@
+"""The division of python_docs: what belongs together is in one part, and nothing but the documents decides."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from docsplit.data.preparation import near_duplicates
+from docsplit.data.python_docs import corpus as python_docs
+from docsplit.data.python_docs.corpus import read_python_docs
+from docsplit.data.python_docs.parts import NUM_STRATA, SHARES, divide, split_references
+from docsplit.data.sets import labelled
+from docsplit.data.sets.citation_splits import PART_NAMES
+
+
+def document(number, label, links=(), like=None):
+    """Forty words of its own, or those of another and one more; links stand in a See Also list."""
+    rng = np.random.default_rng(number if like is None else like)
+    words = [f"word{word}" for word in rng.integers(10_000, size=40)] + ([] if like is None else ["more"])
+    sections = [{"heading": "", "text": " ".join(words)}]
+    if links:
+        sections.append({"heading": "See Also", "text": "\n".join(f"name{target} : It." for target in links)})
+    ids = [f"kit.name{target}" for target in links]
+    return {"id": f"kit.name{number}", "text": " ".join(words), "sections": sections, "label": label, "links": ids}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """400 documents of three sub-packages: families of four that list each other, and pairs of near-duplicates."""
+    found = []
+    for number in range(200):
+        first = number - number % 4
+        links = [other for other in range(first, first + 4) if other != number]
+        found.append(document(number, f"kit.{number // 4 % 2}", links))
+    found += [document(number, "kit.2", like=number - number % 2) for number in range(200, 300)]
+    return found + [document(number, f"kit.{number % 3}") for number in range(300, 400)]
+
+
+def test_families_and_near_duplicates_stay_together_and_labels_keep_their_shares(rows):
+    parts = divide(rows)
+    families = [{parts[number] for number in range(first, first + 4)} for first in range(0, 200, 4)]
+    families += [{parts[number] for number in (first, first + 1)} for first in range(200, 300, 2)]
+    assert all(len(family) == 1 for family in families)
+    assert set(parts) == set(PART_NAMES)
+    for label in ("kit.0", "kit.1", "kit.2"):
+        counts = Counter(part for part, row in zip(parts, rows) if row["label"] == label)
+        for name, share in zip(PART_NAMES, SHARES):
+            assert counts[name] == pytest.approx(share * counts.total(), abs=4)
+
+
+def test_a_sub_package_of_few_large_families_is_in_each_part():
+    rows = [document(number, "kit.0", like=number // 30 * 30) for number in range(90)]  # three that cannot be cut
+    rows += [document(number, "kit.1") for number in range(90, 290)]
+    assert Counter(divide(rows)) == {"train": 30 + 150, "validation": 30 + 20, "test": 30 + 30}
+
+
+def test_what_crosses_is_counted(rows, caplog):
+    caplog.set_level("INFO")
+    bridges = [document(number, "kit.1", [0, 4 * number % 200]) for number in range(400, 440)]
+    divide([*rows, *bridges])
+    said = caplog.records[-1].getMessage()
+    assert "of 50 pairs that share 30% of their runs" in said
+    assert "; 0 of 50" not in said.split("See Also links")[0]
+    assert " 0 of 50 pairs" in said
+
+
+def test_links_are_those_of_the_lists_and_others_those_of_the_prose():
+    rows = [document(0, "kit.0", [1]), document(1, "kit.0"), document(2, "kit.0", [0])]
+    rows[1]["links"] = ["kit.name2"]  # as a cross-reference in the prose gives
+    texts, see_also, others = split_references(rows)
+    assert texts == [row["text"] for row in rows]
+    assert see_also.tolist() == [[0, 1], [2, 0]]
+    assert others.tolist() == [[1, 2]]
+
+
+def test_as_many_sub_packages_are_balanced_as_probes_tell_apart():
+    assert NUM_STRATA == labelled.MAX_CLASSES
+
+
+def test_the_documents_of_installed_packages_are_divided_alike_twice(monkeypatch):
+    monkeypatch.setattr(python_docs, "PACKAGES", ("click", "joblib", "networkx", "requests"))
+    rows = list(read_python_docs())
+    parts = np.array(divide(rows))
+    assert divide(rows) == parts.tolist()
+    texts = np.array([row["text"] for row in rows], dtype=object)
+    inside = texts[parts == "test"].tolist()
+    assert len(inside) == pytest.approx(0.15 * len(rows), abs=0.02 * len(rows))
+    assert not near_duplicates(inside, texts[parts != "test"].tolist()).any()
+    _, links, _ = split_references(rows)
+    assert (parts[links[:, 0]] != parts[links[:, 1]]).mean() < 0.1
+    shuffled = np.random.default_rng(0).permutation(parts)  # or the comparison shows nothing
+    assert (shuffled[links[:, 0]] != shuffled[links[:, 1]]).mean() > 0.3
+
+
+def test_a_sub_package_that_the_test_part_lacks_is_named(rows, caplog):
+    divide([*rows, *(document(number, "kit.block", like=500) for number in range(500, 540))])
+    assert "no document of kit.block" in caplog.text
+    caplog.clear()
+    divide(rows)
+    assert not caplog.text

@@ -1,0 +1,207 @@
+"""Whole documents to vectors with a graph document model: every loader and every way to embed gives the same."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from docsplit.data.passages import to_passages
+from docsplit.embedding.encode import embed_documents, encode
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
+from docsplit.modeling.saving import split_release
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from tests.conftest import make_corpus, tiny_config
+
+WORDS = 15  # of a passage
+
+
+def with_headings(text):
+    """A heading before each third sentence, so that documents have sections."""
+    sentences = text.split(". ")
+    return "".join(f"\n\n## Part {n // 3}\n\n{s}. " if n % 3 == 0 else f"{s}. " for n, s in enumerate(sentences))
+
+
+TEXTS = [with_headings(row["text"]) for row in make_corpus(197, seed=5)] + ["Bread.", "", "\x00 tide " * 40]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, wordpiece):
+    """A folder as the pretraining script leaves it."""
+    folder = tmp_path_factory.mktemp("graph")
+    torch.manual_seed(0)
+    config = GraphDocumentConfig(
+        tiny_config(wordpiece, initializer_range=0.3), graph_hidden_size=16, graph_kind="section", passage_words=WORDS
+    )
+    settings = {"similarity": "dot", "contrastive_temperature": 1.0, "max_seq_length": 24}
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
+    model.save_pretrained(folder)
+    wordpiece.save_pretrained(folder)
+    split_release(folder, {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint):
+    """Each document by itself, without any batch."""
+    model, tokenizer = AutoModel.from_pretrained(checkpoint).eval(), AutoTokenizer.from_pretrained(checkpoint)
+    vectors = []
+    for text in TEXTS:
+        passages, sections = zip(*(to_passages(text, WORDS) or [("", 0)]))
+        batch = tokenizer(list(passages), truncation=True, max_length=24, padding=True, return_tensors="pt")
+        section = torch.tensor(sections)
+        with torch.no_grad():
+            output = model(batch["input_ids"], batch["attention_mask"], section=section)
+        vectors.append(output.embeddings[0].numpy())
+    return np.stack(vectors)
+
+
+def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
+    assert np.abs(expected[0] - expected[1]).max() > 1e-2
+    assert max(len(to_passages(text, WORDS)) for text in TEXTS) > 4
+    model, tokenizer = AutoModel.from_pretrained(checkpoint).train(), AutoTokenizer.from_pretrained(checkpoint)
+    assert model.config.docsplit["max_seq_length"] == 24
+    encoder = load_encoder(str(checkpoint), device="cpu")
+    assert type(encoder[0]) is GraphDocumentTransformer
+    assert encoder.similarity_fn_name == "dot"
+    assert encoder.max_seq_length == 24
+    for name, found in {
+        "in training": encode(model, tokenizer, TEXTS),
+        "in small micro-batches": encode(model, tokenizer, TEXTS, micro_batch_tokens=50),
+        "in bulk": embed_documents(encoder, TEXTS, dtype=torch.float32)[0],
+        "by sentence-transformers": encoder.encode(TEXTS, batch_size=7),
+        "as its documents": encoder.encode_document(TEXTS),
+    }.items():
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0, err_msg=name)
+    assert model.training
+    half = embed_documents(encoder, TEXTS, dtype=torch.bfloat16)[0]
+    assert 1e-4 < np.abs(half - expected).max() < 0.05
+
+
+def test_the_remote_code_is_never_run_here(checkpoint, tmp_path, expected):
+    for path in checkpoint.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for path in tmp_path.glob("*.py"):
+        path.write_text("raise RuntimeError('remote code')\n")
+    for trust in ({}, {"trust_remote_code": True}):
+        assert type(AutoModel.from_pretrained(tmp_path, **trust)) is GraphDocumentModel
+    found = load_encoder(str(tmp_path), device="cpu").encode(TEXTS[:3])
+    np.testing.assert_allclose(found, expected[:3], atol=1e-5, rtol=0)
+    with pytest.raises(RuntimeError, match="remote code"):
+        SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
+
+
+ELSEWHERE = """
+import json, sys
+sys.modules |= dict.fromkeys(("docsplit", "modeling_docsplit", "modeling_graph_document"))  # importing them raises
+import numpy as np, torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+
+folder, texts, out = sys.argv[1:]
+texts = json.load(open(texts))
+model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
+try:
+    import docsplit
+except ImportError:
+    pass
+else:
+    raise AssertionError("docsplit was imported")
+plain = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+assert type(plain) is not None and "transformers_modules" in type(plain).__module__
+batch = model.preprocess(texts[:3])
+with torch.no_grad():
+    by_transformers = plain(**batch).embeddings.numpy()
+np.savez(out, vectors=model.encode(texts), by_transformers=by_transformers, query=model.encode_query(texts[:1]))
+json.dump([[list(passage) for passage in passages] for passages in model[0].passages(texts)], sys.stdout)
+model.save(folder + "-again")
+"""
+
+
+def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkpoint, expected, tmp_path):
+    load_encoder(str(checkpoint), device="cpu").save(str(tmp_path / "saved"))  # by sentence-transformers, here
+    (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
+    (tmp_path / "modules").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_MODULES_CACHE": str(tmp_path / "modules"), "OMP_NUM_THREADS": "1"}
+    words = ["-c", ELSEWHERE, "saved", "texts.json", "out.npz"]
+    result = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    ours = [[list(passage) for passage in to_passages(text, WORDS)] or [["", 0]] for text in TEXTS]
+    assert json.loads(result.stdout) == ours
+    assert max(section for passages in ours for _, section in passages) > 1
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_allclose(found["vectors"], expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(found["by_transformers"], expected[:3], atol=1e-5, rtol=0)
+        query = found["query"]
+    again = tmp_path / "saved-again"  # and saved there
+    encoder = load_encoder(str(again), device="cpu")
+    np.testing.assert_allclose(encoder.encode(TEXTS[:3]), expected[:3], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(encoder.encode_query(TEXTS[:1]), query, atol=1e-5, rtol=0)
+
+
+def test_a_query_is_one_passage_without_a_graph(checkpoint):
+    encoder = load_encoder(str(checkpoint), device="cpu")
+    model, tokenizer = encoder[0].model, encoder[0].tokenizer
+    long = TEXTS[0]
+    assert len(to_passages(long, WORDS)) > 1
+    for text in ("bread and butter", long):
+        batch = tokenizer(text, truncation=True, max_length=24, return_tensors="pt")
+        with torch.no_grad():
+            vector = model.encode_passages(batch["input_ids"], batch["attention_mask"])
+        np.testing.assert_allclose(encoder.encode_query(text), vector[0], atol=1e-6, rtol=0)
+        assert np.abs(encoder.encode(text) - vector[0].numpy()).max() > 1e-3
+
+
+def test_a_prompt_stands_before_each_passage(checkpoint):
+    encoder = load_encoder(str(checkpoint), device="cpu")
+    texts = TEXTS[:4]
+    by_hand = encoder[0].preprocess(texts)
+    prompted = encoder[0].preprocess(texts, prompt="tide ")
+    tide = encoder.tokenizer("tide", add_special_tokens=False)["input_ids"]
+    assert len(prompted["input_ids"]) == len(by_hand["input_ids"]) > len(texts)
+    assert all(row[1 : 1 + len(tide)] == tide for row in prompted["input_ids"].tolist())
+    found, _ = embed_documents(encoder, texts, prompt="tide ", dtype=torch.float32)
+    np.testing.assert_allclose(found, encoder.encode(texts, prompt="tide "), atol=1e-5, rtol=0)
+
+
+def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
+    encoder = load_encoder(str(checkpoint), device="cpu")
+    text = " ".join(row["text"] for row in make_corpus(260, seed=6))
+    assert len(text.split()) > 10_000
+    assert len(to_passages(text, WORDS)) > 500
+    other = text[: 9 * len(text) // 10]
+    with caplog.at_level(logging.INFO):
+        found, _ = embed_documents(encoder, [text, other], long_documents="chunk_mean", dtype=torch.float32)
+    assert "reads whole documents: --long_documents chunk_mean changes nothing" in caplog.text
+    np.testing.assert_allclose(found, encoder.encode([text, other]), atol=1e-5, rtol=0)
+    assert np.abs(found[0] - found[1]).max() > 1e-5  # the last tenth counts
+
+
+def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):
+    _, said = EncoderArguments([str(checkpoint)]).embed_all(str(checkpoint), TEXTS[:3], show_progress=False)
+    assert said["long_documents"] == "passages"
+
+
+def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):
+    encoder = load_encoder(str(checkpoint), max_seq_length=12, device="cpu")
+    encoder.save(str(tmp_path))
+    again = load_encoder(str(tmp_path), device="cpu")
+    assert again.max_seq_length == 12
+    np.testing.assert_allclose(again.encode(TEXTS[:3]), encoder.encode(TEXTS[:3]), atol=1e-6, rtol=0)
+    model = DocSplitForContrastivePretraining.from_pretrained(tmp_path)
+    assert model.config.docsplit["max_seq_length"] == 12
+    assert "another max_seq_length" in caplog.text
+    with pytest.raises(ValueError, match="has positions for 128 tokens"):
+        load_encoder(str(checkpoint), max_seq_length=200)

@@ -1,0 +1,72 @@
+"""Geometry of documents against loops: hubs, mean cosine, halves."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import skew
+
+from docsplit.evaluation.analysis.analyses import random_halves
+from docsplit.evaluation.analysis.geometry import geometry, hubness, mean_cosine
+
+GENERATOR = np.random.default_rng(0)
+
+
+def neighbours_of(vectors, count):
+    cosines = vectors @ vectors.T / np.outer(*[np.linalg.norm(vectors, axis=1)] * 2)
+    np.fill_diagonal(cosines, -2)
+    return np.argsort(-cosines, axis=1)[:, :count]
+
+
+def test_hubs_against_counting():
+    neighbours = neighbours_of(GENERATOR.normal(size=(50, 6)), 5)
+    counts = Counter(neighbours.ravel().tolist())
+    of_each = [counts[document] for document in range(50)]
+    found = hubness(neighbours)
+    assert found["hubness"] == pytest.approx(skew(of_each))
+    assert found["largest_hub"] == pytest.approx(max(of_each) / 5)
+    assert found["antihubs"] == pytest.approx(of_each.count(0) / 50)
+
+
+def test_a_ring_has_no_hubs_and_a_star_has_one():
+    ring = np.stack([np.roll(np.arange(10), 1), np.roll(np.arange(10), -1)], axis=1)
+    assert hubness(ring) == {"hubness": 0.0, "largest_hub": 1.0, "antihubs": 0.0}
+    star = np.zeros((10, 1), dtype=int)
+    star[0] = 1
+    assert hubness(star)["largest_hub"] == 9
+    assert hubness(star)["hubness"] > 2
+
+
+def test_mean_cosine_against_a_loop():
+    vectors = GENERATOR.normal(1, 1, size=(30, 8)).astype(np.float32)
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(vectors) for b in vectors[:i]]
+    assert mean_cosine(vectors) == pytest.approx(np.mean(cosines), abs=1e-6)
+
+
+def test_collapsed_vectors_show_it():
+    spread_out = GENERATOR.normal(size=(300, 16)).astype(np.float32)
+    collapsed = 1 + 0.01 * spread_out
+    halves = GENERATOR.normal(size=(20, 2, 16)).astype(np.float32)
+    good, bad = (geometry(vectors, halves, neighbours_of(vectors, 10)) for vectors in (spread_out, collapsed))
+    assert good["dimension_std"] == pytest.approx(1, abs=0.05)  # times the root of the width
+    assert bad["dimension_std"] < 0.1
+    assert abs(good["mean_cosine"]) < 0.05
+    assert bad["mean_cosine"] > 0.99
+    assert 14 < good["effective_rank"] <= 16 == good["width"]
+    same = geometry(spread_out, np.repeat(halves[:, :1], 2, axis=1), neighbours_of(spread_out, 10))
+    assert same["alignment"] == pytest.approx(0, abs=1e-5)
+    assert good["alignment"] > 1
+
+
+def test_halves_are_a_partition_of_the_sentences():
+    sentences = [[f"S{row}.{number}." for number in range(row)] for row in range(6)]
+    halves = random_halves(sentences, seed=0)
+    assert len(halves) == 2 * 4  # those of fewer than two sentences have none
+    for own, pair in zip(sentences[2:], zip(halves[::2], halves[1::2]), strict=True):
+        first, second = (half.split() for half in pair)
+        assert first
+        assert second
+        assert sorted(first + second) == own
+        assert first == sorted(first)
+    with pytest.raises(ValueError, match="two or more"):
+        random_halves(sentences[:3], seed=0)

@@ -1,0 +1,99 @@
+"""Redundancy against counting, its null against its definition, and that the null tells length from repetition."""
+
+import numpy as np
+import pytest
+
+from docsplit.evaluation.analysis.redundancy import (
+    ALL,
+    LENGTH_CLASSES,
+    content_words,
+    length_class,
+    redundancies,
+    redundancy_rows,
+)
+
+GENERATOR = np.random.default_rng(0)
+
+
+def corpus(num_documents, vocabulary, words_of):
+    """Documents of nouns, verbs, names and others, of which `words_of` gives the lemmas."""
+    tagged = []
+    for document in range(num_documents):
+        length = int(GENERATOR.integers(5, 120))
+        parts = GENERATOR.choice(["NOUN", "VERB", "PROPN", "ADP"], length, p=[0.4, 0.2, 0.1, 0.3])
+        tagged.append(([f"w{number}" for number in words_of(document, length, vocabulary)], list(parts)))
+    return tagged, [4 * len(lemmas) for lemmas, _ in tagged]
+
+
+def same_words_for_all(document, length, vocabulary):
+    return GENERATOR.integers(vocabulary, size=length)
+
+
+def words_of_a_topic(document, length, vocabulary):
+    return document % 10 * vocabulary + GENERATOR.integers(vocabulary // 10, size=length)
+
+
+@pytest.fixture(scope="module")
+def shuffled():
+    return corpus(150, 60, same_words_for_all)
+
+
+@pytest.mark.parametrize(
+    ("variant", "kept", "with_part"),
+    [("nouns_verbs", "NOUN VERB", True), ("with_names", "NOUN VERB PROPN", True), ("lemma_alone", "NOUN VERB", False)],
+)
+def test_r_against_counting(shuffled, variant, kept, with_part):
+    tagged, words = shuffled
+    observed, _ = redundancies(content_words(tagged, words), variant)
+    for (lemmas, parts), value in zip(tagged, observed, strict=True):
+        own = [(lemma, part if with_part else "") for lemma, part in zip(lemmas, parts) if part in kept.split()]
+        assert value == pytest.approx(len(own) / len(set(own))) if own else np.isnan(value)
+
+
+def test_a_document_by_hand():
+    parts = ["NOUN", "VERB", "NOUN", "NOUN", "ADP", "PROPN"]
+    tagged = [(["ship", "sail", "ship", "sail", "the", "dover"], parts)] * 2
+    content = content_words(tagged, [6, 6])
+    for variant, expected in {"nouns_verbs": 4 / 3, "with_names": 5 / 4, "lemma_alone": 4 / 2}.items():
+        assert redundancies(content, variant)[0] == pytest.approx([expected] * 2)
+
+
+def test_the_null_draws_as_many_of_each_part_from_other_documents():
+    """Where the others have one noun and one verb a hundred times each, D of the null is 2, whatever the own words."""
+    own = ([f"own{number}" for number in range(30)], ["NOUN"] * 10 + ["VERB"] * 20)
+    others = (["ship"] * 100 + ["sail"] * 100, ["NOUN"] * 100 + ["VERB"] * 100)
+    observed, null = redundancies(content_words([own, others], [30, 200]), "nouns_verbs")
+    assert (observed[0], null[0]) == (1, 30 / 2)
+    # 200 words from 30 others: 10 nouns and 20 verbs, each with replacement.
+    assert null[1] >= 200 / 30
+    assert observed[1] == 100
+
+
+def test_the_null_grows_with_length_as_r_does_where_words_are_shuffled(shuffled):
+    tagged, words = shuffled
+    rows, growth = redundancy_rows(content_words(tagged, words))
+    all_lengths = next(row for row in rows if (row["variant"], row["length"]) == ("nouns_verbs", ALL))
+    assert all_lengths["r_to_null_low"] < 1 < all_lengths["r_to_null_high"]
+    assert growth[0]["r"] > 0.8  # grows with length ...
+    assert growth[0]["r_null"] > 0.8
+    assert abs(growth[0]["r_to_null"]) < 0.2  # ... and no more than in shuffled text
+
+
+def test_documents_about_something_repeat_more_than_their_null():
+    rows, growth = redundancy_rows(content_words(*corpus(150, 300, words_of_a_topic)))
+    all_lengths = next(row for row in rows if (row["variant"], row["length"]) == ("nouns_verbs", ALL))
+    assert all_lengths["r_to_null_low"] > 1.1
+    assert all_lengths["r_to_null_mean"] == pytest.approx(all_lengths["r_mean"] / all_lengths["r_null_mean"])
+    assert growth[0]["r_to_null"] > 0.3
+
+
+def test_length_classes_and_counts(shuffled):
+    assert length_class(np.array([1, 50, 51, 100, 200, 201, 300, 301, 9999])).tolist() == [0, 0, 1, 1, 2, 3, 3, 4, 4]
+    tagged, words = shuffled
+    tagged, words = [*tagged, (["of"], ["ADP"])], [*words, 1]
+    rows, _ = redundancy_rows(content_words(tagged, words))
+    own = {row["length"]: row for row in rows if row["variant"] == "nouns_verbs"}
+    assert own[ALL]["n"] == sum(own[name]["n"] for name in LENGTH_CLASSES)
+    assert own["0-50"]["left_out"] >= 1
+    assert own[ALL]["n"] + own[ALL]["left_out"] == 151
+    assert own[ALL]["r_low"] < own[ALL]["r_mean"] < own[ALL]["r_high"]

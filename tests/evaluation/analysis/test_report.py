@@ -1,0 +1,67 @@
+"""The report: cells that cannot break the page, a CSV beside each figure, and the papers' numbers."""
+
+import json
+
+import matplotlib.pyplot as plt
+import pytest
+
+from docsplit.evaluation.analysis.paper_numbers import DOCSPLIT, GRAPH, beside, read_paper
+from docsplit.evaluation.analysis.report import Section, Table, number, save_figure, with_interval, write_report
+
+
+def make_figure(folder, name="curve.png"):
+    figure, axis = plt.subplots()
+    axis.plot([1, 2])
+    return save_figure(figure, folder / name, "A curve.", ["x", "y"], [[1, "a,b"], [2, 0.5]])
+
+
+def test_a_figure_has_its_numbers_beside_it(tmp_path):
+    figure = make_figure(tmp_path)
+    assert figure.numbers.read_text() == 'x,y\n1,"a,b"\n2,0.5\n'
+    first = figure.picture.read_bytes()
+    assert make_figure(tmp_path).picture.read_bytes() == first  # repeatable
+
+
+def test_the_page_and_the_tables(tmp_path):
+    table = Table("Cells <script>", ["a|b", "n"], [["<b>x</b>", "1"], ["y|z", ""]])
+    section = Section("Clusters & co", ["A note."], [table, Table("Empty", ["x"], [])], [make_figure(tmp_path)])
+    write_report(tmp_path, "Analysis of\nsets", [section], {"value": float("nan"), "title": "t"})
+    assert json.loads((tmp_path / "analysis.json").read_text()) == {"value": None, "title": "t"}
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>x</b>" not in page
+    assert "&lt;b&gt;x&lt;/b&gt;" in page
+    assert page.count("<script") == 0
+    assert "data:image/png;base64," in page
+    assert "<title>Analysis of sets</title>" in page
+    assert "Empty" not in page
+    text = (tmp_path / "analysis.md").read_text()
+    assert r"y\|z" in text
+    assert "![A curve.](curve.png)" in text
+
+
+def test_cells():
+    row = {"r_mean": 1.234, "r_low": 1.2, "r_high": 1.29}
+    assert with_interval(row, "r") == "1.23 [1.20, 1.29]"
+    assert with_interval({}, "r") == ""
+    assert (number(None), number(float("nan")), number(1234.5, 1)) == ("", "", "1,234.5")
+
+
+@pytest.mark.parametrize(
+    ("data", "column", "expected"),
+    [
+        ("20 Newsgroups bydate, headers, footers and quotes stripped", "All", "1.28"),
+        ("BBC news", "0-50", "1.05"),
+        ("ecthr (train.parquet)", "> 300", "1.46 to 1.62 (5 sets)"),
+    ],
+)
+def test_the_papers_number_of_the_same_set_or_its_range(data, column, expected):
+    assert beside(read_paper(DOCSPLIT), "4", column, data) == expected
+
+
+def test_the_papers_tables_are_whole():
+    redundancy, similarity = (read_paper(DOCSPLIT)["tables"][name] for name in ("4", "5"))
+    assert all(len(row) == len(redundancy["columns"]) for row in redundancy["rows"].values())
+    assert all(inner > inter for inner, inter in similarity["rows"].values())
+    clusters = read_paper(GRAPH)["tables"]["1"]["rows"]
+    assert {len(rows) for rows in clusters.values()} == {4}
+    assert clusters["Newsgroup"]["Graph-roberta"] == [0.516, 0.475]

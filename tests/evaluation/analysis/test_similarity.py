@@ -1,0 +1,158 @@
+"""Similarity of sentences against loops over pairs, with the bootstrap over documents against one by hand."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.metrics import roc_auc_score
+
+from docsplit.evaluation.analysis import similarity as module
+from docsplit.evaluation.analysis.similarity import choose_sentences, similarity
+from docsplit.evaluation.results.metrics import interval, item_draws
+
+GENERATOR = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch):
+    monkeypatch.setattr(module, "NUM_PAIRS", 3000)
+
+
+def make_sentences(counts, classes):
+    texts = [[f"document {row} says {number}" for number in range(count)] for row, count in enumerate(counts)]
+    return choose_sentences(texts, np.array(classes))
+
+
+def cosine(a, b):
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def by_hand(vectors, sentences, times):
+    """Weighted means and AUC, pair by pair, where document d counts times[d]."""
+    inner, of_document = [], []
+    for document in range(sentences.num_documents):
+        rows = np.flatnonzero(sentences.documents == document)
+        own = [cosine(vectors[a], vectors[b]) for a in rows for b in rows if a < b]
+        inner += own
+        of_document += [times[document] / max(len(own), 1)] * len(own)
+    pairs = {"inter": sentences.inter, "same_class": sentences.same_class}
+    values = {"inner": np.average(inner, weights=of_document)}
+    for kind, rows in pairs.items():
+        cosines = [cosine(vectors[a], vectors[b]) for a, b in rows]
+        weights = [times[sentences.documents[a]] * times[sentences.documents[b]] for a, b in rows]
+        values[kind] = np.average(cosines, weights=weights)
+        values[f"inner_minus_{kind}"] = values["inner"] - values[kind]
+        truth = [1] * len(inner) + [0] * len(cosines)
+        values["auc" if kind == "inter" else "auc_same_class"] = roc_auc_score(
+            truth, inner + cosines, sample_weight=of_document + weights
+        )
+    return values
+
+
+@pytest.fixture(scope="module")
+def example():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "NUM_PAIRS", 3000)
+        sentences = make_sentences([4, 1, 7, 2, 0, 5, 3, 6], [0, 0, 1, 1, 1, 0, 2, 1])
+    centres = GENERATOR.normal(size=(8, 6))
+    return centres[sentences.documents] + GENERATOR.normal(size=(len(sentences.texts), 6)), sentences
+
+
+def test_values_against_loops(example):
+    vectors, sentences = example
+    expected = by_hand(vectors, sentences, np.ones(8))
+    found = similarity(vectors, sentences, num_samples=10)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name].scores == pytest.approx([value]), name
+
+
+def test_samples_are_those_of_documents_drawn_again(example):
+    vectors, sentences = example
+    found = similarity(vectors, sentences, num_samples=20)
+    (times,) = item_draws(8, 20)
+    compared = 0
+    for sample in range(20):
+        of_class = times[sample][sentences.documents[sentences.same_class]].prod(axis=1)
+        if not of_class.any():
+            assert found["same_class"].samples[sample] == found["same_class"].scores  # no pair: that of all documents
+            continue
+        compared += 1
+        for name, value in by_hand(vectors, sentences, times[sample]).items():
+            tolerance = 5e-3 if "auc" in name else 1e-5  # the AUC's samples are those of cosines in bins
+            assert found[name].samples[sample, 0] == pytest.approx(value, abs=tolerance), name
+    assert compared > 15
+
+
+def test_a_bootstrap_of_pairs_alone_would_be_too_sure(example):
+    vectors, sentences = example
+    low, high = interval(similarity(vectors, sentences)["inter"])
+    cosines = np.array([cosine(vectors[a], vectors[b]) for a, b in sentences.inter])
+    assert high - low > 5 * 2 * 1.96 * cosines.std() / len(cosines) ** 0.5
+
+
+def test_sparse_vectors_and_their_lengths_change_nothing(example):
+    vectors, sentences = example
+    dense = similarity(vectors, sentences, num_samples=5)
+    for other in (csr_matrix(vectors), vectors * GENERATOR.uniform(1, 5, (len(vectors), 1))):
+        found = similarity(other, sentences, num_samples=5)
+        for name, value in dense.items():
+            np.testing.assert_allclose(found[name].samples, value.samples, atol=1e-6)
+
+
+def test_pairs_are_of_two_documents_and_of_one_class():
+    classes = np.array([0, 0, 1, 1, 1, 0, 2, 1])
+    sentences = make_sentences([4, 1, 7, 2, 0, 5, 3, 6], classes)
+    for pairs in (sentences.inter, sentences.same_class):
+        first, second = sentences.documents[pairs].T
+        assert (first != second).all()
+        assert len(pairs) == 3000
+    shares = np.bincount(sentences.documents[sentences.inter].ravel(), minlength=8) / 6000
+    np.testing.assert_allclose(shares, [1 / 7] * 4 + [0] + [1 / 7] * 3, atol=0.02)  # documents count alike
+    first, second = classes[sentences.documents[sentences.same_class]].T
+    assert (first == second).all()
+    assert 6 not in sentences.documents[sentences.same_class]  # it is alone in its class
+    met = {tuple(pair) for pair in sentences.documents[sentences.same_class].tolist()}
+    own = [0, 1, 5], [2, 3, 7]
+    assert met == {(a, b) for group in own for a in group for b in group if a != b}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_pairs_do_not_depend_on_the_blocks_of_documents(several, monkeypatch):
+    classes = GENERATOR.integers(0, 2, (40, 5)) if several else GENERATOR.integers(0, 5, 40)
+    counts = GENERATOR.integers(0, 6, 40)
+    at_once = make_sentences(counts, classes)
+    monkeypatch.setattr("docsplit.evaluation.analysis.similarity.BLOCK", 7)
+    in_blocks = make_sentences(counts, classes)
+    np.testing.assert_array_equal(in_blocks.same_class, at_once.same_class)
+    assert len(at_once.same_class)
+
+
+def test_documents_with_several_labels_share_one():
+    labels = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], dtype=np.int8)
+    sentences = choose_sentences([[f"document {row} speaks"] * 1 + [f"and {row} more"] for row in range(4)], labels)
+    assert {frozenset(pair) for pair in sentences.documents[sentences.same_class].tolist()} == {frozenset({0, 1})}
+
+
+def test_what_is_left_out_is_counted():
+    texts = [["One two three.", "One  two\nthree.", "Too short."], ["One two three.", "Four five six."], []]
+    texts.append([f"Sentence number {number}." for number in range(60)])
+    sentences = choose_sentences(texts, np.zeros(4, dtype=int))
+    assert sentences.texts[:2] == ["One two three.", "Four five six."]
+    assert len(sentences.texts) == 52
+    assert sentences.texts[2:] == sorted(sentences.texts[2:], key=texts[3].index)
+    assert sentences.counts == {
+        "sentences": 52, "short": 1, "duplicates": 2, "beyond_the_cap": 10, "documents_without_pair": 3,
+    }  # fmt: skip
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match="inter needs two or more"):
+        choose_sentences([["one two three", "four five six"], ["no"]], np.zeros(2, dtype=int))
+    with pytest.raises(ValueError, match="No document has two sentences"):
+        choose_sentences([["one two three"], ["four five six"]], np.array([0, 1]))
+
+
+def test_without_a_shared_class_there_is_no_such_column():
+    sentences = choose_sentences([["one two three", "four five six"], ["seven eight nine"]], np.array([0, 1]))
+    assert sentences.same_class.shape == (0, 2)
+    assert set(similarity(np.eye(3), sentences, 5)) == {"inner", "inter", "inner_minus_inter", "auc"}

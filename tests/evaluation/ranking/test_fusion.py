@@ -1,0 +1,152 @@
+"""Two rankings joined, against dictionaries and loops; and weights that are never chosen on what is reported."""
+
+import json
+
+import numpy as np
+import pytest
+
+from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.evaluation.ranking.fusion import (
+    WEIGHTS,
+    best_weight,
+    cross_validated,
+    make_folds,
+    ndcg_of_weights,
+    reciprocal_rank_fusion,
+    union_of,
+)
+from docsplit.evaluation.ranking.measures import measure_retrieved
+
+SIZE, QUERIES, DEPTH = 50, 40, 20
+
+
+def example(seed=0):
+    """Queries with three relevant documents: the first list finds those of even queries, the second of odd ones."""
+    rng = np.random.default_rng(seed)
+    judgments = {
+        f"q{q}": {str(row): 1 + int(row) % 2 for row in rng.choice(SIZE, 3, replace=False)} for q in range(QUERIES)
+    }
+    lists = []
+    for number in range(2):
+        scores = rng.normal(size=(QUERIES, SIZE)) * (1 + 9 * number)  # of different scales
+        for query, one in enumerate(judgments.values()):
+            if query % 2 == number:
+                scores[query, [int(row) for row in one]] += 2 * (1 + 9 * number)
+        lists.append(Retrieved.best(np.broadcast_to(np.arange(SIZE), scores.shape), scores, DEPTH))
+    names = [str(row) for row in range(SIZE)]
+    lists[1].rows[3, 5:], lists[1].scores[3, 5:] = -1, 0  # fewer share a word with the query
+    lists[1].scores[3, :5] = [5, 4, 3, 2, 1]
+    return Ranking(names, names, list(judgments), list(judgments), judgments), *lists
+
+
+def scaled(rows, scores):
+    """One list as a dictionary, its scores from 0 to 1."""
+    low, high = scores.min(), scores.max()
+    return {int(row): (score - low) / (high - low) for row, score in zip(rows, scores) if row >= 0}
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.35, 1.0])
+def test_a_weighted_sum_equals_dictionaries(weight):
+    _, dense, words = example()
+    found = union_of(dense, words).ranked(np.full(QUERIES, weight), 1000)
+    for query in range(QUERIES):
+        one, two = scaled(dense.rows[query], dense.scores[query]), scaled(words.rows[query], words.scores[query])
+        sums = {row: weight * one.get(row, 0) + (1 - weight) * two.get(row, 0) for row in {*one, *two}}
+        expected = sorted(sums, key=lambda row: (-round(sums[row], 5), row))
+        rows = found.rows[query][found.rows[query] >= 0]
+        assert {*rows} == {*expected}
+        assert [round(sums[row], 4) for row in rows] == [round(sums[row], 4) for row in expected]
+
+
+def test_the_weights_of_queries_are_their_own():
+    _, dense, words = example()
+    union = union_of(dense, words)
+    found = union.ranked(np.arange(QUERIES) % 2.0, 5)
+    assert (found.rows[0::2] == words.rows[0::2, :5]).all()
+    assert (found.rows[1::2] == dense.rows[1::2, :5]).all()
+
+
+def test_reciprocal_ranks_equal_a_loop():
+    _, dense, words = example()
+    found = reciprocal_rank_fusion(dense, words, 10)
+    for query in range(QUERIES):
+        sums = {}
+        for rows in (dense.rows[query], words.rows[query]):
+            for rank, row in enumerate((row for row in rows if row >= 0), start=1):
+                sums[int(row)] = sums.get(int(row), 0) + 1 / (60 + rank)
+        expected = sorted(sums, key=lambda row: (-round(sums[row], 7), row))[:10]
+        assert [round(sums[row], 6) for row in found.rows[query]] == [round(sums[row], 6) for row in expected]
+
+
+def test_a_query_without_a_word_is_ranked_by_the_other_list_alone():
+    _, dense, words = example()
+    words.rows[0], words.scores[0] = -1, 0
+    assert (union_of(dense, words).ranked(np.full(QUERIES, 0.5), 10).rows[0] == dense.rows[0, :10]).all()
+    assert (reciprocal_rank_fusion(dense, words, 10).rows[0] == dense.rows[0, :10]).all()
+
+
+def test_ndcg_of_weights_is_that_of_ir_measures():
+    ranking, dense, words = example()
+    ranking.judgments["q0"] |= dict.fromkeys([*ranking.judgments["q0"]][:2], 40_000)  # clicks: 16 bits hold fewer
+    union = union_of(dense, words)
+    values = ndcg_of_weights(union, ranking)
+    for number in (0, 7, 20):
+        measured = measure_retrieved(union.ranked(np.full(QUERIES, WEIGHTS[number]), 100), ranking)
+        assert values[number] == pytest.approx(measured["ndcg_at_10"].numerators[0], abs=1e-5)
+
+
+def test_a_weight_is_chosen_on_the_other_folds_alone():
+    ranking, dense, words = example()
+    union, folds = union_of(dense, words), [np.arange(QUERIES)[0::2], np.arange(QUERIES)[1::2]]
+    weights = cross_validated(union, ranking, folds)
+    values = ndcg_of_weights(union, ranking)
+    # The first list is good for even queries: odd ones get the weight that is best there, and the other way round.
+    assert weights[1::2] == pytest.approx(best_weight(values[:, 0::2]))
+    assert weights[0::2] == pytest.approx(best_weight(values[:, 1::2]))
+    assert weights[1] > 0.6 > 0.4 > weights[0]
+    for query in folds[0]:  # whatever is relevant to the queries of a fold, it has no say in their own weight
+        ranking.judgments[ranking.query_ids[query]] = {str(words.rows[query, 0]): 3}
+    assert (cross_validated(union, ranking, folds)[folds[0]] == weights[folds[0]]).all()
+    assert (cross_validated(union, ranking, folds)[folds[1]] != weights[folds[1]]).all()
+
+
+def test_of_weights_that_are_equally_good_the_middle_one_is_taken():
+    values = np.zeros((21, 4))
+    values[[4, 5, 6, 7, 8]] = 0.5
+    assert best_weight(values) == WEIGHTS[6]
+
+
+def test_folds_share_no_query_and_have_them_all(tmp_path):
+    ranking, _, _ = example()
+    folds = make_folds(ranking, "3", seed=0)
+    assert sorted(np.concatenate(folds)) == list(range(QUERIES))
+    assert sorted(map(len, folds)) == [13, 13, 14]
+    assert any((one != two).any() for one, two in zip(folds[1:], make_folds(ranking, "3", seed=1)[1:]))
+    file = tmp_path / "folds.json"
+    file.write_text(
+        json.dumps([[f"q{q}" for q in range(number, QUERIES, 2)] + ["left out"] * (number == 0) for number in (0, 1)])
+    )
+    assert [fold.tolist() for fold in make_folds(ranking, str(file), 0)] == [
+        list(range(n, QUERIES, 2)) for n in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1", "expected 2 to 40"),
+        ("41", "expected 2 to 40"),
+        ("none.json", "neither a number nor a JSON file"),
+        ([["q0", "q1"], ["q2"]], "lacks 37 of 40 queries, such as q3"),
+        ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
+        ({"a": ["q0"]}, "should be two or more lists"),
+        ([[f"q{number}" for number in range(40)], ["left out"]], "has all 40 queries in one fold"),
+    ],
+)
+def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
+    ranking, _, _ = example()
+    if not isinstance(content, str):
+        (tmp_path / "folds.json").write_text(json.dumps(content))
+        content = str(tmp_path / "folds.json")
+    with pytest.raises(ValueError, match=message):
+        make_folds(ranking, content, 0)

@@ -1,0 +1,127 @@
+"""Embedding on Ray: the index is that of one process, workers killed too. Ray is an extra: `make test-engines`."""
+
+import json
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+import search
+from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.index import index as index_module
+from docsplit.index import ray as ray_engine
+from docsplit.index.index import Index
+from tests.conftest import make_corpus
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two CPUs."""
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN", "0" * 64)  # or Ray writes one into the home folder
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield ray
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    path = tmp_path_factory.mktemp("documents") / "documents.jsonl"
+    path.write_text("".join(json.dumps({"id": f"d{n}", "text": row["text"]}) + "\n"
+                            for n, row in enumerate(make_corpus(120))))  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def build(documents, scattered, tmp_path, run_here, monkeypatch):
+    monkeypatch.setattr(ray_engine, "SHARD_TEXTS", 8)
+
+    def run(name, *words):
+        given = ("--model", scattered, "--passage_words", 20, *words)
+        run_here(search.main, "build", documents, "--index_dir", tmp_path / name, *given)
+        return Index(tmp_path / name)
+
+    return run
+
+
+def assert_same(index, expected):
+    assert [index.segments[0].ids[row] for row in range(len(index))] == [f"d{row}" for row in range(120)]
+    (own,), (other,) = index.segments, expected.segments
+    np.testing.assert_allclose(own.passage_vectors, other.passage_vectors, atol=1e-5)
+    np.testing.assert_allclose(own.document_vectors, other.document_vectors, atol=1e-5)
+    assert len(own.passage_vectors) > 200
+    for vector in other.document_vectors[:20]:
+        hits, wanted = (one.search(vector, ["kettle"], 10, "dense") for one in (index, expected))
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
+        assert hits[0].id == wanted[0].id
+
+
+@pytest.mark.engines
+def test_workers_that_are_killed_lose_nothing_and_double_nothing(cluster, build, tmp_path, monkeypatch):
+    expected = build("here")
+    monkeypatch.setattr(IndexedEncoder, "embed", lambda *arguments: pytest.fail("embedded in this process"))
+    killed = []
+
+    def kill_one_that(is_wanted):
+        while True:
+            children = psutil.Process().children(recursive=True)
+            workers = [child for child in children if child.is_running() and is_wanted(" ".join(child.cmdline()))]
+            if workers:
+                workers[0].send_signal(signal.SIGKILL)
+                return workers[0].pid
+            time.sleep(0.002)
+
+    def kill():
+        killed.append(kill_one_that(lambda title: "MapWorker" in title and "__init__" in title))
+        while not [*tmp_path.glob("killed/cache/ray-*/*.npy")]:
+            time.sleep(0.002)
+        killed.append(kill_one_that(lambda title: "MapWorker" in title and ".submit" in title))
+        killed.append(len([*tmp_path.glob("killed/cache/ray-*/*.npy")]))
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    index = build("killed", "--engine", "ray")
+    thread.join()
+    assert len(killed) == 3
+    assert killed[2] < 25
+    assert_same(index, expected)
+
+
+@pytest.mark.engines
+def test_a_build_that_was_stopped_goes_on(cluster, build, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index_module, "write_segment", full)
+    with pytest.raises(OSError, match="No space left"):
+        build("stopped", "--engine", "ray")
+    monkeypatch.undo()
+    monkeypatch.setattr(ray_engine, "SHARD_TEXTS", 8)
+    embedded, vectors_of = [], ray_engine._vectors_of
+    monkeypatch.setattr(ray_engine, "_vectors_of", lambda shards, own: embedded.extend(shards) or vectors_of([], own))
+    index = build("stopped", "--engine", "ray")
+    assert embedded == []
+    assert_same(index, build("here"))
+
+
+@pytest.mark.engines
+def test_a_worker_that_has_another_encoder_is_refused(cluster, scattered, tmp_path):
+    encoder = IndexedEncoder(str(scattered), cache_dir=tmp_path)
+    encoder.description["hash"] = "0"
+    with pytest.raises(ValueError, match="is another encoder than where it started") as failure:
+        ray_engine.embedder_on_ray(encoder)(["A text."])
+    assert "\n" not in str(failure.value)
+    assert "Traceback" not in str(failure.value)
+
+
+def test_without_ray_the_error_names_the_remedy(build, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"pip install 'ray\[data\]'"):
+        build("index", "--engine", "ray")
+    assert not (tmp_path / "index" / "manifest.json").exists()

@@ -1,0 +1,520 @@
+"""Documents as graphs of passages: equations 1 to 3 against loops, batches of unequal graphs against each alone."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DebertaV2Config,
+    ElectraConfig,
+    LongformerConfig,
+    Trainer,
+    TrainingArguments,
+)
+
+import modeling_graph_document as graph
+from docsplit.modeling.families.graph import make_graph_config
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
+from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+KINDS = ("full", "section", "star")
+
+
+def graph_config(**settings):
+    return GraphDocumentConfig(BertConfig(**SMALL, **NO_DROPOUT), **{"graph_hidden_size": 16} | settings)
+
+
+def make_graph_model(**settings):
+    """In float64, with biases that are not 0."""
+    torch.manual_seed(0)
+    model = GraphDocumentModel(graph_config(**settings)).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def random_rows(sizes, seed=0, sections=3):
+    """Passages of documents of these sizes: their vectors, and where each belongs."""
+    generator = torch.Generator().manual_seed(seed)
+    document = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    section = [torch.randint(sections, (size,), generator=generator).sort().values for size in sizes]
+    position = [torch.randint(1, 4, (size,), generator=generator).cumsum(0) for size in sizes]
+    rows = SimpleNamespace(document=document, view=torch.zeros_like(document), is_query=None)
+    rows.section, rows.position = torch.cat(section), torch.cat(position)
+    return torch.randn(sum(sizes), 16, dtype=torch.float64, generator=generator).tanh(), rows
+
+
+def random_passages(num_passages, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    mask = (torch.arange(20) < torch.randint(3, 21, (num_passages, 1), generator=generator)).long()
+    return torch.randint(5, 120, mask.shape, generator=generator) * mask, mask
+
+
+def neighbours_of(kind, sections):
+    """The graph of a document whose passages, in their order, are in these sections: pairs of nodes; 0: document."""
+    first = {section: node for node, section in reversed(list(enumerate(sections, start=1)))}
+    pairs = {(node, node) for node in range(len(sections) + 1)}
+    for one, other in itertools.permutations(range(1, len(sections) + 1), 2):
+        if kind == "full" or sections[one - 1] == sections[other - 1]:
+            pairs.add((one, other))
+    top = [0, *(range(1, len(sections) + 1) if kind == "full" else first.values())]
+    for one, other in itertools.permutations(top, 2):
+        if kind != "star" or 0 in (one, other):
+            pairs.add((one, other))
+    return pairs
+
+
+def attend_slowly(layer, nodes, pairs):
+    """One layer, edge by edge."""
+    heads, width = layer.sender_attention.shape
+    outputs = []
+    for receiver, node in enumerate(nodes):
+        mixed = []
+        for head in range(heads):
+            part = slice(head * width, (head + 1) * width)
+            senders = [sender for one, sender in sorted(pairs) if one == receiver]
+            sent = [layer.sender.weight[part] @ nodes[sender] for sender in senders]
+            if layer.is_v2:
+                received = layer.receiver.weight[part] @ node
+                scores = [layer.sender_attention[head] @ F.leaky_relu(received + one, 0.2) for one in sent]
+            else:
+                received = layer.sender.weight[part] @ node
+                both = torch.cat([layer.receiver_attention[head], layer.sender_attention[head]])
+                scores = [F.leaky_relu(both @ torch.cat([received, one]), 0.2) for one in sent]
+            weights = torch.stack(scores).softmax(0)
+            mixed.append(sum(weight * one for weight, one in zip(weights, sent)))
+        joined = torch.cat(mixed) if layer.joins_by_concat else sum(mixed) / heads
+        outputs.append(layer.norm(node + joined + layer.bias))
+    return outputs
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"graph_kind": kind} for kind in KINDS),
+        {"graph_layers": 0},
+        {"gat_version": 2},
+        {"graph_join_heads": "average", "graph_heads": 3},
+        {"graph_layer_norm": True, "graph_layers": 3, "gat_version": 2, "graph_kind": "section"},
+    ],
+    ids=str,
+)
+def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
+    monkeypatch.setattr(graph, "NUMBERS_PER_CHUNK", 100)
+    model, sizes = make_graph_model(**settings), [5, 1, 7, 2, 6]
+    vectors, rows = random_rows(sizes)
+    expected = []
+    for number in range(len(sizes)):
+        own = rows.document == number
+        nodes = [vectors[own].mean(0), *vectors[own]]
+        pairs = neighbours_of(model.config.graph_kind, rows.section[own].tolist())
+        for depth, layer in enumerate(model.layers):
+            nodes = [F.elu(node) for node in nodes] if depth else nodes
+            nodes = attend_slowly(layer, nodes, pairs)
+        expected.append(nodes[0])
+    torch.testing.assert_close(model.combine(vectors, rows), torch.stack(expected), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [{}, {"gat_version": 2}, {"graph_join_heads": "average"}], ids=str)
+def test_a_layer_equals_that_of_torch_geometric(settings):
+    geometric = pytest.importorskip("torch_geometric.nn")
+    layer, config = make_graph_model(**settings).layers[0], graph_config(**settings)
+    concat = config.graph_join_heads == "concat"
+    theirs_of = geometric.GATv2Conv if config.gat_version == 2 else geometric.GATConv
+    width = config.graph_hidden_size // (2 if concat else 1)
+    theirs = theirs_of(config.graph_hidden_size, width, heads=2, concat=concat, add_self_loops=False).double()
+    with torch.no_grad():
+        theirs.bias.copy_(layer.bias)
+        if config.gat_version == 2:
+            theirs.lin_l.weight.copy_(layer.sender.weight)
+            theirs.lin_r.weight.copy_(layer.receiver.weight)
+            theirs.lin_l.bias.zero_()
+            theirs.lin_r.bias.zero_()
+            theirs.att.copy_(layer.sender_attention[None])
+        else:
+            theirs.lin.weight.copy_(layer.sender.weight)
+            theirs.att_src.copy_(layer.sender_attention[None])
+            theirs.att_dst.copy_(layer.receiver_attention[None])
+    generator = torch.Generator().manual_seed(1)
+    nodes = torch.randn(3, 7, 16, dtype=torch.float64, generator=generator)
+    edges = (torch.rand(3, 7, 7, generator=generator) < 0.4) | torch.eye(7, dtype=torch.bool)
+    found, attention = layer(nodes, edges)
+    document, receiver, sender = edges.nonzero().T
+    pairs = torch.stack([7 * document + sender, 7 * document + receiver])
+    expected, (_, weights) = theirs(nodes.flatten(0, 1), pairs, return_attention_weights=True)
+    torch.testing.assert_close(found, nodes + expected.view(3, 7, -1))
+    torch.testing.assert_close(attention[document, :, receiver, sender], weights)
+
+
+def test_a_passage_is_a_tanh_of_its_first_state():
+    model = make_graph_model()
+    input_ids, mask = random_passages(4)
+    with torch.no_grad():
+        states = model.passage_encoder(input_ids=input_ids, attention_mask=mask).last_hidden_state
+        expected = torch.tanh(states[:, 0] @ model.project.weight.T + model.project.bias)
+        torch.testing.assert_close(model.encode_passages(input_ids, mask), expected)
+
+
+def test_edges_of_a_section_graph():
+    """Passages a b | c d e | f of three sections, b and c absent: the first present ones are a, d and f."""
+    present = torch.tensor([[True, True, True, True, False]])
+    section, position = torch.tensor([[0, 1, 1, 2, 0]]), torch.tensor([[0, 3, 4, 5, 0]])
+    clique = [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0]]
+    found = graph_edges("section", present, section, position)
+    assert found.long().tolist() == [[*clique, [0, 0, 0, 0, 0, 1]]]
+    star = [[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]]
+    found = graph_edges("star", present, section, position)
+    assert found.long().tolist() == [[*star, [0, 0, 0, 0, 0, 1]]]
+    full = graph_edges("full", present, None, position)[0]
+    assert full[:5, :5].all()
+    assert not full[5, :5].any()
+    assert not full[:5, 5].any()
+    assert full[5, 5]
+
+
+def test_a_full_graph_knows_no_order_and_a_section_graph_does():
+    vectors, rows = random_rows([9])
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    for kind in KINDS:
+        model = make_graph_model(graph_kind=kind)
+        moved = SimpleNamespace(**vars(rows) | {"section": rows.section[order]})  # other passages in the same places
+        is_same = torch.allclose(model.combine(vectors[order], moved), model.combine(vectors, rows))
+        assert is_same == (kind == "full")
+        rows_moved = {name: None if value is None else value[order] for name, value in vars(rows).items()}
+        found = model.combine(vectors[order], SimpleNamespace(**rows_moved))  # the same ones, in another order
+        torch.testing.assert_close(found, model.combine(vectors, rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_graphs_equals_each_alone(kind, monkeypatch):
+    """Views too: by document, then by view, whatever the order of the rows, in groups however small."""
+    monkeypatch.setattr(graph, "NODES_PER_GROUP", 40)
+    model, sizes = make_graph_model(graph_kind=kind), [3, 130, 1, 12, 11, 1, 12, 40]
+    vectors, rows = random_rows(sizes)
+    alone = []
+    for number in range(len(sizes)):
+        own = rows.document == number
+        parts = {name: None if value is None else value[own] for name, value in vars(rows).items()}
+        alone.append(model.combine(vectors[own], SimpleNamespace(**parts)))
+    torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
+    document, view = rows.document // 2, rows.document % 2
+    rows = SimpleNamespace(document=document, view=view, section=rows.section, position=rows.position, is_query=None)
+    torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
+
+
+def test_groups_hold_little_padding_and_few_nodes():
+    generator = torch.Generator().manual_seed(0)
+    sizes = [*torch.randint(1, 51, (1536,), generator=generator).tolist(), 10_000]
+    groups = groups_of_similar_size(sizes)
+    assert sorted(itertools.chain(*groups)) == list(range(len(sizes)))
+    padded = [len(group) * max(sizes[number] for number in group) for group in groups]
+    assert sum(padded) < 1.07 * sum(sizes)
+    assert all(nodes <= graph.NODES_PER_GROUP or len(group) == 1 for nodes, group in zip(padded, groups))
+    assert len(groups) < 40
+    assert groups_of_similar_size([]) == []
+
+
+def test_a_query_is_the_vector_of_its_passage():
+    vectors, rows = random_rows([4, 1, 3, 1])
+    rows.is_query = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1], dtype=torch.bool)
+    for kind in KINDS:
+        model = make_graph_model(graph_kind=kind)
+        found = model.combine(vectors, rows)
+        assert torch.equal(found[1], vectors[4])
+        assert torch.equal(found[3], vectors[8])
+        plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
+        torch.testing.assert_close(found[[0, 2]], plain[[0, 2]])
+        assert (plain[1] - vectors[4]).abs().max() > 1e-3
+    model = make_graph_model(graph_queries=True)
+    node = vectors[4]
+    for depth, layer in enumerate(model.layers):  # attention to itself alone is 1
+        (node,) = attend_slowly(layer, [F.elu(node) if depth else node], {(0, 0)})
+    torch.testing.assert_close(model.combine(vectors, rows)[1], node)
+    input_ids, mask = random_passages(1)
+    output = make_graph_model()(input_ids, mask, is_query=torch.ones(1, dtype=torch.bool))
+    assert torch.equal(output.embeddings, output.passage_vectors)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_attention_weights_are_returned_and_sum_to_1(version):
+    model = make_graph_model(graph_kind="section", gat_version=version)
+    sizes = [4, 1, 12, 1]
+    _, rows = random_rows(sizes)
+    input_ids, mask = random_passages(sum(sizes))
+    rows.is_query = rows.document == 3
+    rest = (rows.document, rows.section, rows.position, rows.is_query)
+    output = model(input_ids, mask, *rest, output_attentions=True)
+    assert output.attentions[3] is None
+    for number in range(3):
+        weights = output.attentions[number]
+        assert weights.shape == (2, 2, sizes[number] + 1, sizes[number] + 1)
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+        pairs = neighbours_of("section", rows.section[rows.document == number].tolist())
+        edges = torch.zeros(weights.shape[-2:], dtype=torch.bool)
+        edges[tuple(torch.tensor(sorted(pairs)).T)] = True
+        assert torch.equal(weights > 0, edges.expand_as(weights))
+    without = model(input_ids, mask, *rest)
+    assert without.attentions is None
+    torch.testing.assert_close(without.embeddings, output.embeddings)
+    torch.testing.assert_close(model.combine(output.passage_vectors, rows), output.embeddings)
+
+
+def test_forward_encodes_passages_in_chunks_without_their_padding():
+    model, seen = make_graph_model(), []
+    input_ids, mask = random_passages(70)
+    expected = model.encode_passages(input_ids, mask)
+    model.passage_encoder.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    output = model(input_ids, mask, document=torch.arange(70) % 3)
+    torch.testing.assert_close(output.passage_vectors, expected)
+    assert [rows for rows, _ in seen] == [32, 32, 6]
+    lengths = mask.sum(1).sort(descending=True).values
+    assert [length for _, length in seen] == lengths[[0, 32, 64]].tolist()
+    assert output.embeddings.shape == (3, 16)
+    alone = model(input_ids[:1, : mask[0].sum()])
+    torch.testing.assert_close(alone.passage_vectors, expected[:1])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_training_keeps_no_activations_of_the_graphs(version, monkeypatch):
+    """The gradient is that with all of them kept, and few numbers beside the passages' vectors are kept."""
+    model, results = make_graph_model(gat_version=version, graph_attention_dropout=0.2).train(), []
+    vectors, rows = random_rows([25] * 8 + [30] * 8)
+    for checkpointed in (graph.checkpoint, lambda function, *args, use_reentrant: function(*args)):
+        monkeypatch.setattr(graph, "checkpoint", checkpointed)
+        kept = {}
+
+        def keep(tensor, kept=kept):
+            kept[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        leaf = vectors.clone().requires_grad_()
+        torch.manual_seed(4)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = model.combine(leaf, rows).square().sum()
+        loss.backward()
+        gradients = [leaf.grad, *(parameter.grad for parameter in model.layers.parameters())]
+        results.append((sum(kept.values()), [gradient.clone() for gradient in gradients]))
+        model.zero_grad()
+    (size, found), (plain, expected) = results
+    assert size < 0.1 * plain
+    for one, other in zip(found, expected):
+        assert other.abs().max() > 0
+        torch.testing.assert_close(one, other)
+
+
+def test_in_bfloat16_attention_still_sums_to_1():
+    model = make_graph_model().float()
+    _, rows = random_rows([40, 3])
+    input_ids, mask = random_passages(43)
+    expected = model(input_ids, mask, rows.document)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(input_ids, mask, rows.document, output_attentions=True)
+    assert output.embeddings.dtype == output.passage_vectors.dtype == torch.float32
+    assert output.attentions[0].dtype == torch.float32
+    torch.testing.assert_close(output.attentions[0].sum(-1), torch.ones(2, 2, 41), rtol=0, atol=1e-6)
+    difference = (output.embeddings - expected.embeddings).norm() / expected.embeddings.norm()
+    assert 0 < difference < 0.02
+    half = make_graph_model().to(torch.bfloat16)(input_ids, mask, rows.document).embeddings
+    assert (half - expected.embeddings).norm() < 0.05 * expected.embeddings.norm()
+
+
+def test_any_encoder_encodes_passages():
+    input_ids, mask = random_passages(5)
+    deberta = DebertaV2Config(**SMALL, relative_attention=True, position_buckets=8)
+    for config in (ElectraConfig(**SMALL, embedding_size=24), deberta):
+        model = GraphDocumentModel(GraphDocumentConfig(config, graph_hidden_size=16)).eval()
+        assert type(model.passage_encoder) is type(AutoModel.from_config(config))
+        assert getattr(model.passage_encoder, "pooler", None) is None
+        assert model(input_ids, mask).embeddings.shape == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"graph_kind": "tree"}, "expected one of .*'full', 'section', 'star'"),
+        ({"gat_version": 3}, "gat_version is 3"),
+        ({"graph_join_heads": "max"}, "graph_join_heads is 'max'"),
+        ({"graph_layers": -1}, "graph_layers is -1, expected 0 or more"),
+        ({"graph_attention_dropout": 1.0}, "graph_attention_dropout is 1.0"),
+        ({"graph_heads": 3}, "graph_hidden_size 16 is no multiple of 3 heads"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(ValueError, match=message):
+        graph_config(**settings)
+
+
+def test_a_section_graph_needs_sections():
+    model = make_graph_model(graph_kind="section")
+    with pytest.raises(ValueError, match="graph_kind is 'section', which needs the section of each passage"):
+        model(*random_passages(3))
+
+
+# --- Trained, by the wrapper ---------------------------------------------------------------------------------------
+
+EQUATION_5 = {"similarity": "dot", "contrastive_temperature": 1.0}
+SIZES = [(3, 2), (1, 4), (2, 2), (6, 5), (1, 1), (4, 7), (2, 3), (3, 3)]  # passages of both views of 8 documents
+
+
+def make_model(dropout=0.0, graph=None, **settings):
+    torch.manual_seed(0)
+    probabilities = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    config = GraphDocumentConfig(BertConfig(**SMALL, **probabilities), graph_hidden_size=16, **graph or {})
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **EQUATION_5 | settings)
+    return model.double().train()
+
+
+def passage_batch(sizes, seed=0, queries=False):
+    """A batch of the documents whose views have these numbers of passages."""
+    places = [
+        (document, view, position // 2, position)
+        for document, of_views in enumerate(sizes)
+        for view, count in enumerate(of_views)
+        for position in range(count)
+    ]
+    input_ids, mask = random_passages(len(places), seed)
+    rows = dict(zip(("document", "view", "section", "position"), torch.tensor(places).T))
+    rows |= {"is_query": rows["view"] == 0} if queries else {}
+    batch = {"input_ids": input_ids, "attention_mask": mask, "rows": rows}
+    return batch | {"document_ids": torch.arange(len(sizes))}
+
+
+def slow_embeddings(model, batch):
+    """(B, 2, H), each sub-document by itself."""
+    rows, graph_model, found = batch["rows"], model.encoder, {}
+    for document, view in sorted(set(zip(rows["document"].tolist(), rows["view"].tolist()))):
+        own = (rows["document"] == document) & (rows["view"] == view)
+        parts = {name: rows[name][own] for name in ("section", "position", "is_query") if name in rows}
+        found[document, view] = graph_model(batch["input_ids"][own], batch["attention_mask"][own], **parts).embeddings
+    return torch.cat(list(found.values())).unflatten(0, (-1, 2))
+
+
+@pytest.mark.parametrize("kind", ["full", "section"])
+def test_the_loss_equals_a_loop_over_equations_5_and_6(kind):
+    model, batch = make_model(graph={"graph_kind": kind}, symmetric_loss=True), passage_batch(SIZES)
+    output = model(**batch)
+    embeddings = slow_embeddings(model, batch)
+    torch.testing.assert_close(output.embeddings, embeddings)
+    total = 0.0
+    for i in range(len(SIZES)):
+        similar = torch.exp(embeddings[i, 0] @ embeddings[i, 1])
+        total -= torch.log(similar / sum(torch.exp(embeddings[i, 0] @ other) for other in embeddings[:, 1]))
+        total -= torch.log(similar / sum(torch.exp(other @ embeddings[i, 1]) for other in embeddings[:, 0]))
+    torch.testing.assert_close(output.loss, total / (2 * len(SIZES)))
+    logits = embeddings[:, 0] @ embeddings[:, 1].T
+    torch.testing.assert_close(output.objective_parts["logits_std"].double(), logits.std(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("is_reverse", [False, True])
+def test_the_retrieval_variant_finds_the_document_of_a_passage(is_reverse):
+    """Each passage, embedded as a query is, among the long sub-documents; or each of these among the passages."""
+    sizes = [(1, count) for _, count in SIZES]
+    model, batch = make_model(reverse_loss=is_reverse), passage_batch(sizes, queries=True)
+    output = model(**batch)
+    embeddings = slow_embeddings(model, batch)
+    torch.testing.assert_close(output.embeddings, embeddings)
+    query = batch["rows"]["is_query"]
+    vectors = model.encoder.encode_passages(batch["input_ids"][query], batch["attention_mask"][query])
+    torch.testing.assert_close(output.embeddings[:, 0], vectors)
+    total = 0.0
+    for i in range(len(sizes)):
+        anchor, candidates = embeddings[i, int(is_reverse)], embeddings[:, int(not is_reverse)]
+        total -= torch.stack([anchor @ other for other in candidates]).log_softmax(0)[i]
+    torch.testing.assert_close(output.loss, total / len(sizes))
+
+
+def test_micro_batches_and_cached_gradients_of_passages_are_exact():
+    results = []
+    for micro_batch_tokens, cache_gradients in ((None, False), (40, False), (40, True)):
+        model = make_model(dropout=0.0)
+        model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+        results.append(loss_and_gradients(model, passage_batch(SIZES)))
+    (plain, expected), *others = results
+    assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "key.bias" not in name)
+    for output, gradients in others:
+        torch.testing.assert_close(output.loss, plain.loss)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
+    cached, not_cached = [], []  # with dropout they draw alike
+    for found, cache_gradients in ((cached, True), (not_cached, False)):
+        model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
+        model.micro_batch_tokens, model.cache_gradients = 40, cache_gradients
+        torch.manual_seed(5)
+        found += loss_and_gradients(model, passage_batch(SIZES))
+    assert torch.equal(cached[0].loss, not_cached[0].loss)
+    for name, gradient in cached[1].items():
+        torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)
+
+
+def train(tmp_path, checkpoint=None):
+    """Six steps of four documents each, with dropout, saved at each third."""
+    model = make_model(dropout=0.1, graph={"graph_attention_dropout": 0.1}).float()
+    model.micro_batch_tokens, model.cache_gradients = 60, True
+    if checkpoint:
+        model.load_training_state(checkpoint)
+    documents = [{"number": number} for number in range(24)]
+
+    def collate(features):
+        return passage_batch([SIZES[feature["number"] % 8] for feature in features], seed=features[0]["number"])
+
+    options = {"per_device_train_batch_size": 4, "max_steps": 6, "save_steps": 3, "learning_rate": 1e-3}
+    args = TrainingArguments(
+        str(tmp_path), **options, use_cpu=True, remove_unused_columns=False, report_to=[], disable_tqdm=True
+    )
+    trainer = Trainer(model, args, collate, documents)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return model.state_dict()
+
+
+def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):
+    whole = train(tmp_path / "whole")
+    before = make_model().float().state_dict()
+    assert sum((value != before[name]).any() for name, value in whole.items()) > 30
+    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-3"))
+    for name, value in whole.items():
+        assert torch.equal(resumed[name], value), name
+
+
+def test_an_objective_with_a_second_encoder_combines_passages_too():
+    model = make_model(objective="momentum_contrast", momentum_queue_size=16)
+    loss_and_gradients(model, passage_batch(SIZES, seed=1))
+    output, gradients = loss_and_gradients(model, passage_batch(SIZES))
+    assert output.loss > 0
+    assert gradients["encoder.layers.0.sender.weight"].abs().max() > 0
+
+
+def test_what_a_graph_document_model_has_not():
+    config = graph_config()
+    assert DocSplitForContrastivePretraining(config, GraphDocumentModel(config)).config.docsplit == {
+        **{"pooling": "cls", "max_seq_length": 256, "objective": "info_nce", "contrastive_weight": 1.0},
+        **{"mlm_weight": 0.0, "contrastive_temperature": 0.05, "similarity": "cosine", "symmetric_loss": False},
+        "reverse_loss": False,
+    }
+    for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
+        with pytest.raises(ValueError, match=r"takes the \[CLS\] state of a passage and has no masked-LM head"):
+            DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
+    with pytest.raises(ValueError, match="LoRA does not go with a graph document model"):
+        make_model().add_lora(4)
+    with pytest.raises(ValueError, match="positions for 512 tokens"):
+        make_model(max_seq_length=600)
+    with pytest.raises(ValueError, match="symmetric_loss has both directions"):
+        make_model(symmetric_loss=True, reverse_loss=True)
+    with pytest.raises(ValueError, match="longformer is no passage encoder"):
+        make_graph_config(LongformerConfig(), {})
+
+
+def test_compiled_is_the_passage_encoder(monkeypatch):
+    model, compiled = make_model(), []
+    monkeypatch.setattr(torch, "compile", lambda forward, **kwargs: compiled.append(forward) or forward)
+    model.compile()
+    assert [forward.__self__ for forward in compiled] == [model.encoder.passage_encoder]

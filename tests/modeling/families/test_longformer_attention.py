@@ -1,0 +1,440 @@
+"""The blocked attention of a Longformer gives transformers' own numbers from less memory, wherever it is used."""
+
+import copy
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, BertConfig, LongformerConfig, LongformerForMaskedLM, LongformerModel
+from transformers.models.longformer import modeling_longformer
+
+from benchmarks.speed.scaling import peak_memory
+from docsplit.embedding.encode import encode
+from docsplit.embedding.loading import load_encoder
+from docsplit.modeling.families import longformer_attention
+from docsplit.modeling.families.longformer import length_multiple
+from docsplit.modeling.families.longformer_attention import (
+    BlockedAttention,
+    BlockedLongformerModel,
+    use_blocked_attention,
+    use_transformers_attention,
+)
+from tests.modeling.families.test_longformer import LONGFORMER, make_model
+from tests.modeling.test_modeling_docsplit import loss_and_gradients, random_batch
+
+
+def make_longformer(windows, positions, dtype=torch.float64, dropout=0.0, hidden_size=16):
+    config = LongformerConfig(
+        vocab_size=50, hidden_size=hidden_size, num_hidden_layers=len(windows), num_attention_heads=2,
+        intermediate_size=24, attention_window=list(windows), max_position_embeddings=positions + 2, pad_token_id=1,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = LongformerModel(config, add_pooling_layer=False)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)  # with the usual weights all attention is about even
+    return model.to(dtype).train()
+
+
+def make_inputs(lengths, num_global, seed=0):
+    """Rows of these lengths; the first has `num_global` global tokens, each other one fewer, one at least."""
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(3, 50, mask.shape, generator=generator).masked_fill(mask == 0, 1)
+    is_global = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        wanted = min(max(num_global - row, 1), length) if num_global else 0
+        is_global[row, torch.randperm(length, generator=generator)[:wanted]] = 1
+    return {"input_ids": ids, "attention_mask": mask, "global_attention_mask": is_global}
+
+
+def states_and_gradients(model, inputs):
+    """Of a loss of all states of real tokens."""
+    model.zero_grad()
+    states = model(**inputs)[0]
+    weight = torch.randn(states.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (states * weight.to(states) * inputs["attention_mask"].unsqueeze(-1)).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return states.detach(), {name: gradient.clone() for name, gradient in gradients.items() if gradient is not None}
+
+
+def assert_equal(model, inputs, tolerance):
+    """To transformers' own, states of padding included; each gradient in relation to its own size."""
+    use_transformers_attention(model)
+    expected, expected_gradients = states_and_gradients(model, inputs)
+    use_blocked_attention(model)
+    states, gradients = states_and_gradients(model, inputs)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(states, expected, rtol=0, atol=tolerance)
+    assert set(gradients) == set(expected_gradients)
+    scale = max(gradient.abs().max() for gradient in expected_gradients.values())
+    for name, gradient in expected_gradients.items():
+        size = max(gradient.abs().max(), 1e-3 * scale)
+        assert (gradients[name] - gradient).abs().max() / size < tolerance, name
+
+
+@pytest.fixture
+def wide_softmax(monkeypatch):
+    """transformers computes this one softmax in fp32, float64 models included."""
+    softmax = F.softmax
+
+    def in_float64(scores, dim, dtype=None):
+        return softmax(scores, dim=dim, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+    monkeypatch.setattr(modeling_longformer.nn.functional, "softmax", in_float64)
+
+
+# --- Equal to transformers' ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("windows", [(4, 4), (16, 8), (64, 128)], ids=str)
+@pytest.mark.parametrize("lengths", [(1,), (2, 1), (64, 33, 1), (127,), (130, 128, 7), (300, 257)], ids=str)
+@pytest.mark.parametrize("num_global", [0, 1, 3])
+def test_equal_to_transformers_in_float64(wide_softmax, windows, lengths, num_global):
+    assert_equal(make_longformer(windows, 310), make_inputs(lengths, num_global), 1e-9)
+
+
+def test_equal_with_more_global_tokens_than_a_head_is_wide(wide_softmax, monkeypatch):
+    """Then all tokens are projected for them; with few, none is."""
+    projected = []
+    model = make_longformer((16, 16), 310)
+    key_global = model.encoder.layer[0].attention.self.key_global
+    forward = key_global.forward
+    monkeypatch.setattr(key_global, "forward", lambda states: projected.append(1) or forward(states))
+    for num_global, expected in ((3, 1), (20, 2)):  # transformers' own projects in either case
+        projected.clear()
+        assert_equal(model, make_inputs((300, 100), num_global), 1e-9)
+        assert len(projected) == expected
+
+
+@pytest.mark.parametrize("length", [1, 511, 1024, 2048])
+def test_equal_to_transformers_in_fp32(length):
+    model = make_longformer((512, 256), 2048, torch.float32)
+    assert_equal(model, make_inputs((length, max(length - 100, 1)), 2), 1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    length=st.integers(1, 70),
+    shorter=st.integers(1, 70),
+    window=st.sampled_from([2, 4, 10, 64, 200]),
+    num_global=st.integers(0, 12),
+    tile=st.integers(1, 80),
+    seed=st.integers(0, 99),
+)
+def test_one_layer_is_attention_under_a_dense_mask(length, shorter, window, num_global, tile, seed):
+    """The definition: a score for each pair of tokens, and a mask."""
+    model = make_longformer((window,), 80)
+    use_blocked_attention(model)
+    attention = model.encoder.layer[0].attention.self
+    inputs = make_inputs((length, min(shorter, length)), num_global, seed)
+    mask, is_global = inputs["attention_mask"].bool(), inputs["global_attention_mask"].bool()
+    hidden = torch.randn(2, length, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(longformer_attention.TILE, "cpu", tile)
+        arguments = {"is_index_masked": ~mask, "is_index_global_attn": is_global, "attention_mask": None}
+        (output,) = attention(hidden, is_global_attn=bool(is_global.any()), **arguments)
+
+    def heads(layer):
+        return layer(hidden).unflatten(2, (2, 8)).transpose(1, 2)
+
+    places = torch.arange(length)
+    is_near = (places[:, None] - places).abs() <= window // 2
+    sees = mask[:, None] & (is_near | is_global[:, None])  # (B, from, to)
+    local = F.scaled_dot_product_attention(
+        heads(attention.query), heads(attention.key), heads(attention.value), attn_mask=sees[:, None]
+    )
+    everywhere = F.scaled_dot_product_attention(
+        *(heads(getattr(attention, f"{name}_global")) for name in ("query", "key", "value")),
+        attn_mask=mask[:, None, None].expand(-1, 1, length, -1),
+    )
+    expected = torch.where(is_global[:, None, :, None], everywhere, local).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(output, expected * mask[:, :, None], rtol=0, atol=1e-10)
+
+
+def test_a_hook_on_a_global_projection_counts(wide_softmax):
+    model, inputs = make_longformer((16, 16), 310), make_inputs((40, 33), 2)
+    before = states_and_gradients(model, inputs)[0]
+    model.encoder.layer[0].attention.self.value_global.register_forward_hook(lambda layer, args, output: output * 2)
+    assert_equal(model, inputs, 1e-9)
+    assert (states_and_gradients(model, inputs)[0] - before).abs().max() > 1e-3
+
+
+def test_feed_forward_in_chunks_takes_any_length(wide_softmax):
+    model = make_longformer((16, 16), 310)
+    model.config.chunk_size_feed_forward = 8
+    for layer in model.encoder.layer:
+        layer.chunk_size_feed_forward = 8
+    for length in (37, 40):
+        assert_equal(model, make_inputs((length, 5), 1), 1e-9)
+    states = model(**make_inputs((37,), 1), output_hidden_states=True).hidden_states
+    assert {tuple(layer.shape) for layer in states} == {(1, 37, 16)}
+
+
+def test_all_that_the_model_can_be_called_with():
+    model = make_longformer((16, 8), 60, torch.float32).eval()
+    inputs = make_inputs((40, 33), 1)
+    ids = inputs["input_ids"]
+    embeds = model.embeddings.word_embeddings(ids).detach()
+    calls = [
+        {"input_ids": ids},
+        {"input_ids": ids, "attention_mask": inputs["attention_mask"].bool()},
+        {"input_ids": ids, "attention_mask": inputs["attention_mask"] * (1 + inputs["global_attention_mask"])},
+        {"inputs_embeds": embeds, "position_ids": torch.arange(2, 42).expand(2, -1)},
+        {**inputs, "output_hidden_states": True},
+        {**inputs, "return_dict": False},
+    ]
+    with torch.no_grad():
+        expected = [model(**call) for call in calls]
+        use_blocked_attention(model)
+        for call, theirs in zip(calls, expected, strict=True):
+            ours = model(**call)
+            assert type(ours) is type(theirs)
+            torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-4)
+            if call.get("output_hidden_states"):
+                torch.testing.assert_close(ours.hidden_states, theirs.hidden_states, rtol=0, atol=1e-4)
+        with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+            model()
+
+
+# --- Dropout, precision, memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_dropout_is_the_same_in_both_passes(device, monkeypatch):
+    """Finite differences of what a seed gives: were another mask drawn in the backward pass, they would not fit."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    monkeypatch.setitem(longformer_attention.TILE, device, 4)
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 2, 9, 3, dtype=torch.float64, generator=generator) for _ in range(3))
+    global_key, global_value = (torch.randn(2, 2, 1, 3, dtype=torch.float64, generator=generator) for _ in range(2))
+    is_removed = torch.zeros(2, 9, dtype=torch.bool)
+    is_removed[0, 7:] = is_removed[:, 0] = True
+    masks = (is_removed.to(device), torch.zeros(2, 1, dtype=torch.bool, device=device))
+
+    def attend(*tensors):
+        torch.manual_seed(3)
+        return longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
+
+    tensors = [tensor.to(device).requires_grad_() for tensor in (query, key, value, global_key, global_value)]
+    assert torch.autograd.gradcheck(attend, tensors)
+    torch.manual_seed(4)
+    other = longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
+    assert not torch.allclose(other, attend(*tensors))
+
+
+def test_dropout_keeps_the_mean():
+    model = make_longformer((8,), 60, dropout=0.3)
+    use_blocked_attention(model)
+    attention, hidden = model.encoder.layer[0].attention.self, torch.randn(1, 40, 16, dtype=torch.float64)
+    hidden = hidden.expand(100, -1, -1)  # a text a hundred times: dropout is drawn for each
+    is_global = torch.zeros(100, 40, dtype=torch.bool)
+    is_global[:, 0] = True
+    arguments = (None, torch.zeros_like(is_global), is_global, True)
+    with torch.no_grad():
+        drawn = torch.cat([attention(hidden, *arguments)[0] for _ in range(30)])  # (3000, T, H)
+        expected = attention.eval()(hidden, *arguments)[0][0]
+    error = (drawn.mean(0) - expected).abs() / (drawn.std(0) / 3000**0.5)
+    assert drawn.std(0).min() > 0
+    assert error.max() < 6  # standard errors
+
+
+def test_autocast_stays_close():
+    model = make_longformer((64, 32), 310, torch.float32)
+    inputs = make_inputs((300, 200), 2)
+    use_blocked_attention(model)
+    expected, gradients = states_and_gradients(model, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        states, lower = states_and_gradients(model, inputs)
+    use_transformers_attention(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs, their_gradients = states_and_gradients(model, inputs)
+    assert (states - expected).abs().max() < 1.5 * (theirs - expected).abs().max()
+
+    def error(those):
+        return sum((those[name] - gradient).square().sum() for name, gradient in gradients.items()) ** 0.5
+
+    assert error(lower) < 1.5 * error(their_gradients)
+
+
+def test_memory_grows_with_length_and_is_less_than_transformers():
+    def megabytes(length, blocked, texts=1):
+        model = make_longformer((64, 64), 4096, torch.float32, hidden_size=64)
+        if blocked:
+            use_blocked_attention(model)
+        inputs = make_inputs((length,) * texts, 1)
+        states_and_gradients(model, inputs)
+        return peak_memory(lambda: states_and_gradients(model, inputs), torch.device("cpu")) / 2**20
+
+    short, long, theirs = megabytes(1024, True), megabytes(4096, True), megabytes(4096, False)
+    assert 3 < long / short < 4.4
+    assert theirs > 2 * long
+    assert megabytes(16, True, texts=64) < 1.1 * short  # as many tokens; no copy of a weight for each text
+
+
+# --- In a model, in training and embedding -------------------------------------------------------------------------
+
+
+def test_nothing_is_padded_to_the_window():
+    model, seen = make_model(LongformerConfig(**LONGFORMER)), []
+    assert length_multiple(model.encoder.base_model) == 16
+    use_blocked_attention(model)
+    assert length_multiple(model.encoder.base_model) == 1
+    model.encoder.base_model.encoder.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(args[0].shape[:2].numel()), with_kwargs=True
+    )
+    model.micro_batch_tokens = 64
+    output = model(**random_batch(longest=61))
+    assert sum(seen) == 2 * output.num_computed_tokens  # the masked copies go with the views
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"objective": "momentum_contrast", "momentum_queue_size": 25, "mlm_weight": 0.0}],
+    ids=["mlm", "queue"],
+)
+def test_training_is_the_same(wide_softmax, settings):
+    """Micro-batches, cached gradients and recomputed layers, a second encoder too."""
+    batch, results = random_batch(documents=9, longest=90), []
+    for blocked, cache_gradients, recompute in [(0, 0, 0), *product([1], [0, 1], [0, 1])]:
+        model = make_model(LongformerConfig(**LONGFORMER), max_seq_length=90, **settings)
+        if blocked:
+            use_blocked_attention(model)
+            classes = [type(module) for module in model.modules()]
+            encoders = 2 if settings else 1
+            assert classes.count(BlockedLongformerModel) == encoders
+            assert LongformerModel not in classes
+            assert classes.count(BlockedAttention) == 2 * encoders
+        if recompute:
+            model.gradient_checkpointing_enable()
+        model.micro_batch_tokens, model.cache_gradients = (200, bool(cache_gradients)) if blocked else (None, False)
+        torch.manual_seed(7)
+        results.append(loss_and_gradients(model, batch))
+    expected, expected_gradients = results[0]
+    for output, gradients in results[1:]:
+        torch.testing.assert_close(output.loss, expected.loss, rtol=1e-9, atol=0)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected_gradients[name], rtol=1e-6, atol=1e-10)
+
+
+def test_dropout_is_replayed_when_gradients_are_cached():
+    config = LongformerConfig(**LONGFORMER | {"attention_probs_dropout_prob": 0.3})
+    batch, results = random_batch(longest=60), []
+    for cache_gradients in (False, True):
+        model = make_model(config)
+        use_blocked_attention(model)
+        model.micro_batch_tokens, model.cache_gradients = 64, cache_gradients
+        torch.manual_seed(7)
+        results.append(loss_and_gradients(model, batch))
+    assert results[0][0].loss == results[1][0].loss
+    for name, gradient in results[0][1].items():
+        torch.testing.assert_close(results[1][1][name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_compiled_it_is_the_same():
+    for dropout in (0.0, 0.1):
+        model = make_longformer((16,), 60, torch.float32, dropout)
+        use_blocked_attention(model)
+        compiled = torch.compile(model, backend="eager", dynamic=True)
+        for lengths in ((40, 33), (25,)):
+            inputs, states = make_inputs(lengths, 1), []
+            for called in (model, compiled):
+                torch.manual_seed(5)
+                states.append(called(**inputs)[0])
+            torch.testing.assert_close(*states)
+
+
+def test_lora_on_the_global_projections_counts():
+    """They are no plain `nn.Linear` then, whose weight could be used without calling them."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    model = make_longformer((16,), 60)
+    adapted = inject_adapter_in_model(LoraConfig(r=2, target_modules=["key_global", "value_global"]), model).double()
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
+    inputs = make_inputs((40, 20), 1)
+    with torch.no_grad():
+        expected = adapted(**inputs)[0]
+        use_blocked_attention(adapted)
+        torch.testing.assert_close(adapted(**inputs)[0], expected, rtol=0, atol=1e-6)
+        for parameter in (p for name, p in adapted.named_parameters() if "lora_B" in name):
+            parameter.zero_()
+        assert (adapted(**inputs)[0] - expected).abs().max() > 1e-3
+
+
+def test_checkpoints_are_transformers_own(tmp_path):
+    config = LongformerConfig(**LONGFORMER)
+    model = LongformerForMaskedLM(config).eval()
+    use_blocked_attention(model)
+    layers = [module for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    assert len(layers) == config.num_hidden_layers  # FSDP finds them
+    model.save_pretrained(tmp_path / "mlm")
+    model.base_model.save_pretrained(tmp_path / "base")
+    for name, architecture in (("mlm", "LongformerForMaskedLM"), ("base", "LongformerModel")):
+        assert json.loads((tmp_path / name / "config.json").read_text())["architectures"] == [architecture]
+    inputs = make_inputs((40, 33), 1)
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        loaded = LongformerForMaskedLM.from_pretrained(tmp_path / "mlm").eval()
+        torch.testing.assert_close(loaded(**inputs).logits, expected, rtol=0, atol=1e-4)
+        base = AutoModel.from_pretrained(tmp_path / "base", add_pooling_layer=False).eval()
+        assert type(base) is LongformerModel
+        twin = copy.deepcopy(model)
+        twin.base_model.embeddings.word_embeddings.weight.mul_(2)
+        assert (twin(**inputs).logits - expected).abs().max() > 1e-2  # a copy uses its own weights
+    assert set(model.state_dict()) == set(loaded.state_dict())
+
+
+def test_embedding_uses_it_and_leaves_the_encoder_as_it_was(byte_level_bpe, corpus, tmp_path, monkeypatch):
+    values = LONGFORMER | {"vocab_size": len(byte_level_bpe), "pad_token_id": byte_level_bpe.pad_token_id}
+    model = make_model(LongformerConfig(**values), max_seq_length=64).float()
+    model.save_pretrained(tmp_path)
+    byte_level_bpe.save_pretrained(tmp_path)
+    bare = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    used = []
+    attend = BlockedAttention.forward
+    monkeypatch.setattr(BlockedAttention, "forward", lambda *args, **kwargs: used.append(1) or attend(*args, **kwargs))
+    embeddings = encode(bare, byte_level_bpe, corpus["text"][:4])
+    assert used
+    assert type(bare) is LongformerModel
+    assert not any(isinstance(module, BlockedAttention) for module in bare.modules())
+    used.clear()
+    loaded = load_encoder(str(tmp_path), device="cpu")
+    np.testing.assert_allclose(loaded.encode(corpus["text"][:4]), embeddings, atol=1e-5)
+    assert used
+    use_blocked_attention(bare)
+    encode(bare, byte_level_bpe, corpus["text"][:1])
+    assert isinstance(bare, BlockedLongformerModel)
+
+
+def test_what_it_cannot_do_is_an_error():
+    model = make_longformer((8,), 60)
+    use_blocked_attention(model)
+    with pytest.raises(ValueError, match=r"output_attentions=True.*use_transformers_attention"):
+        model(**make_inputs((20,), 1), output_attentions=True)
+    use_transformers_attention(model)
+    assert model(**make_inputs((20,), 1), output_attentions=True).attentions
+    model.config.output_attentions = True
+    assert model(**make_inputs((20,), 1)).attentions
+    use_blocked_attention(model)
+    assert model(**make_inputs((20,), 1)).attentions is None  # such a checkpoint can be embedded
+    with pytest.raises(ValueError, match="no Longformer"):
+        use_blocked_attention(AutoModel.from_config(BertConfig(**{**LONGFORMER, "attention_window": 2})))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-3), (torch.float64, 1e-9)], ids=str)
+def test_equal_on_a_gpu(wide_softmax, dtype, tolerance):
+    model = make_longformer((512, 256), 1300, dtype).cuda()
+    inputs = {name: value.cuda() for name, value in make_inputs((1200, 1111, 7), 2).items()}
+    assert_equal(model, inputs, tolerance)

@@ -1,0 +1,68 @@
+"""InfoNCE of queries and their documents: what is a negative, and that processes have the loss of one."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from docsplit.modeling.objectives.info_nce import InfoNCE
+from tests.conftest import free_port, spawn
+
+COUNTS = [3, 2]
+SETTINGS = [{}, {"reverse_loss": True}, {"symmetric_loss": True}]
+
+
+def batch():
+    """Five queries with a relevant document and two others, whose ids occur more than once; -1 is no id."""
+    torch.manual_seed(0)
+    embeddings = torch.randn(5, 3, 6, dtype=torch.float64)
+    document_ids = torch.tensor([[10, 11], [20, 10], [30, 21], [40, 12], [12, 50]])
+    relevant_ids = torch.tensor([[10, 12, -1], [20, 21, 40], [30, -1, -1], [40, -1, -1], [12, 10, -1]])
+    return embeddings, document_ids, relevant_ids
+
+
+def by_loop(options):
+    embeddings, document_ids, relevant_ids = batch()
+    unit = torch.nn.functional.normalize(embeddings, dim=-1)
+    candidates = [(unit[k, v], int(document_ids[k, v - 1]), k, v) for v in (1, 2) for k in range(5)]
+    forward, reverse = [], []
+    for query in range(5):
+        own = set(relevant_ids[query].tolist())
+        scores = {(k, v): unit[query, 0] @ vector / 0.05 for vector, name, k, v in candidates
+                  if (k, v) == (query, 1) or name not in own}  # fmt: skip
+        forward.append(torch.stack(list(scores.values())).logsumexp(0) - scores[query, 1])
+        name = int(document_ids[query, 0])
+        scores = {k: unit[query, 1] @ unit[k, 0] / 0.05 for k in range(5)
+                  if k == query or name not in relevant_ids[k].tolist()}  # fmt: skip
+        reverse.append(torch.stack(list(scores.values())).logsumexp(0) - scores[query])
+    both = torch.stack(forward).mean(), torch.stack(reverse).mean()
+    return sum(both) / 2 if options.get("symmetric_loss") else both[bool(options.get("reverse_loss"))]
+
+
+@pytest.mark.parametrize("options", SETTINGS)
+def test_the_loss_of_queries_equals_a_loop_that_leaves_out_whatever_is_relevant(options):
+    embeddings, *ids = batch()
+    output = InfoNCE(InfoNCE.Options(**options), None)(embeddings, ids[0], [5], ids[1])
+    torch.testing.assert_close(output.loss, by_loop(options))
+    assert output.num_masked_negatives == 3 + 2 + 0 + 0 + 3  # of the ten candidates of each query
+
+
+def worker(rank, port, folder):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=len(COUNTS))
+    start = sum(COUNTS[:rank])
+    embeddings, *ids = (whole[start : start + COUNTS[rank]].clone() for whole in batch())
+    embeddings.requires_grad_()
+    loss = InfoNCE(InfoNCE.Options(symmetric_loss=True), None)(embeddings, ids[0], COUNTS, ids[1]).loss
+    loss.backward()
+    torch.save((loss.detach(), embeddings.grad), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_have_the_loss_and_gradient_of_one(tmp_path):
+    spawn(worker, (free_port(), str(tmp_path)), len(COUNTS))
+    losses, gradients = zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)))
+    embeddings, *ids = batch()
+    embeddings.requires_grad_()
+    loss = InfoNCE(InfoNCE.Options(symmetric_loss=True), None)(embeddings, ids[0], [5], ids[1]).loss
+    loss.backward()
+    torch.testing.assert_close(sum(losses) / 2, loss.detach())
+    torch.testing.assert_close(torch.cat(gradients) / 2, embeddings.grad)

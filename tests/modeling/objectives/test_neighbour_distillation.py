@@ -1,0 +1,185 @@
+"""Neighbour distillation: the loss against a loop, and what its targets need of the caller."""
+
+import re
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModel
+
+from docsplit.modeling.lora import ADAPTER_FOLDER
+from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
+from docsplit.modeling.saving import TRAINING_STATE_FILE
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config
+
+IDS = torch.tensor([40, 7, 2**62, 11, 3])
+
+
+@pytest.fixture
+def targets(tmp_path):
+    vectors = torch.nn.functional.normalize(torch.randn(5, 32, generator=torch.Generator().manual_seed(0)), dim=1)
+    Targets.write(tmp_path / "targets.safetensors", IDS, vectors, {"options": "{}"})
+    return tmp_path / "targets.safetensors", vectors
+
+
+@pytest.fixture
+def batch():
+    ids = torch.randint(5, 60, (3, 2, 12), generator=torch.Generator().manual_seed(1))
+    attention_mask = torch.ones_like(ids)
+    attention_mask[1, 0, 7:] = attention_mask[2, 1, 3:] = 0
+    return {"input_ids": ids, "attention_mask": attention_mask, "document_ids": IDS[[2, 4, 0]]}
+
+
+def make_model(tokenizer, path, **settings):
+    torch.manual_seed(0)
+    settings = {"pooling": "mean", "mlm_weight": 0.0} | settings
+    config = tiny_config(tokenizer, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = DocSplitForContrastivePretraining(
+        config, max_seq_length=64, objective="neighbour_distillation", **settings
+    )  # fmt: skip
+    model.objective.targets = Targets(path)
+    return model
+
+
+def test_loss_against_a_loop(wordpiece, targets, batch):
+    path, vectors = targets
+    model = make_model(wordpiece, path)
+    output, losses = model(**batch), []
+    for document, number in enumerate(batch["document_ids"].tolist()):
+        target = vectors[IDS.tolist().index(number)].double()
+        for view in output.embeddings[document].detach().double():
+            losses.append(1 - float(view @ target / view.norm() / target.norm()))
+    assert output.contrastive_loss.item() == pytest.approx(sum(losses) / len(losses), abs=1e-3)  # targets are float16
+    assert max(losses) - min(losses) > 0.05
+    assert int(output.num_masked_negatives) == 0
+
+
+@pytest.mark.parametrize("how", ["micro_batches", "cached_gradients", "accumulated"])
+def test_gradients_do_not_depend_on_how_the_batch_is_encoded(wordpiece, targets, batch, how):
+    path, _ = targets
+    gradients = []
+    for changed in (False, True):
+        model = make_model(wordpiece, path)
+        parts, weights = [batch], [1.0]
+        if changed and how == "accumulated":
+            parts = [{name: value[rows] for name, value in batch.items()} for rows in ([0], [1, 2])]
+            weights = [1 / 3, 2 / 3]
+        elif changed:
+            model.micro_batch_tokens, model.cache_gradients = 24, how == "cached_gradients"
+        for part, weight in zip(parts, weights):
+            (weight * model(**part).loss).backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    assert max(gradient.abs().max() for gradient in gradients[0].values()) > 1e-3
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_text_that_both_views_are_is_encoded_once(wordpiece, targets, batch, cached):
+    path, _ = targets
+    model = make_model(wordpiece, path)
+    model.cache_gradients = cached
+    model.train()
+    model(**batch).loss.backward()
+    encoded = []
+    model.encoder.base_model.register_forward_hook(lambda module, given, output: encoded.append(len(output[0])))
+    model(**batch)
+    assert sum(encoded) == 6
+    whole = {name: tensor[:, :1].expand(-1, 2, -1) if tensor.ndim == 3 else tensor for name, tensor in batch.items()}
+    encoded.clear()
+    single = model(**whole)
+    assert sum(encoded) == 3
+    assert int(single.num_computed_tokens) == 6 * 12  # of two views, as the tokens of a batch are counted
+    model.zero_grad()
+    single.loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(NeighbourDistillation, "has_dropout", True)  # of probability 0
+        encoded.clear()
+        twice = model(**whole)
+        assert sum(encoded) == 6
+        model.zero_grad()
+        twice.loss.backward()
+    torch.testing.assert_close(single.loss, twice.loss)
+    torch.testing.assert_close(single.embeddings, twice.embeddings)
+    torch.testing.assert_close(gradients, [one.grad for one in model.parameters() if one.grad is not None])
+
+
+def test_there_is_no_dropout(wordpiece, targets, batch):
+    path, _ = targets
+    torch.manual_seed(0)
+    config = tiny_config(wordpiece, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    model = DocSplitForContrastivePretraining(config, mlm_weight=0.0, objective="neighbour_distillation")
+    model.objective.targets = Targets(path)
+    model.train()
+    torch.testing.assert_close(model(**batch).embeddings, model(**batch).embeddings, rtol=0, atol=0)
+
+
+def test_the_mean_over_processes_is_that_over_their_documents(wordpiece, targets):
+    objective, (path, _) = make_model(wordpiece, targets[0]).objective, targets
+    objective.targets = Targets(path)
+    embeddings = torch.randn(5, 2, 32, generator=torch.Generator().manual_seed(2))
+    whole = objective(embeddings, IDS, [5]).loss
+    parts = [objective(embeddings[rows], IDS[rows], [2, 3]).loss for rows in (slice(2), slice(2, 5))]
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+def test_documents_without_a_target_are_counted(wordpiece, targets, batch):
+    model = make_model(wordpiece, targets[0])
+    batch["document_ids"] = torch.tensor([7, 8, 2**63 - 1])
+    with pytest.raises(ValueError, match="2 of 3 documents of the batch have no target vector"):
+        model(**batch)
+
+
+def test_without_targets_it_says_who_makes_them(wordpiece, targets, batch):
+    model = make_model(wordpiece, targets[0])
+    model.objective.targets = None
+    with pytest.raises(RuntimeError, match=re.escape("docsplit.training.teacher makes them")):
+        model(**batch)
+
+
+def test_the_file_is_mapped_and_in_any_order_the_same(targets, tmp_path):
+    path, vectors = targets
+    found = Targets(path)
+    with open("/proc/self/maps") as maps:
+        assert str(path) in maps.read()
+    order = [3, 0, 1]
+    torch.testing.assert_close(found.of(IDS[order]), vectors[order], atol=1e-3, rtol=1e-3)
+    assert Targets.about(path) == {"options": "{}"}
+    assert Targets.about(tmp_path / "none") is None
+    with safe_open(path, "pt") as file:
+        assert file.get_tensor("vectors").dtype == torch.float16
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("num_neighbours", -1), ("smoothing_rounds", -1), ("smoothing_share", 1.1), ("neighbour_temperature", 0.0)],
+)
+def test_options_are_checked(option, value):
+    with pytest.raises(ValueError, match=f"{option} is {value}"):
+        NeighbourDistillation.Options(**{option: value})
+
+
+def test_it_goes_with_masked_lm_and_lora_and_leaves_nothing_in_the_release(wordpiece, targets, batch, tmp_path):
+    path, _ = targets
+    torch.manual_seed(0)
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64).save_pretrained(tmp_path / "start")
+    model = DocSplitForContrastivePretraining.from_pretrained(
+        tmp_path / "start", objective="neighbour_distillation", mlm_weight=0.1, num_neighbours=3
+    )
+    model.objective.targets = Targets(path)
+    model.add_lora(2)
+    targets_of_mlm = torch.where(torch.arange(12) == 2, batch["input_ids"], -100)
+    output = model(**batch, mlm_input_ids=batch["input_ids"], mlm_targets=targets_of_mlm)
+    assert output.loss == output.contrastive_loss + 0.1 * output.mlm_loss
+    output.loss.backward()
+    model.save_pretrained(tmp_path / "saved")
+    adapter = tmp_path / "saved" / ADAPTER_FOLDER
+    assert adapter.exists()
+    assert not (tmp_path / "saved" / TRAINING_STATE_FILE).exists()
+    encoder, info = AutoModel.from_pretrained(tmp_path / "saved", add_pooling_layer=False, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert {name.split(".")[0] for name in encoder.state_dict()} == {"embeddings", "encoder"}
+    assert encoder.config.docsplit["num_neighbours"] == 3

@@ -1,0 +1,580 @@
+"""The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+    Trainer,
+    TrainingArguments,
+)
+
+from benchmarks.speed.scaling import peak_memory
+from docsplit.data import preparation
+from docsplit.data.collators import IGNORED, DocSplitCollator
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches, pool
+from docsplit.modeling.objectives.info_nce import info_nce
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config
+
+SMALL = {
+    "vocab_size": 120,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "pad_token_id": 0,
+}
+CONFIGS = {
+    "bert": BertConfig(**SMALL),
+    "roberta": RobertaConfig(**SMALL, max_position_embeddings=100),
+    "modernbert": ModernBertConfig(**SMALL),
+    "distilbert": DistilBertConfig(vocab_size=120, dim=32, n_layers=2, n_heads=2, hidden_dim=64),
+}
+
+
+def random_batch(documents=7, longest=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(3, longest + 1, (documents, 2, 1), generator=generator)
+    attention_mask = (torch.arange(longest) < lengths).long()
+    input_ids = torch.randint(5, 120, (documents, 2, longest), generator=generator) * attention_mask
+    masked = (torch.rand(input_ids.shape, generator=generator) < 0.2) & (attention_mask == 1)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "mlm_input_ids": input_ids.masked_fill(masked, 4),
+        "mlm_targets": input_ids.masked_fill(~masked, IGNORED),
+        "document_ids": torch.arange(documents),
+    }
+
+
+def double_model(name="bert", **settings):
+    torch.manual_seed(0)
+    settings = {"pooling": "mean", "max_seq_length": 64} | settings
+    config = BertConfig(**SMALL | {"num_hidden_layers": 1}) if name == "one layer" else CONFIGS[name]
+    return DocSplitForContrastivePretraining(config, **settings).double().eval()
+
+
+def loss_and_gradients(model, batch, forward=None):
+    model.zero_grad()
+    output = (forward or model)(**batch)
+    output.loss.backward()
+    gradients = {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
+    return output, gradients
+
+
+def slow_info_nce(anchors, candidates, temperature, targets, excluded):
+    total = 0.0
+    for index, anchor in enumerate(anchors):
+        similarities = [
+            float((anchor @ candidate / anchor.norm() / candidate.norm()).detach()) / temperature
+            for candidate in candidates
+        ]
+        denominator = sum(math.exp(s) for j, s in enumerate(similarities) if not excluded[index, j])
+        total -= similarities[targets[index]] - math.log(denominator)
+    return total
+
+
+def test_info_nce_equals_the_formula():
+    generator = torch.Generator().manual_seed(0)
+    anchors, candidates = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (4, 6))
+    targets = torch.tensor([2, 0, 5, 1])
+    excluded = torch.rand(4, 6, generator=generator) < 0.3
+    excluded[torch.arange(4), targets] = False
+    ours = info_nce(anchors, candidates, 0.05, targets, excluded)
+    assert float(ours) == pytest.approx(slow_info_nce(anchors, candidates, 0.05, targets, excluded), rel=1e-12)
+
+
+def test_info_nce_is_computed_in_fp32_under_autocast():
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(8, 16, generator=generator)
+    plain = info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (embeddings @ embeddings.T).dtype == torch.bfloat16  # autocast is really on
+        assert torch.equal(info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8)), plain)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_pooling_ignores_padding(pooling):
+    hidden_states = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    lengths = [5, 2, 1]
+    mask = torch.tensor([[1] * length + [0] * (5 - length) for length in lengths])
+    for row, length in enumerate(lengths):
+        tokens = hidden_states[row, :length]
+        expected = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0).values}[pooling]
+        torch.testing.assert_close(pool(hidden_states, mask, pooling)[row], expected)
+
+
+def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
+    lengths = torch.tensor([3, 50, 7, 7, 12, 1, 30])
+    groups = [(rows.tolist(), longest) for rows, longest in micro_batches(lengths, 30)]
+    assert sorted(row for rows, _ in groups for row in rows) == list(range(7))
+    for rows, longest in groups:
+        assert longest == max(lengths[row] for row in rows)
+        assert len(rows) * longest <= 30 or len(rows) == 1
+    assert len(groups) > 2
+    assert len(list(micro_batches(lengths, None))) == 1
+    assert list(micro_batches(lengths[:0], 30)) == []
+
+
+def test_micro_batches_are_the_cheapest_cut():
+    """Against all cuts of the sorted rows."""
+    generator = torch.Generator().manual_seed(0)
+    for bound in (50, 300, 1000):
+        lengths = torch.randint(1, 120, (9,), generator=generator)
+        longest_first = sorted(lengths.tolist(), reverse=True)
+        costs = []
+        for cuts in range(2**8):
+            edges = [0, *(row + 1 for row in range(8) if cuts >> row & 1), 9]
+            groups = [longest_first[start:end] for start, end in itertools.pairwise(edges)]
+            if all(len(group) * group[0] <= bound or len(group) == 1 for group in groups):
+                costs.append(sum(len(group) * group[0] + MICRO_BATCH_OVERHEAD for group in groups))
+        ours = sum(len(rows) * longest + MICRO_BATCH_OVERHEAD for rows, longest in micro_batches(lengths, bound))
+        assert ours == min(costs) < max(costs)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
+def test_micro_batches_change_neither_loss_nor_gradients(name, symmetric, mlm_weight):
+    batch = random_batch()
+    model = double_model(name, symmetric_loss=symmetric, mlm_weight=mlm_weight)
+    plain, expected = loss_and_gradients(model, batch)
+    assert any(gradient.abs().max() > 1e-6 for gradient in expected.values())  # else the rest shows nothing
+    assert all(gradient.abs().max() > 0 for key, gradient in expected.items() if "query.weight" in key)
+    for cache_gradients in (False, True):
+        model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
+        output, gradients = loss_and_gradients(model, batch)
+        assert output.num_computed_tokens < plain.num_computed_tokens  # padding went away
+        torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
+        for key, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected[key], rtol=1e-8, atol=1e-12)
+
+
+def test_the_loss_equals_encoding_each_view_alone():
+    batch = random_batch(documents=4)
+    model = double_model()
+    embeddings = torch.zeros(4, 2, 32, dtype=torch.float64)
+    mlm_losses = []
+    for document in range(4):
+        for view in range(2):
+            length = int(batch["attention_mask"][document, view].sum())
+            ids = batch["input_ids"][document, view, :length][None]
+            embeddings[document, view] = model.encoder.base_model(ids).last_hidden_state[0].mean(0)
+            logits = model.encoder(batch["mlm_input_ids"][document, view, :length][None]).logits[0]
+            targets = batch["mlm_targets"][document, view, :length]
+            for position in (targets != IGNORED).nonzero().flatten().tolist():
+                mlm_losses.append(-logits[position].log_softmax(-1)[targets[position]])
+    nothing = torch.zeros(4, 4, dtype=torch.bool)
+    contrastive = slow_info_nce(embeddings[:, 0], embeddings[:, 1], 0.05, torch.arange(4), nothing) / 4
+    output = model(**batch)
+    assert output.contrastive_loss.item() == pytest.approx(contrastive, rel=1e-9)
+    assert output.mlm_loss.item() == pytest.approx((sum(mlm_losses) / len(mlm_losses)).item(), rel=1e-9)
+    assert output.loss.item() == pytest.approx(contrastive + 0.1 * output.mlm_loss.item(), rel=1e-9)
+
+
+def test_a_symmetric_loss_is_the_mean_of_both_directions():
+    batch = random_batch()
+    swapped = {key: value.flip(1) if value.dim() == 3 else value for key, value in batch.items()}
+    one_way = double_model()
+    both = double_model(symmetric_loss=True)
+    expected = (one_way(**batch).contrastive_loss + one_way(**swapped).contrastive_loss) / 2
+    assert one_way(**batch).contrastive_loss != one_way(**swapped).contrastive_loss
+    torch.testing.assert_close(both(**batch).contrastive_loss, expected)
+
+
+def test_the_same_document_is_no_negative():
+    batch = random_batch(documents=3)
+    model = double_model(mlm_weight=0.0)
+    twice = {key: torch.cat([value, value[:1]]) for key, value in batch.items()}
+    assert model(**twice).num_masked_negatives == 2
+    with_duplicate = model(**twice).embeddings
+    everything = torch.zeros(4, 4, dtype=torch.bool)
+    everything[0, 3] = everything[3, 0] = True
+    expected = slow_info_nce(with_duplicate[:, 0], with_duplicate[:, 1], 0.05, torch.arange(4), everything) / 4
+    assert model(**twice).loss.item() == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_no_masked_token_gives_a_zero_mlm_loss_and_gradients():
+    batch = random_batch()
+    batch["mlm_targets"] = torch.full_like(batch["mlm_targets"], IGNORED)
+    output, gradients = loss_and_gradients(double_model(), batch)
+    assert output.mlm_loss == 0
+    assert set(gradients) == {name for name, _ in double_model().named_parameters()}
+
+
+def test_mlm_weight_zero_leaves_the_head_alone():
+    model = double_model(mlm_weight=0.0)
+    head = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert head
+    assert all("cls" in name for name in head)
+    batch = random_batch()
+    without = {key: value for key, value in batch.items() if not key.startswith("mlm")}
+    assert model(**without).mlm_loss is None
+
+
+@pytest.mark.parametrize("cache_gradients", [False, True])
+def test_contrastive_weight_zero_is_masked_lm_alone(cache_gradients):
+    batch = random_batch()
+    with_both, _ = loss_and_gradients(double_model(mlm_weight=1.0), batch)
+    model = double_model(contrastive_weight=0.0, mlm_weight=1.0)
+    model.cache_gradients, model.micro_batch_tokens = cache_gradients, 100
+    encoded = []
+    model.encoder.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: encoded.append(kwargs.get("input_ids", *args)), with_kwargs=True
+    )
+    output = model(**batch)
+    assert output.embeddings is None
+    assert output.contrastive_loss is None
+    assert sum(ids.numel() for ids in encoded) == output.num_computed_tokens  # the masked copies only
+    assert all((ids == 4).any() for ids in encoded)
+    output.loss.backward()
+    assert float(output.loss) == pytest.approx(float(with_both.mlm_loss), rel=1e-12)
+    without_gradient = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without_gradient == []  # DDP would wait for them
+    assert model(**batch, return_loss=False).embeddings.shape == (7, 2, 32)
+
+
+def test_missing_mlm_inputs_raise():
+    batch = {key: value for key, value in random_batch().items() if not key.startswith("mlm")}
+    with pytest.raises(ValueError, match="mlm_weight"):
+        double_model()(**batch)
+
+
+def test_data_parallel_is_refused():
+    model = double_model()
+    model._is_replica = True  # what torch sets on the copies
+    with pytest.raises(RuntimeError, match="split the negatives"):
+        model(**random_batch())
+
+
+def test_bfloat16_autocast_is_close():
+    batch = random_batch()
+    model = double_model().float()
+    plain = model(**batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = model(**batch)
+    assert output.embeddings.dtype == output.loss.dtype == torch.float32
+    assert output.loss != plain.loss
+    torch.testing.assert_close(output.loss, plain.loss, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pooling": "first"}, "pooling"),
+        ({"max_seq_length": 513}, "512 tokens"),
+        ({"contrastive_temperature": 0.0}, "contrastive_temperature"),
+        ({"mlm_weight": -1.0}, "mlm_weight"),
+        ({"contrastive_weight": 0.0, "mlm_weight": 0.0}, "nothing is left"),
+        ({"poling": "cls"}, "poling"),
+    ],
+)
+def test_settings_that_cannot_work_raise(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DocSplitForContrastivePretraining(BertConfig(**SMALL), **settings)
+
+
+def test_roberta_has_two_positions_less_than_its_table():
+    config = RobertaConfig(**(SMALL | {"pad_token_id": 1}), max_position_embeddings=100)
+    assert DocSplitForContrastivePretraining(config).config.docsplit["max_seq_length"] == 98
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_checkpoint_is_native_and_loads_back(name, tmp_path):
+    model = double_model(name, pooling="max", symmetric_loss=True).float()
+    model.save_pretrained(tmp_path)
+    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path).eval()
+    assert again.config.docsplit == model.config.docsplit
+    batch = random_batch()
+    assert torch.equal(again(**batch).loss, model(**batch).loss)
+    assert AutoModelForMaskedLM.from_pretrained(tmp_path).config.architectures == [type(model.encoder).__name__]
+    assert not any(key.startswith("encoder.encoder") for key in load_file(tmp_path / "model.safetensors"))
+    assert type(AutoModel.from_pretrained(tmp_path)).__name__.endswith("Model")
+
+
+def test_the_mlm_head_is_saved_and_tied(tmp_path):
+    model = double_model().float()
+    with torch.no_grad():
+        model.encoder.cls.predictions.transform.dense.weight.add_(1.0)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
+    trained = model.encoder.cls.predictions.transform.dense.weight
+    assert torch.equal(loaded.cls.predictions.transform.dense.weight, trained)
+
+
+def test_stock_resume_really_loads_native_weights(tmp_path):
+    model, other = double_model().float(), double_model().float()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1.0)
+    model.save_pretrained(tmp_path)
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)  # as Trainer does
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def with_names_of_the_hub(folder):
+    """As bert-base-uncased is on the Hub, whose normalisations are called gamma and beta."""
+    weights = load_file(folder / "model.safetensors")
+    new = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for name in [name for name in weights if name.endswith(tuple(new))]:
+        weights[".".join([*name.split(".")[:-2], new[".".join(name.split(".")[-2:])]])] = weights.pop(name)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
+    double_model().float().save_pretrained(tmp_path / "start")
+    with_names_of_the_hub(tmp_path / "start")
+    models = [DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start") for _ in range(2)]
+    for model in models:
+        if rank:
+            model.add_lora(rank)
+    with torch.no_grad():
+        for name, parameter in models[0].named_parameters():
+            if "LayerNorm" not in name and "base_layer" not in name:
+                parameter.add_(0.1)
+    models[0].save_pretrained(tmp_path / "checkpoint")
+    saved = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    assert not any("gamma" in name for name in saved)
+    models[1].load_training_state(tmp_path / "checkpoint")
+    models[1].load_state_dict(saved, strict=False)  # as Trainer does
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(ours, theirs)
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint")
+
+
+class ConfigOfItsOwn(BertConfig):
+    model_type = "of_its_own"
+
+
+class ModelOfItsOwn(BertForMaskedLM):
+    config_class = ConfigOfItsOwn
+
+
+def test_an_architecture_that_brings_its_own_code_can_be_saved(tmp_path):
+    AutoConfig.register("of_its_own", ConfigOfItsOwn, exist_ok=True)
+    AutoModelForMaskedLM.register(ConfigOfItsOwn, ModelOfItsOwn, exist_ok=True)  # and not with AutoModel
+    model = DocSplitForContrastivePretraining(ConfigOfItsOwn(**SMALL))
+    model.save_pretrained(tmp_path)
+    assert type(AutoModelForMaskedLM.from_pretrained(tmp_path)) is ModelOfItsOwn
+
+
+def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
+    model = double_model().float()
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    some = next(key for key in weights if "query.weight" in key)
+    with pytest.raises(RuntimeError, match=r"1 weights are missing.*query\.weight"):
+        model.load_state_dict({key: value for key, value in weights.items() if key != some}, strict=False)
+    with pytest.raises(RuntimeError, match="1 are unknown"):
+        model.load_state_dict(weights | {"bert.something": torch.zeros(1)}, strict=False)
+
+
+def test_settings_of_the_checkpoint_can_be_overridden(tmp_path):
+    double_model().float().save_pretrained(tmp_path)
+    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path, pooling="cls", mlm_weight=0.5)
+    assert again.config.docsplit | {"pooling": "cls", "mlm_weight": 0.5} == again.config.docsplit
+
+
+# --- Stock Trainer -------------------------------------------------------------------------------------------------
+
+
+def train(tmp_path, wordpiece, corpus, **arguments):
+    dataset = preparation.tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(
+        tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), max_seq_length=64
+    )
+    defaults = {
+        "output_dir": str(tmp_path),
+        "use_cpu": True,
+        "max_steps": 3,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "remove_unused_columns": False,
+        "disable_tqdm": True,
+    }
+    args = TrainingArguments(**(defaults | arguments))
+    collator = DocSplitCollator(wordpiece, max_seq_length=64)
+    trainer = Trainer(model, args, collator, dataset, dataset.select(range(20)), processing_class=wordpiece)
+    trainer.batches = []
+    model.register_forward_pre_hook(lambda module, args, inputs: trainer.batches.append(inputs), with_kwargs=True)
+    trainer.train()
+    return trainer
+
+
+def test_stock_trainer_lowers_the_loss_and_reports_eval_loss(tmp_path, wordpiece, corpus):
+    trainer = train(tmp_path, wordpiece, corpus, max_steps=30, eval_strategy="steps", eval_steps=15)
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    assert sum("eval_loss" in entry for entry in trainer.state.log_history) == 2
+
+
+def test_the_loss_is_divided_by_the_accumulation_steps(tmp_path, wordpiece, corpus):
+    """SGD on four accumulated batches of 8 moves as the mean of the four gradients does, not as their sum."""
+    trainer = train(
+        tmp_path, wordpiece, corpus, max_steps=1, gradient_accumulation_steps=4, optim="sgd", max_grad_norm=0.0,
+        lr_scheduler_type="constant", weight_decay=0.0, learning_rate=0.1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    start = DocSplitForContrastivePretraining(trainer.model.config)
+    assert not trainer.model_accepts_loss_kwargs
+    gradients = [loss_and_gradients(start, batch)[1] for batch in trainer.batches]
+    assert len(gradients) == 4
+    moved = 0.0
+    for (name, before), after in zip(start.named_parameters(), trainer.model.parameters(), strict=True):
+        expected = before - 0.1 * sum(gradient[name] for gradient in gradients) / 4
+        torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-4)
+        moved += (after - before).abs().sum().item()
+    assert moved > 0.01
+
+
+def test_bf16_training_works_on_cpu(tmp_path, wordpiece, corpus):
+    trainer = train(tmp_path, wordpiece, corpus, bf16=True)
+    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    assert next(trainer.model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.gpu
+def test_fp16_training_works_on_a_gpu(tmp_path, wordpiece, corpus):
+    trainer = train(tmp_path, wordpiece, corpus, use_cpu=False, fp16=True, max_steps=10)
+    assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+
+
+def test_hooks_are_removed_even_if_the_head_fails():
+    model = double_model()
+    model.encoder.cls = nn.Linear(7, 7).double()
+    with pytest.raises(RuntimeError):
+        model(**random_batch())
+    assert not model.encoder.base_model._forward_hooks
+
+
+# --- Micro-batches over whole trainings, precisions and memory ---
+
+
+def trained_weights(tmp_path, micro_batch_tokens, cache_gradients, accumulation=1, mlm_weight=0.1, config="bert"):
+    """Parameters after 4 steps of a stock Trainer with AdamW, in float64 and without dropout."""
+    model = double_model(config, mlm_weight=mlm_weight).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    model.micro_batch_tokens, model.cache_gradients = micro_batch_tokens, cache_gradients
+    documents = random_batch(documents=48)
+    rows = [{name: value[index] for name, value in documents.items()} for index in range(48)]
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, per_device_train_batch_size=8, gradient_accumulation_steps=accumulation,
+        max_steps=4, learning_rate=1e-3, remove_unused_columns=False, report_to=[], save_strategy="no",
+        disable_tqdm=True, dataloader_pin_memory=False,
+    )  # fmt: skip
+    Trainer(model, args, train_dataset=rows).train()
+    return dict(model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "mlm_weight", "config"), [(1, 0.1, "bert"), (3, 0.1, "roberta"), (1, 0.0, "modernbert")]
+)
+def test_micro_batches_change_no_training(tmp_path, accumulation, mlm_weight, config):
+    options = {"accumulation": accumulation, "mlm_weight": mlm_weight, "config": config}
+    plain = trained_weights(tmp_path, None, False, **options)
+    start = dict(double_model(config, mlm_weight=mlm_weight).named_parameters())
+    assert any((plain[name] - start[name]).abs().max() > 1e-3 for name in plain)  # it did learn something
+    for cache_gradients in (False, True):
+        ours = trained_weights(tmp_path, 60, cache_gradients, **options)
+        for name, value in plain.items():
+            torch.testing.assert_close(ours[name], value, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_cached_gradients_replay_dropout_and_autocast(precision):
+    """Bitwise: the second forward pass draws the same dropout in the same precision."""
+    batch = random_batch(documents=9)
+    results = []
+    for cache_gradients in (False, True):
+        torch.manual_seed(0)
+        model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).train()
+        model.micro_batch_tokens, model.cache_gradients = 60, cache_gradients
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(**batch).loss
+        loss.backward()
+        results.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    model.eval()
+    assert model(**batch).loss != results[0][0]  # dropout was on
+
+
+def test_under_autocast_the_gradients_of_micro_batches_are_summed_in_full_precision():
+    """About 50 micro-batches: summed in bfloat16 they would be five times as far from the exact gradient."""
+    batch = random_batch(documents=60)
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=40).eval()
+    gradients = []
+    for micro_batch_tokens, bf16 in ((None, True), (60, True), (None, False)):
+        model.micro_batch_tokens = micro_batch_tokens
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            output = model(**batch)
+        output.loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    plain, ours, exact = gradients
+    assert 0 < (plain - exact).norm() < 0.01 * exact.norm()
+    assert (ours - exact).norm() < 3 * (plain - exact).norm()
+
+
+def test_a_compiled_encoder_has_the_same_loss_and_gradients():
+    """Traced with dynamic shapes over micro-batches of many lengths; `aot_eager` leaves the code generator out."""
+    batches = [random_batch(documents=5, longest=longest, seed=longest) for longest in (40, 25)]
+    plain, compiled = double_model("one layer"), double_model("one layer")
+    compiled.compile(backend="aot_eager")
+    plain.micro_batch_tokens = compiled.micro_batch_tokens = 60
+    for cache_gradients in (False, True):
+        plain.cache_gradients = compiled.cache_gradients = cache_gradients
+        for batch in batches:
+            (expected, gradients), (ours, its_gradients) = (loss_and_gradients(m, batch) for m in (plain, compiled))
+            torch.testing.assert_close(ours.loss, expected.loss, rtol=1e-10, atol=0)
+            for name, gradient in gradients.items():
+                torch.testing.assert_close(its_gradients[name], gradient, rtol=1e-8, atol=1e-12)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # it was compiled
+
+
+@pytest.mark.parametrize("documents", [256, pytest.param(1536, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pooling", ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cls", "max"))])
+def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling, documents):
+    torch.manual_seed(0)
+    config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
+    model = DocSplitForContrastivePretraining(config, pooling=pooling, max_seq_length=32).train()
+    model.micro_batch_tokens, model.cache_gradients = 2048, True
+
+    def step(documents):
+        batch = random_batch(documents, longest=32)
+        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+        model(**random_batch(2, longest=32)).loss.backward()  # gradients are there before
+        return lambda: model(**batch).loss.backward()
+
+    one = peak_memory(step(32), torch.device("cpu"))  # 64 views of 32 tokens: one micro-batch
+    many = peak_memory(step(documents), torch.device("cpu"))
+    embeddings = documents * 2 * 128 * 4
+    assert many <= 1.1 * (one + embeddings)
+    model.cache_gradients = False
+    assert peak_memory(step(128), torch.device("cpu")) > 2 * one  # so the measure does see activations

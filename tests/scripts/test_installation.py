@@ -1,0 +1,116 @@
+"""The wheel, installed where the repository is not: its commands, packaged recipes, and a training of two steps."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from docsplit.runtime.files import hash_of_code
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes", "docs")
+COMMANDS = (
+    "pretrain",
+    "probe",
+    "retrieve",
+    "rank",
+    "analyse",
+    "search",
+    "convert-to-longformer",
+    "export-onnx",
+    "explore",
+)
+HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docsplit.py")
+TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Folder with an environment that has the wheel, and sees what it depends on; it lies in someone's repository."""
+    folder = tmp_path_factory.mktemp("installation")
+    source = folder / "source"
+    source.mkdir()
+    for path in [*(ROOT / name for name in SOURCES), *ROOT.glob("*.py")]:
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, source / path.name)  # building leaves files beside the sources
+    environment = folder / "environment"
+    run(folder, sys.executable, "-m", "venv", "--without-pip", environment)
+    site_packages = site_packages_of(environment)
+    (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    run(
+        folder, sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", "--no-deps",
+        "--no-index", "--no-build-isolation", "--disable-pip-version-check", source,
+    )  # fmt: skip
+    shutil.rmtree(source)
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    run(folder, "git", "init", "-q")
+    run(folder, "git", *identity, "commit", "-q", "--allow-empty", "-m", "Another project")
+    return folder
+
+
+def run(folder, *command):
+    """In an environment where no path leads to the repository."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run(map(str, command), cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def site_packages_of(environment):
+    (folder,) = (environment / "lib").glob("python*/site-packages")
+    return folder
+
+
+def files_in(folder):
+    return {(str(path.relative_to(folder)), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_installed_is_what_is_here(installed):
+    there = site_packages_of(installed / "environment")
+    for path in [*(ROOT / "docsplit").rglob("*"), *ROOT.glob("*.py")]:
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert (there / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+    recipes = {path.name: path.read_text() for path in (ROOT / "recipes").glob("*.yaml")}
+    assert {path.name: path.read_text() for path in (there / "docsplit" / "recipes").glob("*")} == recipes
+    papers = {path.name: path.read_text() for path in (ROOT / "docs" / "papers").glob("*.json")}
+    assert {path.name: path.read_text() for path in (there / "docsplit" / "papers").glob("*")} == papers
+    assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {
+        f"docsplit-{name}" for name in COMMANDS
+    }
+    (metadata,) = there.glob("docsplit-*.dist-info/METADATA")
+    wanted = re.findall(r"\nRequires-Dist: (.*)", metadata.read_text())
+    required = sum("extra ==" not in line for line in wanted)
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert required == sum(bool(line.partition("#")[0].strip()) for line in lines) > 10
+    engines = (ROOT / "requirements-engines.txt").read_text().splitlines()
+    pinned = {name: versions for line in engines for name, versions in re.findall(r"^([\w\[\]-]+)([^ ;]+)", line)}
+    extras = [re.fullmatch(r"([\w\[\]-]+)(.*); extra == .*", line) for line in wanted if "extra ==" in line]
+    assert len(extras) == 2
+    assert all({*extra[2].split(",")} == {*pinned[extra[1]].split(",")} for extra in extras)
+    code = f"from docsplit.runtime.files import hash_of_code; print(hash_of_code(*{HASHED}))"
+    printed = run(installed, installed / "environment" / "bin" / "python", "-c", code)
+    assert printed.strip() == hash_of_code(*HASHED)
+
+
+def test_a_packaged_recipe_trains_outside_the_repository(installed, corpus_file):
+    commands, there = installed / "environment" / "bin", site_packages_of(installed / "environment")
+    before = files_in(there)
+    assert "python explore.py" in run(installed, commands / "docsplit-explore", "--help")
+    run(
+        installed, commands / "docsplit-pretrain", "quickstart", "--corpus", corpus_file, "--probe_corpus",
+        corpus_file, "--max_steps", 2, "--output_dir", "out", "--config_overrides", TINY, "--vocab_size", 300,
+        "--max_seq_length", 48, "--per_device_train_batch_size", 4, "--eval_strategy", "no",
+    )  # fmt: skip
+    results = json.loads((installed / "out" / "all_results.json").read_text())
+    assert results["global_step"] == 2
+    record = json.loads((installed / "out" / "run.json").read_text())
+    assert record["recipe"] == "quickstart"
+    assert record["commit"] is None  # the one of the folder around it says nothing
+    assert files_in(there) == before

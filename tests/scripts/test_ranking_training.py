@@ -1,0 +1,144 @@
+"""Training for ranking, as a user runs it: kills, passages, folds, what is said of queries, bad input."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments
+from docsplit.data.sets.rankings import load_collection
+from docsplit.evaluation.ranking.folds import divide
+from docsplit.runtime.arguments import parse_arguments
+from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES
+from run_docsplit_pretraining import ARGUMENTS, main
+from tests.processes import ROOT, Script
+from tests.processes import run as run_script
+from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for
+from tests.scripts.test_run_document_retrieval import write_collection
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    return write_collection(tmp_path_factory.mktemp("ranking") / "ships", "train")
+
+
+def words(output_dir, collection, *options):
+    return [
+        *("--view", "query_document", "--corpus", collection, "--output_dir", output_dir, "--use_cpu"),
+        *("--config_overrides", TINY, "--vocab_size", "300", "--pooling", "mean", "--max_seq_length", "32"),
+        *("--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1"),
+        *("--disable_tqdm", "true", "--num_train_epochs", "2", "--save_steps", "3", *options),
+    ]
+
+
+def test_a_killed_run_resumes_to_the_same_parameters_with_negatives_of_weights_that_are_gone(tmp_path, collection):
+    """24 queries, 6 steps an epoch, other negatives from step 6 on: SIGKILL after step 9; and on from step 6."""
+    environment = os.environ | ONE_THREAD
+    options = ("--negatives", "bm25", "self", "--negatives_per_query", "2")
+    script = "run_docsplit_pretraining.py"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    result = run_script(script, *words(whole, collection, *options), env=environment)
+    assert "Negatives of bm25: " in result.stderr
+    assert "Negatives of self: " in result.stderr
+    assert len(list((whole / "negatives").iterdir())) == 2  # and no encoder
+    notes = [json.loads((whole / f"checkpoint-{step}" / "negatives.json").read_text()) for step in (3, 6, 9)]
+    assert [note["phase"] for note in notes] == [0, 0, 1]
+
+    process = Script(script, *words(killed, collection, *options), env=environment)
+    wait_for((killed / "checkpoint-9" / "checkpoint_manifest.json").exists, process)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait().returncode == -signal.SIGKILL
+    shutil.copytree(whole, tmp_path / "early")
+    for folder, checkpoint in ((killed, "newest"), (tmp_path / "early", tmp_path / "early" / "checkpoint-6")):
+        resume = ("--resume_from_checkpoint", checkpoint)
+        again = run_script(script, *words(folder, collection, *options, *resume), env=environment)
+        assert "Negatives of" not in again.stderr  # the files are there, of the same weights
+        assert_same_weights(whole, folder)
+        assert_same_documents(whole, folder)
+    first, second = (np.load(path) for path in sorted((whole / "negatives").iterdir()))
+    assert (first != second).any()  # or the comparison shows nothing
+
+
+def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(tmp_path, collection, run_here):
+    """A graph of passages, cached gradients; then both folds measured: that trained on, and that left out."""
+    from run_document_retrieval import main as measure
+
+    graph = ("--model_type", "graph_document", "--passage_words", "10", "--negatives", "random", "--fold", "1")
+    graph += ("--folds", "3", "--split", "train", "--cache_gradients", "--eval_strategy", "epoch", "--max_steps", "3")
+    graph += ("--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2")
+    options = words(tmp_path / "out", collection, *graph)
+    options[options.index(TINY)] = f"{TINY},graph_hidden_size=16"
+    place = options.index("--pooling")
+    del options[place : place + 2]
+    run_script("run_docsplit_pretraining.py", *options, processes=2, env=os.environ | ONE_THREAD)
+    results = json.loads((tmp_path / "out" / "all_results.json").read_text())
+    assert results["queries_used"] == results["documents_held_out"] == 8
+    ranking = load_collection(str(collection), split="train")
+    train, chosen, reported = divide(ranking, "3", 1)
+    seen = TrainingDocuments.load(tmp_path / "out" / "training_documents.safetensors").run
+    asked = [seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))
+             for rows in (train, chosen, reported)]  # fmt: skip
+    assert asked[0].any()
+    assert not asked[1].any()
+    assert not asked[2].any()
+
+    options = ["--collection", collection, "--split", "train", "--folds", "3", "--methods", "dense", "hybrid"]
+    for fold, shared in ((1, 0), (0, asked[0].mean())):  # fold 0 was trained on
+        folder = tmp_path / f"fold-{fold}"
+        run_here(measure, *options, "--model_name_or_path", tmp_path / "out", "--fold", fold, "--output_dir", folder)
+        results = json.loads((folder / "results.json").read_text())
+        assert results["rows"][0]["test_queries"] == 8
+        assert results["rows"][0]["queries_seen_in_training_share"] == pytest.approx(shared)
+        text = (folder / "results.md").read_text()
+        assert f"The queries of fold {fold} (--folds 3) alone" in text
+        assert ("its results on them are too good" in text) == bool(shared)
+
+
+@pytest.mark.parametrize(
+    ("name", "negatives", "number", "epochs", "batch", "rate"),
+    [  # of the graph document paper, section 3.3
+        ("robust04", ["random"], 8, 10, 32, 5e-5),
+        ("msmarco", ["bm25", "self"], 1, 10, 128, 2e-5),
+        ("wikir", ["bm25"], 1, 5, 128, 2e-5),
+        ("small", ["bm25"], 1, None, 64, 3e-3),
+    ],
+)
+def test_a_recipe_says_what_the_paper_says(name, negatives, number, epochs, batch, rate, tmp_path):
+    given = ["--output_dir", str(tmp_path), "--use_cpu"]
+    given += ["--model_name_or_path", "x"] if name != "small" else []
+    given += ["--fold", "0"] if name == "robust04" else []
+    recipe = str(ROOT / "recipes" / f"ranking_{name}.yaml")
+    _, data_args, query_args, args, _ = parse_arguments(
+        ARGUMENTS, "", [recipe, *given], chosen_by=OPTIONS_OF_OBJECTIVES
+    )
+    assert data_args.view == "query_document"
+    assert (query_args.negatives, query_args.number_of_negatives) == (negatives, number)
+    assert epochs is None or args.num_train_epochs == epochs
+    assert (args.per_device_train_batch_size, args.learning_rate) == (batch, rate)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "dev"], "--split dev, found train"),
+        (["--view", "docsplit", "--fold", "0"], "--fold are for --view query_document"),
+        (["--objective", "contrastive_tension", "--mlm_weight", "0"], "goes with --objective info_nce"),
+        (["--streaming", "--max_steps", "3"], "--streaming does not go with --view query_document"),
+        (["--per_device_train_batch_size", "30"], "has 24 queries for this, which do not fill one batch of 30"),
+    ],
+)
+def test_bad_input_ends_with_a_message(failure_of, collection, tmp_path, options, message):
+    assert message in failure_of(main, *words(tmp_path / "out", collection, *options))
+
+
+def test_a_collection_without_train_judgments_names_the_remedy(failure_of, tmp_path):
+    collection = write_collection(tmp_path / "dev", "dev")
+    assert "--fold 0, here and with run_document_retrieval.py" in failure_of(
+        main, *words(tmp_path / "out", collection)
+    )

@@ -1,0 +1,174 @@
+"""Each pretraining recipe, for a few steps, with a tiny encoder of the architecture that it names."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    BertConfig,
+    BigBirdConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+)
+
+import run_docsplit_pretraining
+from docsplit.modeling.lora import ADAPTER_FOLDER
+from docsplit.modeling.saving import TRAINING_STATE_FILE
+from tests.conftest import tiny_values
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
+    "adapt": "bert",
+    "docsplit_bert": "bert",
+    "docsplit_long": "longformer",
+    "simcse_long": "bert",
+    "ct_bert": "bert",
+    "contriever_crop": "bert",
+    "contriever_moco": "bert",
+    "ict": "bert",
+    "mlm": "bert",
+    "longformer_da": "longformer",
+    "longformer_bregman": "longformer",
+    "bregman_small": "longformer",
+    "docsplit_bigbird": "big_bird",
+    "docsplit_modernbert": "modernbert",
+    "docsplit_bert_lora": "bert",
+    "graph_document": "bert",
+    "graph_document_retrieval": "bert",
+}
+GRAPHS = ("graph_document", "graph_document_retrieval")  # whose passage encoder that is
+OTHERS = {"quickstart", "small", "graph_document_small"}  # from a random start, and made for speed
+
+
+def config_of(architecture: str, tokenizer) -> PreTrainedConfig:
+    values = tiny_values(tokenizer, max_position_embeddings=200)
+    return {
+        "bert": lambda: BertConfig(**values),
+        "longformer": lambda: LongformerConfig(**values, attention_window=[16, 16]),
+        "big_bird": lambda: BigBirdConfig(**values, block_size=4, num_random_blocks=1),
+        "modernbert": lambda: ModernBertConfig(**values),
+    }[architecture]()
+
+
+@pytest.fixture
+def run(wordpiece, corpus_file, tmp_path, monkeypatch):
+    """Run a recipe from a tiny checkpoint; returns this, the output, and the options that it got."""
+
+    def run(name: str, **overrides) -> tuple[Path, Path, dict]:
+        path = ROOT / "recipes" / f"{name}.yaml"
+        recipe = yaml.safe_load(path.read_text())
+        start, output_dir = tmp_path / "start", tmp_path / "out"
+        torch.manual_seed(0)
+        AutoModelForMaskedLM.from_config(config_of(ARCHITECTURES[name], wordpiece)).save_pretrained(start)
+        wordpiece.save_pretrained(start)
+        options = {
+            "model_name_or_path": start, "corpus": corpus_file, "output_dir": output_dir, "max_seq_length": 64,
+            "max_steps": 2, "per_device_train_batch_size": max(recipe["per_device_train_batch_size"] // 4, 8),
+            "save_steps": 2, "logging_steps": 1, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0,
+            "preprocessing_num_workers": 1, "disable_tqdm": True, "warmup_steps": 1, "micro_batch_tokens": 300,
+        } | overrides  # fmt: skip
+        if name in GRAPHS:
+            options |= {"per_device_train_batch_size": 24, "passage_words": 12}
+            options |= {"config_overrides": "graph_hidden_size=16,graph_kind=section"}
+        for small, value in {"momentum_queue_size": 40, "probe_corpus": corpus_file}.items():
+            options |= {small: value} if recipe.get(small) else {}
+        argv = [word for option, value in options.items() for word in (f"--{option}", str(value))]
+        monkeypatch.setattr(sys, "argv", ["run_docsplit_pretraining.py", str(path), *argv])
+        run_docsplit_pretraining.main()
+        return start, output_dir, recipe | options
+
+    return run
+
+
+def test_each_recipe_is_here():
+    names = {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
+    names = {name for name in names if not name.startswith(("probe_", "retrieval_", "ranking_"))}
+    assert names == set(ARCHITECTURES) | OTHERS
+
+
+@pytest.mark.parametrize(("name", "architecture"), ARCHITECTURES.items(), ids=ARCHITECTURES)
+def test_a_recipe_trains(name, architecture, run, caplog):
+    caplog.set_level("INFO")
+    start, output_dir, options = run(name)
+    assert ("full attention, longer ones block-sparse" in caplog.text) == (name == "docsplit_bigbird")
+    config = json.loads((output_dir / "config.json").read_text())
+    assert config["model_type"] == ("graph_document" if name in GRAPHS else architecture)
+    for setting, value in config["docsplit"].items():
+        assert value == options.get(setting, value), setting
+    before, after = (AutoModel.from_pretrained(folder) for folder in (start, output_dir))
+    before, after = before.state_dict(), (after.passage_encoder if name in GRAPHS else after).state_dict()
+    assert any((before[key] != after[key]).any() for key in before if "pooler" not in key)
+    assert all(value.isfinite().all() for value in after.values())
+    results = json.loads((output_dir / "all_results.json").read_text())
+    assert results["global_step"] == 2
+    assert ("the encoder reads 64 tokens: so do views" in caplog.text) == (options.get("view_max_length", 0) > 64)
+    log = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    logged = next(entry.keys() for entry in log if "loss" in entry)
+    assert ("effective_rank" in logged) == (name != "mlm")
+    watched = {"info_nce_loss", "bregman_loss", "subnetworks_active", "subnetworks_entropy"}
+    assert watched & logged == (watched if "bregman" in name else set())
+
+
+def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
+    with_ensemble, without = (
+        yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+        for name in ("longformer_bregman", "longformer_da")
+    )
+    own = {name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)}
+    assert {name for name in own if not name.startswith("bregman_")} == {"objective", "output_dir"}
+    assert with_ensemble["objective"] == "info_nce+bregman"
+
+
+def test_the_graph_recipes_differ_by_views_direction_and_batch():
+    recipes = [yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()) for name in GRAPHS]
+    assert recipes[0].keys() == recipes[1].keys()
+    own = {name for name in recipes[0] if recipes[0][name] != recipes[1][name]}
+    assert own == {"view", "symmetric_loss", "per_device_train_batch_size", "output_dir"}
+
+
+def test_the_small_graph_recipe_from_nothing(corpus_file, tmp_path, run_here):
+    recipe = yaml.safe_load((ROOT / "recipes" / "graph_document_small.yaml").read_text())
+    assert recipe["per_device_train_batch_size"] <= 32
+    words = [ROOT / "recipes" / "graph_document_small.yaml", "--corpus", corpus_file, "--probe_corpus", corpus_file]
+    words += ["--output_dir", tmp_path, "--max_train_samples", 90, "--max_steps", 2, "--vocab_size", 300]
+    run_here(run_docsplit_pretraining.main, *words, "--logging_steps", 1)
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["global_step"] == 2
+    assert results["documents_dropped_fewer_than_two_passages"] > 0
+    assert AutoModel.from_pretrained(tmp_path).config.passage_words == recipe["passage_words"]
+    assert "probe_after_5shot_accuracy" in results
+
+
+def test_a_run_that_is_shorter_than_a_log_has_its_loss(run):
+    _, output_dir, _ = run("docsplit_bert", logging_steps=50)
+    assert json.loads((output_dir / "all_results.json").read_text())["train_loss"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("docsplit_bert_lora", f"{ADAPTER_FOLDER}/adapter_model.safetensors"), ("contriever_moco", TRAINING_STATE_FILE)],
+)
+def test_the_best_weights_come_with_their_own_training_state(name, part, run):
+    """The first step has a learning rate of 0, the second one that ruins the encoder: the first checkpoint is best."""
+    _, output_dir, _ = run(
+        name, learning_rate=0.5, save_steps=1, eval_steps=1, eval_strategy="steps", max_eval_samples=20,
+        load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=False, save_total_limit=5,
+        per_device_eval_batch_size=8,
+    )  # fmt: skip
+    state = json.loads((output_dir / "checkpoint-2" / "trainer_state.json").read_text())
+    best = Path(state["best_model_checkpoint"])
+    final, of_best, of_last = (load_file(folder / part) for folder in (output_dir, best, output_dir / "checkpoint-2"))
+    assert best.name != "checkpoint-2"
+    assert all(torch.equal(final[key], value) for key, value in of_best.items())
+    assert any(not torch.equal(final[key], value) for key, value in of_last.items())
+    weights, expected = (load_file(folder / "model.safetensors") for folder in (output_dir, best))
+    of_encoder = {key.removeprefix("bert."): value for key, value in expected.items() if key.startswith("bert.")}
+    assert of_encoder
+    assert all(torch.equal(weights[key], value) for key, value in of_encoder.items())

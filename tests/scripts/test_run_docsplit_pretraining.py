@@ -1,0 +1,441 @@
+"""The script, as a user runs it: real processes, real kills, real checkpoints loaded elsewhere."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file as load_numpy
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from docsplit.embedding.encode import encode
+from docsplit.modeling.families.longformer_attention import BlockedAttention, BlockedLongformerModel
+from docsplit.training import checkpoints, models
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from modeling_docsplit import DocSplitForContrastivePretraining
+from run_docsplit_pretraining import main
+from tests.processes import ROOT, Script, free_port, start
+from tests.processes import run as run_script
+
+TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
+TWO_THREADS = {"OMP_NUM_THREADS": "2"}  # sums of others are equal up to rounding only
+TEXTS = ["The ship was in the storm. It had a sail.", "Bread, butter and a kettle on the oven."]
+
+# Run outside the repository, without trusting remote code: what a stranger does with a checkpoint.
+LOAD = """
+import json, sys, numpy as np, torch
+from pathlib import Path
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+directories, texts = json.loads(sys.argv[1])
+for number, directory in enumerate(directories):
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    encoder = AutoModel.from_pretrained(directory, add_pooling_layer=False).eval()
+    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states = encoder(**batch).last_hidden_state
+    mask = batch["attention_mask"].unsqueeze(-1)
+    ours = ((states * mask).sum(1) / mask.sum(1)).numpy()
+    sentences = SentenceTransformer(directory, device="cpu")
+    is_release = (Path(directory) / "mlm_head.safetensors").exists()
+    masked = AutoModelForMaskedLM.from_pretrained(directory, variant="mlm" if is_release else None)
+    assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
+    np.savez(f"{number}.npz", ours=ours, theirs=sentences.encode(texts), length=sentences.max_seq_length)
+"""
+
+
+def words(output_dir, corpus_file, *options):
+    return [
+        "run_docsplit_pretraining.py", "--corpus", str(corpus_file), "--output_dir", str(output_dir),
+        "--config_overrides", TINY, "--vocab_size", "300", "--pooling", "mean", "--max_seq_length", "48",
+        "--use_cpu", "--per_device_train_batch_size", "4", "--learning_rate", "1e-3", "--logging_steps", "1",
+        "--save_steps", "4", "--disable_tqdm", "true", *map(str, options),
+    ]  # fmt: skip
+
+
+def run(output_dir, corpus_file, *options, **how):
+    return run_script(*words(output_dir, corpus_file, *options), **how)
+
+
+def run_new(output_dir, corpus_file, *options, processes=1):
+    """In new Pythons, where the hash seed is another and all is imported anew; several as `torchrun` starts them."""
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+        launcher += ["--master_port", str(free_port())]
+    result = subprocess.run(
+        launcher + words(output_dir, corpus_file, *options),
+        cwd=ROOT, env=os.environ | TWO_THREADS, text=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def wait_for(condition, process, seconds=200):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.returncode is None, process.stdout + process.stderr
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def weights(directory):
+    """Of the encoder, under `AutoModel`'s names, and of the head, of a checkpoint or of what a run ends with."""
+    files = [Path(directory) / name for name in ("model.safetensors", "mlm_head.safetensors")]
+    tensors = [item for file in files if file.exists() for item in load_file(file).items()]
+    return {name.removeprefix("bert."): value for name, value in tensors if "pooler." not in name}
+
+
+def assert_same_weights(first, second):
+    first, second = weights(first), weights(second)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert (first[name] == second[name]).all(), name
+
+
+def assert_same_documents(first, second):
+    """Their records of the documents that they were trained on."""
+    first, second = (load_numpy(Path(directory) / "training_documents.safetensors") for directory in (first, second))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, corpus_file):
+    """One whole run with a probe and evaluation, which several tests look at."""
+    output_dir = tmp_path_factory.mktemp("finished")
+    result = run(
+        output_dir, corpus_file, "--max_steps", 12, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
+        "--eval_steps", 6, "--report_to", "tensorboard",
+    )  # fmt: skip
+    return output_dir, result
+
+
+def test_results_have_the_names_others_rely_on(finished):
+    output_dir, result = finished
+    results = json.loads((output_dir / "all_results.json").read_text())
+    for name in (
+        "train_runtime", "train_tokens_per_second", "documents_used", "documents_in_corpus", "documents_dropped",
+        "probe_before_5shot_accuracy", "probe_after_5shot_accuracy", "probe_before_accuracy", "probe_after_accuracy",
+        "tfidf_5shot_accuracy", "tfidf_accuracy",
+    ):  # fmt: skip
+        assert results[name] >= 0, name
+    assert results["documents_in_corpus"] == 150
+    kept = results["documents_held_out"] + results["documents_kept_for_probe"]
+    assert results["documents_used"] == 12 * 4 < 150 - kept  # less than one pass over the rest
+    assert results["tfidf_accuracy"] > 0.9  # topics with words of their own: a probe that cannot see them is broken
+    assert "| after pretraining" in result.stdout
+    assert (output_dir / "training.png").stat().st_size > 10_000
+    assert "SentenceTransformer(" in (output_dir / "README.md").read_text()
+
+
+def test_the_log_has_loss_parts_geometry_and_throughput(finished):
+    output_dir, _ = finished
+    history = json.loads((output_dir / "checkpoint-12" / "trainer_state.json").read_text())["log_history"]
+    steps = [entry for entry in history if "contrastive_loss" in entry]
+    assert len(steps) == 12
+    for entry in steps:
+        assert entry["loss"] == pytest.approx(entry["contrastive_loss"] + 0.1 * entry["mlm_loss"], rel=1e-3)
+        assert entry["alignment"] == pytest.approx(2 - 2 * entry["positive_cosine"], abs=1e-4)
+        assert -1 <= entry["negative_cosine"] <= 1
+        assert entry["tokens_per_second"] > 0
+        assert 0 <= entry["padding_share"] < 1
+    assert [entry["step"] for entry in history if "probe_accuracy" in entry] == [0, 6, 12]
+    assert sum("eval_loss" in entry for entry in history) == 2
+    events = [path for path in output_dir.rglob("events.out.tfevents*") if b"contrastive_loss" in path.read_bytes()]
+    assert events
+
+
+def test_each_directory_loads_elsewhere_with_the_same_embeddings(finished, tmp_path):
+    directories = [finished[0], finished[0] / "checkpoint-8"]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run(
+        [sys.executable, "-c", LOAD, json.dumps([[*map(str, directories)], TEXTS])],
+        cwd=tmp_path, env=environment | {"HF_HUB_OFFLINE": "1"}, check=True,
+    )  # fmt: skip
+    embeddings = []
+    for number, directory in enumerate(directories):
+        loaded = np.load(tmp_path / f"{number}.npz")
+        model = DocSplitForContrastivePretraining.from_pretrained(directory)
+        ours = encode(model.encoder.base_model, AutoTokenizer.from_pretrained(directory), TEXTS)
+        np.testing.assert_allclose(loaded["ours"], ours, atol=1e-5)
+        np.testing.assert_allclose(loaded["theirs"], ours, atol=1e-5)
+        assert np.abs(ours[0] - ours[1]).max() > 1e-3
+        assert loaded["length"] == 48
+        embeddings.append(ours)
+    assert np.abs(embeddings[0] - embeddings[1]).max() > 1e-3  # of step 12 and of step 8
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("workers", "accumulation"), [(2, 4), slow(0, 1), slow(0, 4), slow(2, 1)])
+def test_a_killed_run_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, accumulation):
+    """SIGKILL in the middle of the second epoch, dropout on; then once more while a checkpoint is being written."""
+    steps = {1: 60, 4: 14}[accumulation]  # about 30 or 7 steps an epoch
+    save_steps = {1: 12, 4: 3}[accumulation]
+    options = [
+        "--num_train_epochs", "5", "--max_steps", steps, "--save_steps", save_steps, "--gradient_accumulation_steps",
+        accumulation, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
+    ]  # fmt: skip
+    environment = os.environ | TWO_THREADS
+    run(tmp_path / "whole", corpus_file, *options, env=environment)
+
+    killed = tmp_path / "killed"
+    for last in (4 * save_steps, None):
+        resume = ["--resume_from_checkpoint"] if killed.exists() else []
+        process = Script(*words(killed, corpus_file, *options, *resume), env=environment)
+        if last is not None:
+            wait_for((killed / f"checkpoint-{4 * save_steps}" / "checkpoint_manifest.json").exists, process)
+        else:  # the files of the last but one checkpoint are being written
+            wait_for((killed / f"checkpoint-{steps}" / "model.safetensors").exists, process)
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait().returncode == -signal.SIGKILL
+    assert not (killed / "all_results.json").exists()
+
+    run_new(killed, corpus_file, *options, "--resume_from_checkpoint")
+    assert_same_weights(tmp_path / "whole", killed)
+    assert_same_documents(tmp_path / "whole", killed)
+    whole, resumed = (json.loads((path / "all_results.json").read_text()) for path in (tmp_path / "whole", killed))
+    assert whole["global_step"] == resumed["global_step"] == steps
+    for name in ("probe_before_accuracy", "probe_before_5shot_accuracy", "probe_after_accuracy"):
+        assert whole[name] == resumed[name]
+    start, end = weights(tmp_path / "whole" / f"checkpoint-{save_steps}"), weights(tmp_path / "whole")
+    assert any((start[name] != end[name]).any() for name in start)  # or the comparison shows nothing
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(2, 2), slow(2, 1), slow(0, 2)])
+def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, workers, processes):
+    """SIGKILL in the second pass over the documents, dropout on; accumulation, held-out and probe documents."""
+    options = [
+        "--streaming", "--max_steps", 18, "--save_steps", 4, "--shuffle_buffer_size", 20,
+        "--gradient_accumulation_steps", 2, "--dataloader_num_workers", workers, "--probe_corpus", corpus_file,
+        "--eval_strategy", "steps", "--eval_steps", 16, "--max_eval_samples", 10, "--view", "docsplit",
+    ]  # fmt: skip
+
+    def results(name):
+        return json.loads((tmp_path / name / "all_results.json").read_text())
+
+    environment = os.environ | TWO_THREADS
+    run(tmp_path / "whole", corpus_file, *options, processes=processes, env=environment)
+    killed = tmp_path / "killed"
+    started = start(*words(killed, corpus_file, *options), processes=processes, env=environment)
+    wait_for((killed / "checkpoint-12" / "checkpoint_manifest.json").exists, started[0])
+    for process in started:
+        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            one.kill()
+    assert [process.wait().returncode for process in started] == processes * [-signal.SIGKILL]
+    assert not (killed / "all_results.json").exists()
+    run_new(killed, corpus_file, *options, "--resume_from_checkpoint", processes=processes)
+    whole, resumed = results("whole"), results("killed")
+    assert_same_weights(tmp_path / "whole", killed)
+    assert_same_documents(tmp_path / "whole", killed)
+    assert whole["documents_used"] == resumed["documents_used"]
+    assert 150 - 30 - 10 <= whole["documents_used"] <= 150 - 30  # all but the probe's and held-out ones; some are both
+    assert whole["documents_held_out"] == 10
+    assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
+    first, last = weights(tmp_path / "whole" / "checkpoint-4"), weights(tmp_path / "whole")
+    assert any((first[name] != last[name]).any() for name in first)
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
+    options = ["--num_train_epochs", "100", "--save_steps", "1000"]
+    process = Script(*words(tmp_path / "run", corpus_file, *options))
+    wait_for(lambda: "'loss'" in process.stdout, process)
+    os.kill(process.pid, signal.SIGINT)
+    output = process.wait(100).stdout + process.stderr
+    assert process.returncode == 130, output
+    assert "--resume_from_checkpoint" in output
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    step = int(checkpoint.name.split("-")[1])
+    resumed = run(
+        tmp_path / "run", corpus_file, *options[2:], "--max_steps", step + 1, "--resume_from_checkpoint", checkpoint
+    )
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text())["global_step"] == step + 1, resumed.stderr
+
+
+def test_a_second_run_in_the_same_folder_asks_what_to_do(failure_of, finished, corpus_file):
+    assert "--overwrite_output_dir" in failure_of(main, *words(finished[0], corpus_file)[1:])
+
+
+def test_the_checkpoint_to_start_from_is_not_removed(failure_of, finished, corpus_file):
+    checkpoint = checkpoints.newest_complete(finished[0])
+    options = words(finished[0], corpus_file, "--model_name_or_path", checkpoint, "--overwrite_output_dir")[1:]
+    position = options.index("--config_overrides")
+    assert "choose another --output_dir" in failure_of(main, *options[:position], *options[position + 2 :])
+    assert checkpoints.newest_complete(finished[0]) == checkpoint
+
+
+def test_resuming_with_another_model_is_refused(failure_of, finished, corpus_file):
+    options = words(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[1:]
+    assert "'pooling': 'mean'" in failure_of(main, *options)
+
+
+def test_two_processes_train_as_one(tmp_path, corpus_file):
+    """Two processes with batches of 4 and one with batches of 8 see the same documents, views and negatives."""
+    options = [
+        "--config_overrides", f"{TINY},hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0", "--max_steps", "6",
+        "--save_steps", "3", "--probe_corpus", corpus_file, "--eval_strategy", "steps", "--eval_steps", "3",
+        "--learning_rate", "1e-4", "--optim", "sgd", "--bf16", "false",
+    ]  # fmt: skip
+    run(tmp_path / "one", corpus_file, *options, "--per_device_train_batch_size", "8")
+    run(tmp_path / "two", corpus_file, *options, processes=2)
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
+    results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("one", "two")]
+    assert_same_documents(tmp_path / "one", tmp_path / "two")
+    assert_same_documents(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")
+    assert results[0]["documents_used"] == results[1]["documents_used"] == 6 * 8
+    assert results[0]["train_tokens"] == results[1]["train_tokens"]
+    assert results[0]["probe_before_accuracy"] == results[1]["probe_before_accuracy"]
+    assert checkpoints.newest_complete(tmp_path / "two").name == "checkpoint-6"
+    assert (tmp_path / "two" / "checkpoint-6" / "rng_state_1.pth").exists()  # so it did run on two
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "roberta", "big_bird"])
+def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, tmp_path):
+    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
+    model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
+    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, DataArguments(), args, copy.deepcopy(wordpiece), settings)
+    assert model.config.num_hidden_layers == 2
+    assert model.config.vocab_size == len(wordpiece)
+    for name, value in model.config.to_dict().items():
+        assert not name.endswith("_token_id") or value == getattr(wordpiece, name), name
+    model.save_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(("attention", "expected"), [(None, True), ("eager", False)])
+def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expected, wordpiece, tmp_path):
+    overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,attention_window=16"
+    model_args = ModelArguments(
+        model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
+    )
+    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    settings = models.settings_of(model_args, args, {})
+    model = models.prepare_model(None, model_args, DataArguments(), args, copy.deepcopy(wordpiece), settings)
+    assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
+    assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
+
+
+def test_early_stopping_and_the_best_model_work_on_the_probe(tmp_path, corpus_file):
+    run(
+        tmp_path, corpus_file, "--max_steps", 40, "--probe_corpus", corpus_file, "--eval_strategy", "steps",
+        "--eval_steps", 4, "--load_best_model_at_end", "--metric_for_best_model", "probe_5shot_accuracy",
+        "--early_stopping_patience", 1, "--learning_rate", "1e-9", "--save_total_limit", 1,
+    )  # fmt: skip
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["global_step"] == 8  # nothing is learnt: the second evaluation is no better than the first
+    assert_same_weights(tmp_path, tmp_path / "checkpoint-4")
+
+
+def test_the_other_choices_together(tmp_path, corpus_file):
+    run(
+        tmp_path, corpus_file, "--mlm_weight", "0", "--symmetric_loss", "--view", "simcse", "--bf16",
+        "--cache_gradients", "--gradient_checkpointing", "--save_strategy", "epoch", "--eval_strategy", "epoch",
+        "--num_train_epochs", "2", "--per_device_train_batch_size", "8", "--probe_corpus", corpus_file,
+        "--max_train_samples", "100",
+    )  # fmt: skip
+    results = json.loads((tmp_path / "all_results.json").read_text())
+    assert results["documents_in_corpus"] == 100
+    assert results["documents_used"] <= 100 - results["documents_held_out"] - results["documents_kept_for_probe"]
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["docsplit"]["mlm_weight"] == 0
+    assert config["docsplit"]["symmetric_loss"] is True
+    history = json.loads((checkpoints.newest_complete(tmp_path) / "trainer_state.json").read_text())["log_history"]
+    assert not any("mlm_loss" in entry for entry in history)
+    assert sum("eval_loss" in entry for entry in history) == 2
+
+
+def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
+    options = words(tmp_path, corpus_file, "--model_name_or_path", finished[0], "--max_steps", 1)
+    position = options.index("--config_overrides")
+    run_script(*options[:position], *options[position + 2 :])
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["docsplit"]["pooling"] == "mean"
+    assert config["docsplit"]["max_seq_length"] == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--corpus", "no/such/file"], "neither"),
+        (["--streaming", "--max_steps", "-1"], "--max_steps"),
+        (["--streaming", "--max_steps", "2", "--text_column", "body"], "text_column"),
+        (["--streaming", "--max_steps", "2", "--max_train_samples", "9"], "--max_train_samples"),
+        (["--view", "passages"], "lower --passage_words"),
+        (["--view", "passages", "--streaming", "--max_steps", "2"], "Is --passage_words too high"),
+        (["--passage_words", "0"], "--passage_words is 0"),
+        (["--fsdp", "full_shard"], "DDP"),
+        (["--deepspeed", "zero2.json"], "DDP"),
+        (["--text_column", "body"], "text_column"),
+        (["--sentence_splitter", "xx_none"], "spacy download"),
+        (["--streaming", "--max_steps", "2", "--shuffle_buffer_size", "0"], "--shuffle_buffer_size is 0"),
+        (["--max_seq_length", "500"], "64 tokens"),
+        (["--new_mlm_head"], "a random start has a head"),
+        (["--max_seq_length", "2"], "2 of these are special"),
+        (["--label_smoothing_factor", "0.1"], "--label_smoothing_factor"),
+        (["--momentum_queue_size", "8"], "momentum_queue_size is an option of objective momentum_contrast, not of"),
+        (["--objective", "momentum_contrast"], "set mlm_weight=0"),
+        (["--objective", "momentum_contrast", "--momentum_queue_size", "0"], "objective info_nce"),
+        (["--eval_strategy", "steps", "--per_device_eval_batch_size", "1"], "without negatives"),
+        (["--per_device_train_batch_size", "151"], "151"),
+        (["--dataloader_persistent_workers", "--dataloader_num_workers", "1"], "persistent_workers"),
+        (["--per_device_train_batch_size", "1"], "no negatives"),
+    ],
+)
+def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, options, message):
+    assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
+
+
+def test_a_start_without_a_vocabulary_is_refused(failure_of, tmp_path, corpus_file):
+    start = tmp_path / "start"
+    shutil.copytree(ROOT / "tests" / "data" / "checkpoints" / "docsplit", start)
+    (start / "tokenizer.json").unlink()
+    options = ["--corpus", corpus_file, "--output_dir", tmp_path / "out", "--model_name_or_path", start, "--use_cpu"]
+    assert "tokenizer.json (or the vocabulary file" in failure_of(main, *options)
+
+
+def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
+    options = ["--corpus", tmp_path / "nowhere.jsonl", "--config_overrides", "max_position_embeddings=64"]
+    assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
+    assert "neither" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
+
+
+def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
+    for name in ("no/such-model", tmp_path / "nowhere", "bert-base-uncasedd"):
+        message = failure_of(main, "--corpus", tmp_path / "nowhere.jsonl", "--model_name_or_path", name)
+        assert message.startswith(f"{str(name)!r} cannot be loaded as an encoder")
+        assert "\n" not in message
+
+
+def test_masked_lm_alone_trains_and_logs_no_contrast(tmp_path, corpus_file):
+    options = ["--contrastive_weight", 0, "--mlm_weight", 1, "--view", "simcse", "--max_steps", 12]
+    run(tmp_path, corpus_file, *options, "--eval_strategy", "steps", "--eval_steps", 12)
+    log = json.loads((tmp_path / "checkpoint-12" / "trainer_state.json").read_text())["log_history"]
+    steps = [entry for entry in log if "mlm_loss" in entry]
+    assert len(steps) == 12
+    assert not any("contrastive_loss" in entry or "positive_cosine" in entry for entry in log)
+    assert all(entry["loss"] == pytest.approx(entry["mlm_loss"], rel=1e-3) for entry in steps)
+    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"]
+    assert any("eval_loss" in entry for entry in log)
+    assert (tmp_path / "training.png").exists()
+
+
+def test_help_teaches(help_of):
+    text = help_of(main)
+    assert "recipes/quickstart.yaml" in text
+    assert "--mlm_weight" in text

@@ -1,0 +1,208 @@
+"""The ranking script, as a user runs it: its files, the order of rows, what a hybrid may look at, bad input."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.sets.rankings import load_collection
+from docsplit.evaluation.ranking.measures import BM25, measure_retrieved
+from run_document_retrieval import main
+from tests.conftest import make_corpus
+from tests.processes import run
+
+COUNT, QUERIES = 60, 24
+
+
+def write_collection(folder, split="test", first=0):
+    rows = make_corpus(COUNT, seed=5)
+    documents = [{"_id": f"d{number}", "title": "", "text": row["text"]} for number, row in enumerate(rows)]
+    queries = [{"_id": f"q{q}", "text": " ".join(rows[q]["text"].split()[:4])} for q in range(first, first + QUERIES)]
+    lines = [f"q{q}\td{d}\t{1 + (d == q)}" for q in range(first, first + QUERIES) for d in (q, (q + 3) % COUNT)]
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in documents))
+    with (folder / "queries.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in queries)
+    (folder / "qrels" / f"{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory):
+    folder = write_collection(tmp_path_factory.mktemp("collections") / "ships")
+    return write_collection(folder, "dev", first=QUERIES)
+
+
+def results_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(encoder, collection, tmp_path_factory):
+    output_dir = tmp_path_factory.mktemp("retrieval")
+    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32")
+    output = run("run_document_retrieval.py", *options, "--output_dir", output_dir)
+    return output_dir, output
+
+
+def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, collection):
+    folder, _ = finished
+    results = results_of(folder)
+    rows = results["rows"]
+    kinds = [(row["encoder"], row["method"], row.get("bm25_k1")) for row in rows]
+    own = str(encoder)
+    assert kinds == [
+        *((own, "dense", None), ("bm25", "bm25", 1.5), ("bm25", "bm25", 0.9)),
+        *((own, "hybrid", None), (own, "rrf", None)),
+    ]
+    for row in rows:
+        assert row["collection"] == collection.name
+        assert row["test_queries"] == QUERIES
+        assert row["test_documents"] == COUNT
+        for measure in ("ndcg_at_10", "mrr_at_10", "recall_at_100"):
+            assert 0 <= row[measure] == row[f"{measure}_mean"] <= 1
+        assert row["ndcg_at_10_low"] <= row["ndcg_at_10"] <= row["ndcg_at_10_high"]
+    assert rows[0]["similarity"] == "cosine"
+    assert results["settings"]["counts"]["documents_empty"] == 0
+
+
+def test_bm25_is_that_of_the_whole_collection(finished, collection):
+    ranking = load_collection(str(collection))
+    measured = measure_retrieved(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)
+    row = results_of(finished[0])["rows"][1]
+    for measure, items in measured.items():
+        assert row[measure] == pytest.approx(float(items.of_runs()[0]), abs=1e-6)
+
+
+def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection):
+    """Its evaluator, which has measures of its own."""
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    ranking = load_collection(str(collection))
+    relevant = {query: {name for name, grade in one.items() if grade} for query, one in ranking.judgments.items()}
+    evaluator = InformationRetrievalEvaluator(
+        dict(zip(ranking.query_ids, ranking.queries)), dict(zip(ranking.document_ids, ranking.documents)), relevant,
+        precision_recall_at_k=[10, 100], write_csv=False,
+    )  # fmt: skip
+    theirs, row = evaluator(SentenceTransformer(str(encoder), device="cpu")), results_of(finished[0])["rows"][0]
+    assert row["mrr_at_10"] == pytest.approx(theirs["cosine_mrr@10"], abs=0.02)
+    assert row["precision_at_10"] == pytest.approx(theirs["cosine_precision@10"], abs=0.01)
+    assert row["recall_at_100"] == pytest.approx(theirs["cosine_recall@100"], abs=1e-6)
+
+
+def test_pairs_are_tested_and_corrected(finished):
+    results = results_of(finished[0])
+    pairs = {tuple(row["heads"]): row for row in results["comparisons"]}
+    assert {*pairs} == {
+        *(("dense", "bm25"), ("hybrid", "bm25"), ("rrf", "bm25"), ("hybrid", "dense"), ("rrf", "dense")),
+        ("bm25", "bm25 k1=0.9 b=0.4"),
+    }
+    values = {row["head"]: row["ndcg_at_10"] for row in results["rows"]}
+    for (a, b), row in pairs.items():
+        assert row["difference"] == pytest.approx(values[a] - values[b], abs=1e-6)
+        assert row["p_value"] <= row["p_holm"] <= 1
+    assert pairs["dense", "bm25"]["ahead"] is None  # a single pretraining run
+    text = (finished[0] / "results.md").read_text()
+    assert "paired randomisation test over queries" in text
+    assert "p, Holm" in text
+    assert "Cost of the heads" not in text
+
+
+def test_files_have_every_query_and_depth(finished, encoder):
+    folder, _ = finished
+    lines = list(csv.DictReader((folder / "queries.csv").open()))
+    rows = results_of(folder)["rows"]
+    assert len(lines) == QUERIES * len(rows)
+    for row in rows:
+        own = [line for line in lines if (line["encoder"], line["method"]) == (row["encoder"], row["head"])]
+        assert np.mean([float(line["ndcg_at_10"]) for line in own]) == pytest.approx(row["ndcg_at_10"], abs=1e-5)
+    hybrid = [line for line in lines if line["method"] == "hybrid"]
+    of_folds = {}
+    for line in hybrid:
+        of_folds.setdefault(line["fold"], set()).add(float(line["hybrid_weight"]))
+    assert len(of_folds) == 5
+    assert all(len(weights) == 1 for weights in of_folds.values())
+    assert {weight for weights in of_folds.values() for weight in weights} == {*rows[3]["hybrid_weights"]}
+    curve = list(csv.DictReader((folder / "curves.csv").open()))
+    at_ten = next(line for line in curve if (line["method"], line["depth"]) == ("dense", "10"))
+    assert float(at_ten["ndcg"]) == pytest.approx(rows[0]["ndcg_at_10"], abs=1e-5)
+    assert (folder / "curves.png").stat().st_size > 10_000
+
+
+def test_groups_of_seeds_bm25_alone_and_the_weight_of_another_split(run_here, encoder, collection, tmp_path):
+    shutil.copytree(encoder, tmp_path / "again")
+    group = f"ours={encoder},{tmp_path / 'again'}"
+    options = ["--collection", collection, "--output_dir", tmp_path / "out", "--selection_split", "dev"]
+    run_here(main, "--model_name_or_path", "bm25", group, "--methods", "dense", "hybrid", *options)
+    rows = results_of(tmp_path / "out")["rows"]
+    assert [row["head"] for row in rows] == ["bm25", "bm25 k1=0.9 b=0.4", "dense", "hybrid"]  # as typed, then joined
+    assert [row["pretraining_seeds"] for row in rows] == [None, None, 2, 2]
+    assert rows[2]["ndcg_at_10_std"] == 0
+    lines = list(csv.DictReader((tmp_path / "out" / "queries.csv").open()))
+    assert {line["fold"] for line in lines} == {""}
+    assert len({line["hybrid_weight"] for line in lines if line["method"] == "hybrid"}) == 1
+    run_here(main, "--model_name_or_path", "bm25", *options[:2], "--output_dir", tmp_path / "bm25")
+    assert [row["ndcg_at_10"] for row in results_of(tmp_path / "bm25")["rows"]] == [r["ndcg_at_10"] for r in rows[:2]]
+
+
+def test_queries_of_a_corpus_contamination_and_cards(run_here, encoder, tmp_path):
+    rows = [{"title": f"About {number}", "text": row["text"]} for number, row in enumerate(make_corpus(COUNT, seed=6))]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ranking = load_collection(str(tmp_path / "corpus.jsonl"), "first_sentence", "all", max_queries=20)
+    seen = ranking.relevant_documents[:5]
+    shutil.copytree(encoder, tmp_path / "seen")
+    record = TrainingDocuments()
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    record.save(tmp_path / "seen")
+    options = ["--collection", tmp_path / "corpus.jsonl", "--queries", "first_sentence", "--split", "all"]
+    options += ["--max_queries", "20", "--methods", "dense", "--push_results", "--output_dir", tmp_path / "out"]
+    run_here(main, "--model_name_or_path", tmp_path / "seen", *options)
+    results = results_of(tmp_path / "out")
+    assert results["rows"][0]["seen_in_pretraining_share"] == pytest.approx(5 / 20)
+    assert results["data"].endswith(
+        "corpus.jsonl, all queries, queries made of each document's first sentence, 20 queries drawn"
+    )
+    card = (tmp_path / "seen" / "README.md").read_text()
+    assert "Documents ranked for queries" in card
+    assert "nDCG@10" in card
+
+
+def test_two_processes_give_the_same_results(finished, encoder, collection, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    options = ("--model_name_or_path", encoder, "--collection", collection, "--dtype", "float32")
+    run("run_document_retrieval.py", *options, "--methods", "dense", "--output_dir", tmp_path / "two", processes=2)
+    results = results_of(tmp_path / "two")
+    assert results["settings"]["processes"] == 2
+    assert results["rows"][0]["ndcg_at_10"] == pytest.approx(
+        results_of(finished[0])["rows"][0]["ndcg_at_10"], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "colbert"], "--methods has no colbert"),
+        (["--folds", "99"], "--folds is 99: expected 2 to 24"),
+        (["--split", "train"], "--split train, found dev, test"),
+        (["--selection_split", "test"], "--selection_split test has 24 of the queries that are reported"),
+        (["--collection", "no/collection"], "nor a data set that the Hub gave"),
+        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
+        (["--max_queries", "0"], "--max_queries is 0"),
+    ],
+)
+def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder, collection, tmp_path, words, message):
+    options = ["--model_name_or_path", encoder, "--collection", collection, "--output_dir", tmp_path / "out"]
+    assert message in failure_of(main, *options, *words).splitlines()[-1]
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_without_ir_measures_nothing_is_begun(failure_of, encoder, collection, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
+    options = ["--model_name_or_path", encoder, "--collection", collection, "--output_dir", tmp_path / "out"]
+    assert "pip install ir-measures" in failure_of(main, *options)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,230 @@
+"""The analysis script, as a user runs it: all analyses, several encoders and seeds, several processes, bad input."""
+
+import contextlib
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from huggingface_hub import ModelCard
+from transformers import BertModel
+
+from benchmarks.studies.claims import report as claims
+from benchmarks.studies.claims import step as claims_step
+from docsplit.evaluation.analysis import similarity
+from docsplit.evaluation.heads.presets import ANALYSES
+from modeling_docsplit import DocSplitForContrastivePretraining
+from run_embedding_analysis import main
+from tests.conftest import make_corpus, tiny_config
+from tests.processes import run
+
+FEW_PAIRS = 2000  # of sentences: what 100,000 say is tested beside the function
+SCRIPT = (
+    "-c",
+    f"from docsplit.evaluation import similarity; similarity.NUM_PAIRS = {FEW_PAIRS}; "
+    "from run_embedding_analysis import main; main()",
+)
+FIGURES = ("redundancy", "similarity", "attention", "map")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_pairs():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(similarity, "NUM_PAIRS", FEW_PAIRS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def encoders(wordpiece, tmp_path_factory):
+    """Two seeds of a checkpoint of this project, and a plain AutoModel that says nothing about pooling."""
+    folder = tmp_path_factory.mktemp("encoders")
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
+            folder / f"ours-{seed}"
+        )
+    BertModel(tiny_config(wordpiece)).save_pretrained(folder / "plain")
+    for name in ("ours-1", "ours-2", "plain"):
+        wordpiece.save_pretrained(folder / name)
+    return [str(folder / name) for name in ("ours-1", "ours-2", "plain")]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    rows = make_corpus(160, seed=5)
+    for name, part in {"train": rows[:90], "test": rows[90:]}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)) + "\n")
+    several = [
+        {"text": row["text"], "labels": [row["label"], "every third"][: 1 + (i % 4 == 0)]}
+        for i, row in enumerate(rows)
+    ]
+    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, several)) + "\n")
+    return folder
+
+
+def options(files, output_dir, pipeline, *others):
+    words = ["--train_file", files / "train.jsonl", "--test_file", files / "test.jsonl", "--output_dir", output_dir]
+    words += ["--dtype", "float32", "--spacy_pipeline", pipeline, "--num_seeds", "2", "--sample_documents", "40"]
+    return [str(word) for word in (*words, *others)]
+
+
+def contents_of(output_dir):
+    return json.loads((output_dir / "analysis.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(encoders, files, spacy_pipeline, tmp_path_factory):
+    """A group of two seeds, another encoder and TF-IDF, through every analysis."""
+    output_dir = tmp_path_factory.mktemp("analysis")
+    copies = []
+    for name in encoders[:2]:
+        copies.append(str(output_dir / "models" / name.rpartition("/")[2]))
+        shutil.copytree(name, copies[-1])
+    group = f"Ours={','.join(copies)}"
+    words = ["--model_name_or_path", group, encoders[2], "tfidf", "--push_results", "--data_name", "Three 20news"]
+    AcceleratorState._reset_state(reset_partial_state=True)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(sys, "argv", ["script.py", *options(files, output_dir, spacy_pipeline, *words)])
+        main()
+    return output_dir, printed.getvalue(), group
+
+
+def test_every_analysis_of_every_encoder_is_in_the_json(finished, encoders):
+    contents, group = contents_of(finished[0]), finished[2]
+    names = [group, encoders[2], "tfidf"]
+    assert set(ANALYSES) <= set(contents)
+    assert contents["settings"]["spacy_pipeline"]
+    for analysis in ("similarity", "geometry"):
+        assert [row["encoder"] for row in contents[analysis]["rows"]] == names
+    assert [row["encoder"] for row in contents["attention"]["rows"]] == names[:2]  # TF-IDF has none
+    assert contents["attention"]["rows"][0]["attended_from"] == "mean over tokens"
+    assert contents["attention"]["rows"][1]["attended_from"] == "[CLS]"
+    kinds = {(row["encoder"], row["features"]) for row in contents["clustering"]["rows"]}
+    assert kinds == {(name, kind) for name in names for kind in ("raw", "normalized")} | {
+        (encoders[2], "mean pooling"),
+        (encoders[2], "mean pooling, normalized"),
+    }
+    assert set(contents["map"]["points"]) == set(names)
+    assert {np.array(points).shape for points in contents["map"]["points"].values()} == {(40, 2)}
+    redundancy = {(row["variant"], row["length"]): row for row in contents["redundancy"]["rows"]}
+    assert redundancy["nouns_verbs", "All"]["n"] == 160
+    assert (
+        sum(row["n"] for (variant, name), row in redundancy.items() if variant == "nouns_verbs" and name != "All")
+        == 160
+    )
+    # Documents are about one topic: they repeat its words beyond what the words of all topics together would.
+    assert redundancy["nouns_verbs", "All"]["r_to_null_low"] > 1
+    tfidf = contents["similarity"]["rows"][2]
+    assert tfidf["inner_low"] > tfidf["inter_high"]
+    assert tfidf["auc_low"] > 0.5
+
+
+def test_the_study_of_claims_reads_what_the_json_says(finished, encoders):
+    contents = contents_of(finished[0])
+    rows = [{"data": "news"} | row for row in claims_step.rows_of(contents, {encoders[2]: "masked LM"})]
+    named = claims.by_name(rows)
+    assert len(named) == len(rows)  # none stands for two
+    for number, name in enumerate(("Ours", "masked LM", "tfidf")):
+        assert named["news", "auc", name]["value"] == contents["similarity"]["rows"][number]["auc_mean"]
+    (ratio,) = (row for row in contents["attention"]["differences"] if row["measure"] == "noun_to_uniform")
+    assert named["news", "noun_to_uniform, ratio", "Ours / masked LM"]["value"] == ratio["ratio"]
+    turned = {("news", "noun_to_uniform, ratio", "masked LM / DocSplit"): {"value": 0.8, "low": 0.5, "high": 1.0}}
+    assert "1.25 [1.00, 2.00]" in claims.ratio_table(turned, ["news"])
+    text = claims.markdown({"rows": rows, "not_run": ["one"], "waiting": {}, "cells": {}})
+    nouns = contents["attention"]["rows"][0]["noun_to_uniform_mean"]
+    assert re.search(rf"noun to uniform \| +{nouns:.2f} \[", text)
+    assert "Cells not run: one." in text
+
+
+def test_a_group_of_seeds_is_their_mean(finished, encoders, run_here, files, spacy_pipeline, tmp_path):
+    words = ["--model_name_or_path", *encoders[:2], "--analyses", "similarity", "geometry", "clustering"]
+    run_here(main, *options(files, tmp_path, spacy_pipeline, *words))
+    alone, together = contents_of(tmp_path), contents_of(finished[0])
+    for analysis, name in (("similarity", "auc"), ("geometry", "effective_rank"), ("clustering", "nmi")):
+        rows = [row for row in alone[analysis]["rows"] if row.get("features", "raw") == "raw"]
+        own = [row[f"{name}_mean"] for row in rows]
+        group = together[analysis]["rows"][0]
+        assert group[f"{name}_of_seeds"] == pytest.approx(own)
+        assert group[f"{name}_mean"] == pytest.approx(np.mean(own))
+        assert own[0] != own[1]
+
+
+def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
+    output_dir, output, _ = finished
+    page = (output_dir / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == len(FIGURES)
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", page)
+    assert "http" not in page
+    for name in FIGURES:
+        assert (output_dir / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        with open(output_dir / f"{name}.csv") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) > 3
+    assert len(rows) == 3 * 40
+    text = (output_dir / "analysis.md").read_text()
+    assert "paper (other weights and data)" in text
+    assert "| Newsgroup, Roberta" in text
+    assert "160 documents" in text
+    assert "1.28" in text  # R of 20News, all lengths
+    assert "report.html" in output
+
+
+def test_the_clusters_come_to_the_cards(finished):
+    card = ModelCard.load(finished[0] / "models" / "ours-1" / "README.md")
+    assert "Clusters of the test documents" in card.text
+    assert any(entry.metric_name == "purity (k-means)" for entry in card.data.eval_results)
+
+
+def test_several_labels_a_document(run_here, encoders, files, spacy_pipeline, tmp_path):
+    words = ["--model_name_or_path", encoders[0], "--train_file", files / "several.jsonl", "--label_column", "labels"]
+    words += ["--output_dir", tmp_path, "--num_seeds", "1", "--sample_documents", "20", "--analyses", "similarity"]
+    run_here(main, *words, "clustering", "map", "--map_method", "pca")
+    contents = contents_of(tmp_path)
+    clusters = contents["clustering"]
+    assert clusters["clusters"] == 3
+    assert min(row["purity_mean"] for row in clusters["rows"]) >= clusters["largest_class"] > 1 / 3
+    assert "documents with several labels" in contents["clustering"]["left_out"]
+    assert contents["similarity"]["same_class_pairs"] > 0
+    assert "several classes, or none" not in (tmp_path / "map.csv").read_text()
+    assert ",," in (tmp_path / "map.csv").read_text()
+
+
+def test_two_processes_give_the_same_numbers(finished, encoders, files, spacy_pipeline, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
+    words = ["--model_name_or_path", encoders[2], "--analyses", "similarity", "attention"]
+    script = run(*SCRIPT, *options(files, tmp_path / "two", spacy_pipeline, *words), processes=2)
+    assert "Embedding 40 texts" in script.stderr  # the sample: these analyses read no other document
+    two, one = contents_of(tmp_path / "two"), contents_of(finished[0])
+    assert two["settings"]["processes"] == 2
+    for analysis, name in (("similarity", "auc_mean"), ("attention", "noun_to_uniform_mean")):
+        assert two[analysis]["rows"][0][name] == pytest.approx(one[analysis]["rows"][1][name], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--analyses", "colour"], "--analyses has no colour"),
+        (["--spacy_pipeline", "no_such_pipeline"], "python -m spacy download no_such_pipeline"),
+        (["--map_method", "umap"], "pip install umap-learn"),
+        (["--map_method", "som"], "--map_method has no som"),
+        (["--sample_documents", "3"], "expected 4 or more"),
+        (["--sentence_splitter", "nobody"], "nobody"),
+        (["--push_results", "--analyses", "map"], "add clustering to --analyses"),
+        (["--model_name_or_path", "no/model"], "cannot be loaded as an encoder"),
+        (["--word_weight", "max"], "--word_weight has no max"),
+    ],
+)
+def test_bad_input_ends_with_a_message_before_any_long_work(
+    failure_of, encoders, files, spacy_pipeline, tmp_path, words, message, capsys
+):
+    base = options(files, tmp_path / "out", spacy_pipeline, "--model_name_or_path", encoders[0])
+    assert message in failure_of(main, *base, *words).splitlines()[-1]
+    assert "Embedding" not in capsys.readouterr().err
+    assert not (tmp_path / "out" / "analysis.json").exists()

@@ -1,0 +1,325 @@
+"""The probe script, as a user runs it: several encoders side by side, several processes, bad input."""
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
+from transformers import BertModel
+
+from docsplit.data.preparation import document_id
+from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.embedding.encoders import EncoderArguments
+from docsplit.evaluation.heads import frozen as heads
+from docsplit.evaluation.heads.presets import PRESETS
+from docsplit.runtime.arguments import parse_arguments
+from modeling_docsplit import DocSplitForContrastivePretraining
+from run_probe_classification import DataArguments, ProbeArguments, main
+from tests.conftest import make_corpus, tiny_config
+from tests.processes import ROOT, run
+
+FEW_EPOCHS = {"max_epochs": 3, "few_shot_epochs": 3}  # what the MLP learns is tested with the heads
+TWO_CS = (1.0, 100.0)  # and which C is chosen
+SCRIPT = (
+    "-c",
+    f"from docsplit.evaluation.heads.presets import PRESETS; vars(PRESETS['docsplit'].mlp).update({FEW_EPOCHS}); "
+    f"from docsplit.evaluation import heads; heads.C_GRID = {TWO_CS}; "
+    "from run_probe_classification import main; main()",
+)
+COLUMNS = {
+    "encoder", "head", "shots", "accuracy_mean", "accuracy_std", "macro_f1_mean", "macro_f1_std", "micro_f1_mean",
+    "seconds", "pooling", "max_seq_length", "runs", "num_parameters", "trainable_share", "dtype",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoders(wordpiece, tmp_path_factory):
+    """A checkpoint of this project, and a plain AutoModel that says nothing about pooling."""
+    folder = tmp_path_factory.mktemp("encoders")
+    torch.manual_seed(0)
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64).save_pretrained(
+        folder / "ours"
+    )
+    BertModel(tiny_config(wordpiece)).save_pretrained(folder / "plain")
+    for name in ("ours", "plain"):
+        wordpiece.save_pretrained(folder / name)
+    return [str(folder / "ours"), str(folder / "plain")]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    rows = make_corpus(180, seed=5)
+    for name, part in {"train": rows[:90], "validation": rows[90:120], "test": rows[120:]}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)) + "\n")
+    several = [{"text": row["text"], "labels": [row["label"]] * (i % 4 > 0)} for i, row in enumerate(rows[:120])]
+    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, several)) + "\n")
+    return folder
+
+
+def options(files, output_dir, *others):
+    named = [word for name in ("train", "validation", "test") for word in (f"--{name}_file", files / f"{name}.jsonl")]
+    return [str(word) for word in (*named, "--output_dir", output_dir, "--dtype", "float32", *others)]
+
+
+@pytest.fixture
+def few_epochs(monkeypatch):
+    monkeypatch.setattr(heads, "C_GRID", TWO_CS)
+    for name, preset in PRESETS.items():
+        parts = {"mlp": preset.mlp, "linear": preset.linear}
+        few = {head: replace(training, **FEW_EPOCHS) for head, training in parts.items() if training}
+        monkeypatch.setitem(PRESETS, name, replace(preset, **few))
+
+
+def test_rows_say_how_many_test_documents_were_seen(run_here, encoders, files, tmp_path, capsys):
+    texts = [json.loads(line)["text"] for name in ("train", "test") for line in (files / f"{name}.jsonl").open()]
+    record, seen = TrainingDocuments(), texts[:110]  # all to train a head on, and the first third of the test
+    record.run.add(np.array([document_id(text) for text in seen]), sketch(seen))
+    shutil.copytree(encoders[0], tmp_path / "seen")
+    record.save(tmp_path / "seen")
+    names = [str(tmp_path / "seen"), encoders[1], "tfidf"]
+    words = options(files, tmp_path / "out", "--heads", "knn", "--num_draws", 2)
+    run_here(main, "--model_name_or_path", *names, *words)
+    shares = {row["encoder"]: row["seen_in_pretraining_share"] for row in results_of(tmp_path / "out")["rows"]}
+    assert shares == {names[0]: pytest.approx(20 / 60, abs=0.02), names[1]: None, "tfidf": None}
+    assert all("near_duplicate_share" in row for row in results_of(tmp_path / "out")["rows"])
+    assert f"seen {100 * shares[names[0]]:.1f} % (" in capsys.readouterr().out
+
+
+def results_of(output_dir):
+    return json.loads((output_dir / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(encoders, files, tmp_path_factory):
+    """Two encoders and TF-IDF, few-shot and full data, raw and standardised features."""
+    output_dir = tmp_path_factory.mktemp("probe")
+    words = ["--model_name_or_path", *encoders, "tfidf", "--shots", "5", "10", "--num_draws", "2", "--num_seeds", "2"]
+    output = run(*SCRIPT, *options(files, output_dir, *words))
+    return output_dir, output
+
+
+def test_every_row_is_there_with_its_numbers(finished, encoders):
+    rows = results_of(finished[0])["rows"]
+    expected = {
+        (encoder, head, shots, features)
+        for encoder in encoders
+        for head in ("mlp", "linear", "knn")
+        for shots in (5, 10, None)
+        for features in ("raw", "standardized")
+    } | {("tfidf", head, shots, "raw") for head in ("linear", "knn") for shots in (5, 10, None)}
+    assert {(row["encoder"], row["head"], row["shots"], row["features"]) for row in rows} == expected
+    assert len(rows) == len(expected)
+    for row in rows:
+        assert row.keys() >= COLUMNS
+        assert 0 <= row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"] <= 1
+        assert row["runs"] == (2 if row["shots"] else 1 if row["head"] == "knn" else 2)
+    facts = {row["encoder"]: (row["pooling"], row["max_seq_length"]) for row in rows}
+    assert facts == {encoders[0]: ("mean", 64), encoders[1]: ("cls", 128), "tfidf": (None, None)}
+    # Topics are words: TF-IDF reads them off, and more labels help it.
+    best = {row["shots"]: row["accuracy_mean"] for row in rows if (row["encoder"], row["head"]) == ("tfidf", "linear")}
+    assert best[5] <= best[10] <= best[None]
+    assert best[None] > 0.9
+
+
+def test_the_report_is_complete(finished, encoders):
+    output_dir, output = finished
+    results = results_of(output_dir)
+    assert {"rows", "comparisons", "statistics", "settings", "versions"} <= set(results)
+    assert [row["documents"] for row in results["statistics"]] == [90, 30, 60]
+    assert len(results["settings"]["data_fingerprint"]) == 16
+    compared = {(row["head"], row["shots"], row["a"], row["b"]) for row in results["comparisons"]}
+    assert ("linear", None, encoders[0], "tfidf") in compared
+    assert ("mlp", 5, *encoders) in compared
+    table = (output_dir / "results.md").read_text()
+    assert "5 labels per class" in table
+    assert "tfidf" in output.stdout
+    assert (output_dir / "few_shot.png").stat().st_size > 10_000
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_rows_do_not_depend_on_the_other_encoders_nor_on_the_cache(run_here, finished, encoders, files, tmp_path):
+    words = ["--model_name_or_path", encoders[1], "--shots", "5", "10", "--num_draws", "2", "--num_seeds", "2"]
+    run_here(main, *options(files, tmp_path, *words))
+    together = {
+        (row["head"], row["shots"], row["features"]): row
+        for row in results_of(finished[0])["rows"]
+        if row["encoder"] == encoders[1]
+    }
+    for row in results_of(tmp_path)["rows"]:
+        same = together[row["head"], row["shots"], row["features"]]
+        assert row["accuracy_mean"] == pytest.approx(same["accuracy_mean"], abs=1e-12)
+        assert row["embedding_seconds"] == same["embedding_seconds"]  # those of the cache
+
+
+def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))  # nothing embedded yet
+    words = ["--model_name_or_path", encoders[0], "--shots", "5", "--num_draws", "2", "--num_seeds", "2"]
+    run(*SCRIPT, *options(files, tmp_path / "two", *words, "--heads", "linear", "finetune"), processes=2)
+    two = results_of(tmp_path / "two")
+    assert two["settings"]["processes"] == 2
+    assert two["settings"]["finetuning"] == {"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16}
+    alone = {
+        (row["encoder"], row["head"], row["shots"], row["features"]): row for row in results_of(finished[0])["rows"]
+    }
+    compared = 0
+    for row in two["rows"]:
+        if row["head"] == "finetune":
+            assert row["trainable_share"] == 1.0
+            continue
+        same = alone[row["encoder"], row["head"], row["shots"], row["features"]]
+        for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
+            assert row[name] == pytest.approx(same[name], abs=1e-6)
+        compared += 1
+    assert compared == 4
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_several_labels_a_document(run_here, encoders, files, tmp_path):
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--train_file", files / "several.jsonl"]
+    words += [
+        "--label_column",
+        "labels",
+        "--shots",
+        "5",
+        "--num_draws",
+        "2",
+        "--num_seeds",
+        "1",
+        "--output_dir",
+        tmp_path,
+    ]
+    run_here(main, *words)
+    rows = results_of(tmp_path)["rows"]
+    assert len(rows) == 16
+    assert all(set(row["per_label_f1"]) == {"harbour", "kitchen", "orchard"} for row in rows)
+    full = {(row["encoder"], row["head"]): row for row in rows if row["shots"] is None and row["features"] == "raw"}
+    assert all(row["macro_f1_lexglue_mean"] != row["macro_f1_mean"] for row in full.values())  # a quarter has no label
+    assert full["tfidf", "linear"]["micro_f1_mean"] > 0.7
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here, encoders, files, tmp_path):
+    names = []
+    for seed in (1, 2):
+        names.append(str(tmp_path / f"seed{seed}"))
+        shutil.copytree(encoders[0], names[-1])
+        model = DocSplitForContrastivePretraining.from_pretrained(names[-1])
+        torch.manual_seed(seed)
+        torch.nn.init.normal_(model.encoder.base_model.embeddings.word_embeddings.weight)
+        model.save_pretrained(names[-1])
+    group = f"Ours={','.join(names)}"
+    words = ["--model_name_or_path", group, names[1], "tfidf", "--heads", "knn", "--shots", "5", "--num_draws", "3"]
+    output_dir = tmp_path / "probe"
+    run_here(main, *options(files, output_dir, *words, "--push_results", "--data_name", "Three topics"))
+    results = results_of(output_dir)
+    assert results["data"] == "Three topics, text column text"
+    assert results["title"] == "Probes: Three topics, text column text"
+    rows = {(row["encoder"], row["shots"], row["features"]): row for row in results["rows"]}
+    for (name, shots, features), row in rows.items():
+        if name == group:
+            alone = rows[names[1], shots, features]
+            assert row["accuracy_of_seeds"][1] == pytest.approx(alone["accuracy_mean"])
+            assert row["accuracy_mean"] == pytest.approx(sum(row["accuracy_of_seeds"]) / 2)
+            assert (row["members"], row["runs"]) == (names, 2 * alone["runs"])
+        assert row["pretraining_seeds"] == {group: 2, names[1]: 1, "tfidf": None}[name]
+        assert row["test_documents"] == 60
+    assert "| Ours - tfidf " in (output_dir / "results.md").read_text()
+    card = ModelCard.load(tmp_path / "seed1" / "README.md")
+    assert "Ours is the mean over seeds of which this model is one" in card.text
+    assert str(tmp_path) not in card.content
+    first = rows[group, None, "raw"]["accuracy_of_seeds"][0]
+    (own,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
+    assert own.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
+    assert own.dataset_name == "Three topics, text column text"
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, encoders, files, tmp_path, caplog):
+    words = ["--model_name_or_path", encoders[0], "tfidf", "--heads", "mlp", "linear", "--shots", "5"]
+    words += ["--num_draws", "2", "--num_seeds", "1", "--probe_preset", "bregman", "--override_pooling", "max"]
+    logging.getLogger("docsplit").addHandler(caplog.handler)
+    run_here(main, *options(files, tmp_path, *words))
+    logging.getLogger("docsplit").removeHandler(caplog.handler)
+    rows = results_of(tmp_path)["rows"]
+    assert {(row["encoder"], row["head"], row["preset"]) for row in rows} == {
+        (encoders[0], "mlp", "bregman"),
+        (encoders[0], "linear", "bregman"),
+        ("tfidf", "linear", "docsplit"),
+    }
+    ours = [row for row in rows if row["encoder"] != "tfidf"]
+    assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
+    assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling)." in caplog.text
+    markdown = (tmp_path / "results.md").read_text()
+    assert "mlp (bregman): Accuracy" in markdown
+    assert "max (it brings mean)" in markdown
+
+
+def nan_encoder(encoders, folder):
+    """Of somebody else: ours are not written."""
+    shutil.copytree(encoders[0], folder / "broken")
+    weights = load_file(folder / "broken" / "model.safetensors")
+    (name,) = (name for name in weights if name.endswith("embeddings.word_embeddings.weight"))
+    save_file(weights | {name: torch.full_like(weights[name], float("nan"))}, folder / "broken" / "model.safetensors")
+    return folder / "broken"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--heads", "svm"], "--heads has no svm"),
+        (["--shots", "500"], "500 shots need 500 training documents of each class"),
+        (["--label_column", "topic"], "'topic'"),
+        (["--model_name_or_path", "no/model"], "no/model' cannot be loaded as an encoder"),
+        (["--model_name_or_path", "BROKEN"], "embeddings are not finite"),
+        (["--max_seq_length", "300"], "has positions for 128 tokens"),
+        (["--model_name_or_path", "tfidf", "--heads", "mlp"], "tfidf has the heads linear, knn"),
+        (["--test_file", "UNKNOWN"], "no training document has"),
+        (["--test_file", "missing.jsonl"], "missing.jsonl"),
+        (["--test_split", "test"], "of a Hub data set"),
+        (["--heads", "finetune", "--finetune_batch_size", "0"], "cannot share a batch of 0"),
+        (["--max_seq_length", "2"], "needs room beside the special ones"),
+        (["--probe_preset", "paper"], "--probe_preset has no paper: choose among docsplit, bregman"),
+        (["--model_name_or_path", "A=a,a"], "each once"),
+        (["--model_name_or_path", "a,tfidf"], "tfidf, which has no seeds"),
+    ],
+)
+def test_bad_input_ends_with_a_message_before_any_long_work(
+    failure_of, encoders, files, tmp_path, words, message, capsys
+):
+    (tmp_path / "unknown.jsonl").write_text(json.dumps({"text": "A tale of the moon.", "label": "moon"}) + "\n")
+    special = {"UNKNOWN": tmp_path / "unknown.jsonl", "BROKEN": tmp_path / "broken"}
+    if "BROKEN" in words:
+        nan_encoder(encoders, tmp_path)
+    words = [str(special.get(word, word)) for word in words]
+    base = options(files, tmp_path / "out", "--model_name_or_path", encoders[0])
+    assert message in failure_of(main, *base, *words).splitlines()[-1]
+    assert "Embedding" not in capsys.readouterr().err
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("probe_*.yaml")), ids=lambda path: path.stem)
+def test_recipes_are_options_of_the_script(recipe):
+    types = (EncoderArguments, DataArguments, ProbeArguments)
+    encoder_args, data_args, args = parse_arguments(types, "", [str(recipe), "--model_name_or_path", "a", "tfidf"])
+    assert encoder_args.model_name_or_path == ["a", "tfidf"]
+    assert (data_args.dataset_name is None) != (data_args.train_file is None)
+    assert args.output_dir == f"outputs/{recipe.stem}"
+
+
+def test_help_teaches(help_of):
+    text = help_of(main)
+    assert "tfidf" in text
+    assert "--long_documents" in text
+
+
+def test_the_papers_probe_is_the_default():
+    paper = PRESETS[ProbeArguments().probe_preset]
+    assert (paper.mlp.learning_rate, paper.mlp.batch_size, paper.mlp.dropout) == (3e-4, 8, 0.1)
+    assert ProbeArguments().num_draws == 10
+    assert paper.linear is None

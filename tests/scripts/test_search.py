@@ -1,0 +1,167 @@
+"""The search script: each verb as its user calls it, on files that a small encoder reads."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import explore
+import search
+from docsplit.data.own_documents import read_documents
+from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.index.index import Index
+from tests.conftest import make_corpus
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notes")
+    for number, row in enumerate(make_corpus(24)):
+        (folder / f"{row['label']}-{number}.txt").write_text(row["text"])
+    first = sorted(folder.iterdir())[0]
+    (folder / "copy.txt").write_text(first.read_text())
+    return folder
+
+
+@pytest.fixture
+def answer(run_here, capsys):
+    def run(*words, as_json=True):
+        capsys.readouterr()
+        run_here(search.main, *words, *(["--json"] if as_json else []))
+        out = capsys.readouterr().out
+        return json.loads(out) if as_json else out
+
+    return run
+
+
+@pytest.fixture
+def index(notes, scattered, tmp_path, answer):
+    counts = answer("build", notes, "--model", scattered, "--index_dir", tmp_path / "index", "--passage_words", 20)
+    assert counts["documents"] == 25 == len(Index(tmp_path / "index"))
+    assert not (tmp_path / "index" / "cache").exists()
+    return tmp_path / "index"
+
+
+def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
+    query = sorted(notes.iterdir())[3].read_text()[:60]
+    found = answer("query", index, query, "--method", "dense", "--count", 3)
+    encoder = IndexedEncoder(str(scattered))
+    best = {}
+    from docsplit.data.passages import to_passages
+
+    for document in read_documents(notes):
+        passages = [passage.text for passage in to_passages(document.text, 20)]
+        best[document.id] = float((encoder.embed(passages) @ encoder.embed_query(query)).max())
+    expected = sorted(best, key=lambda key: -best[key])[:3]
+    assert [row["score"] for row in found["rows"]] == pytest.approx([best[key] for key in expected], abs=1e-5)
+    by_words = answer("query", index, "kettle", "--method", "bm25")["rows"]
+    assert by_words
+    assert all("kettle" in (notes / row["id"]).read_text().lower() for row in by_words)
+    text = answer("query", index, query, as_json=False)
+    assert text.startswith("  1  0.0")
+    assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
+
+
+def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
+    changed = tmp_path / "changed"
+    shutil.copytree(notes, changed)
+    names = sorted(path.name for path in changed.iterdir())
+    (changed / names[0]).write_text("Quite another text about lighthouses.")
+    (changed / "new.md").write_text("# New\n\nA new text about lighthouses.")
+    embedded, embed = [], IndexedEncoder.embed
+    monkeypatch.setattr(IndexedEncoder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
+    counts = answer("add", index, changed, "--replace")
+    assert (counts["documents"], counts["replaced"], counts["unchanged"]) == (2, 1, 24)
+    assert sorted(embedded) == ["# New A new text about lighthouses.", "Quite another text about lighthouses."]
+    found = {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]}
+    assert found == {names[0], "new.md"}
+    assert answer("delete", index, "new.md") == {"deleted": 1}
+    assert {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]} == {names[0]}
+
+
+def test_duplicates_and_clusters(index, notes, answer):
+    first = sorted(name.name for name in notes.iterdir() if name.name != "copy.txt")[0]
+    rows = answer("duplicates", index, "--threshold", 0.99999)["rows"]
+    assert [({row["id"], row["other"]}, row["same_words"]) for row in rows] == [({first, "copy.txt"}, 1.0)]
+    vectors = Index(index).document_vectors()
+    pairs = np.triu(vectors @ vectors.T >= 0.9, k=1).sum()
+    assert len(answer("duplicates", index, "--threshold", 0.9)["rows"]) == pairs
+    assert "of the words" in answer("duplicates", index, as_json=False)
+    groups = answer("clusters", index, "--count", 3)["rows"]
+    assert sum(group["size"] for group in groups) == 25 == len({name for group in groups for name in group["ids"]})
+    assert all(group["words"] for group in groups)
+    assert len(answer("clusters", index, "--count", 3, as_json=False).splitlines()) == 6
+
+
+def test_another_encoder_is_refused(index, notes, headless, scattered, tmp_path, failure_of, answer):
+    for words in (("query", index, "kettle"), ("add", index, notes)):
+        message = failure_of(search.main, *words, "--model", headless)
+        assert "was built with" in message
+        assert "other pooling" in message
+    moved = tmp_path / "moved"
+    shutil.copytree(scattered, moved)
+    assert answer("query", index, "kettle", "--model", moved)["rows"]
+
+
+def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_of, run_here, capsys):
+    build = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "other")
+    (tmp_path / "twice.jsonl").write_text('{"id": "a", "text": "One text."}\n{"id": "a", "text": "Two texts."}\n')
+    (tmp_path / "empty.jsonl").write_text('{"id": "a", "text": ""}\n')
+    assert "'a' is given twice" in failure_of(search.main, "build", tmp_path / "twice.jsonl", *build[2:])
+    assert "None of the documents has text" in failure_of(search.main, "build", tmp_path / "empty.jsonl", *build[2:])
+    assert "There is an index" in failure_of(search.main, *build[:-1], index)
+    assert "There is no index" in failure_of(search.main, "query", tmp_path / "other", "kettle")
+    assert "The query is empty" in failure_of(search.main, "query", index, " ")
+    assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
+    with pytest.raises(SystemExit):
+        run_here(search.main, "query", index, "x", "--count", 0)
+    assert "--count is 0" in capsys.readouterr().err
+
+
+def test_a_query_of_a_megabyte(index, answer):
+    found = answer("query", index, "The harbour and the ship. " * 40_000)
+    assert len(found["rows"]) == 10
+
+
+def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, answer, monkeypatch):
+    """The embeddings of the first run are not computed again."""
+    from docsplit.index import index as index_module
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    words = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "index")
+    monkeypatch.setattr(index_module, "write_segment", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_here(search.main, *words)
+    monkeypatch.undo()
+    assert (tmp_path / "index" / "cache").exists()
+    from docsplit.embedding import encode
+
+    monkeypatch.setattr(encode, "embed_chunk", lambda *arguments: pytest.fail("embedded again"))
+    assert answer(*words)["documents"] == 25
+
+
+def test_asking_again_and_again(index, run_here, capsys, monkeypatch):
+    asked = iter(["kettle ship", "butter", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
+    run_here(search.main, "query", index, "--count", 2)
+    assert capsys.readouterr().out.count("  1  0.") == 2
+
+
+def test_an_index_can_be_explored(index, tmp_path, run_here, capsys):
+    run_here(explore.main, index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
+    packed = max(re.findall(r"[A-Za-z0-9+/=]{200,}", (tmp_path / "page.html").read_text()), key=len)
+    payload = json.loads(gzip.decompress(base64.b64decode(packed)))
+    names = [segment.ids[row] for segment, row in Index(index).documents()]
+    assert len(payload["titles"]) == 25
+    copy = names.index("copy.txt")
+    (twin,) = {row for row in range(25) if payload["sentences"][row] == payload["sentences"][copy]} - {copy}
+    assert payload["neighbours"][copy][0] == twin
+    with pytest.raises(SystemExit):
+        run_here(explore.main, index, "--corpus", "x.jsonl")
+    assert "is an index" in capsys.readouterr().err
