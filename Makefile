@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
-ENGINE_TESTS = ray_engine databases index neighbours search
+ENGINE_TESTS = tests/index/test_ray.py tests/index/test_databases.py tests/index/test_index.py tests/embedding/test_neighbours.py tests/embedding/test_search.py
 BIN = $(VENV)/bin
 # What accelerate guesses, and says so on five lines, where nobody ran `accelerate config`
 ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
@@ -39,7 +39,7 @@ test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"
 
 test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus and faiss, which it installs
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS:%=tests/embedding/test_%.py)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS)
 
 lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

@@ -198,10 +198,10 @@ def test_of_links_only_papers_that_count_are_embedded(monkeypatch):
 
 def test_pages_show_the_results():
     folder = ROOT / "benchmarks" / "results"
-    generated = graph_study.markdown(json.loads((folder / "graph_study.json").read_text(encoding="utf-8")))
-    assert (folder / "graph_study.md").read_text(encoding="utf-8") == generated
+    generated = graph_study.markdown(json.loads((folder / "graph.json").read_text(encoding="utf-8")))
+    assert (folder / "graph.md").read_text(encoding="utf-8") == generated
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    shown = re.findall(r"<!-- from \.\./benchmarks/results/graph_study\.json -->\n\n((?:\|.*\n)+)", page)
+    shown = re.findall(r"<!-- from \.\./benchmarks/results/graph\.json -->\n\n((?:\|.*\n)+)", page)
     assert [len(table.splitlines()) for table in shown] == [16, 15]
     for table in shown:
         assert set(table.splitlines()) <= set(generated.splitlines())

@@ -356,7 +356,7 @@ import os, sys
 import numpy as np, torch
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
-from docsplit.evaluation import setfit_head
+from docsplit.evaluation.heads import setfit as setfit_head
 from docsplit.evaluation.heads.finetuning import finetune
 from docsplit.evaluation.heads.table import Run
 from docsplit.evaluation.heads.setfit import setfit
