@@ -82,9 +82,8 @@ class Study:
         self.of_any_code = contents if any_code else {}
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         groups = content["groups"].values()
-        unknown = (
-            set(content) - {"variables", "code", "formerly", "groups"} | {name for one in groups for name in one} - OF_A_GROUP
-        )
+        unknown = set(content) - {"variables", "code", "formerly", "groups"}
+        unknown |= {name for group in groups for name in group} - OF_A_GROUP
         if unknown := unknown | {name for one in groups for step in one["steps"] for name in step} - OF_A_STEP:
             raise ValueError(f"{path} has {', '.join(sorted(unknown))}, which a study does not know.")
         self.groups: dict[str, dict[str, Any]] = content["groups"]
