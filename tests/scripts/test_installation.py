@@ -18,7 +18,7 @@ SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docspl
 COMMANDS = (
     "pretrain",
     "probe",
-    "retrieve",
+    "links",
     "rank",
     "analyse",
     "search",
