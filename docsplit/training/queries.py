@@ -10,6 +10,7 @@ import numpy as np
 from datasets import Dataset
 
 from docsplit.data.query_documents import Collection, QueryDataset, QueryDocumentCollator, tokenizer_of_texts
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.ranking.folds import divide
@@ -101,7 +102,7 @@ def load_queries(
 def _load_collection(corpus: str, query_args: QueryArguments) -> Ranking:
     split = query_args.split or (None if query_args.fold is not None else TRAIN)
     try:
-        return load_collection(corpus, query_args.queries, split)
+        return load_collection(RankingArguments(corpus, split, query_args.queries))
     except ValueError as error:
         if query_args.fold is None and query_args.split is None and f"--split {TRAIN}" in str(error):
             raise ValueError(
