@@ -83,7 +83,7 @@ def test_draws_have_the_shots_of_each_class_and_are_fixed(split):
 
 
 def test_what_is_measured_on_is_kept_out_of_pretraining(split, labelled, wordpiece):
-    dataset, _ = tokenize(labelled, wordpiece, "text", "rules")
+    dataset, _ = tokenize(labelled, wordpiece)
     ids = {document_id(text) for text in [*split.test_texts, *split.validation_texts]}
     assert measured_on(split) == ids
     rest, num_left_out = without_documents(dataset, measured_on(split))
