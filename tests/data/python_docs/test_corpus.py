@@ -27,7 +27,7 @@ from docsplit.data.python_docs.corpus import (
 ROOT = Path(__file__).parents[3]
 SUBPROCESS = """
 import hashlib, json, sys
-from docsplit.data import python_docs
+from docsplit.data.python_docs import corpus as python_docs
 python_docs.PACKAGES = tuple(sys.argv[1:])
 before = set(sys.modules)
 documents = list(python_docs.read_python_docs())
