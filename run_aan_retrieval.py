@@ -64,7 +64,7 @@ def main() -> None:
         (EncoderArguments, DataArguments, RetrievalArguments), description=str(__doc__)
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from docsplit.data.sets.citations import load_named
+    from docsplit.data.sets.citations import load_citation_pairs
     from docsplit.evaluation.link_heads import baselines, link
     from docsplit.evaluation.results.data_names import data_source
     from docsplit.evaluation.results.result import merge_members
@@ -73,7 +73,7 @@ def main() -> None:
 
     state = join_processes()
     with state.main_process_first():  # the others find it in the cache
-        pairs = load_named(args.seed, **asdict(data_args))
+        pairs = load_citation_pairs(data_args, args.seed)
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     encoders = list(dict.fromkeys(encoder_args.model_name_or_path)) if set(args.heads) & set(LINK_HEADS) else []
     for name in encoders:

@@ -27,7 +27,7 @@ weight is never chosen on the queries that it is measured on.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool
     from docsplit.evaluation.ranking.methods import SELECTION_QUERIES, RankingRun
     from docsplit.evaluation.results.data_names import data_source
 
-    ranking, selection, folds = load_collection(**asdict(data_args), seed=args.seed), None, []
+    ranking, selection, folds = load_collection(data_args, args.seed), None, []
     if args.fold is not None:
         if data_args.max_queries is not None:
             raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
@@ -145,8 +145,8 @@ def load(data_args: DataArguments, args: RetrievalArguments, show_progress: bool
         ranking, selection = ranking.with_queries(reported), ranking.with_queries(chosen)
         ranking.notes = notes
     elif args.selection_split:
-        chosen_on = data_args.collection, data_args.queries, args.selection_split
-        selection = other_queries(ranking, *chosen_on, SELECTION_QUERIES, args.seed)
+        chosen_on = replace(data_args, split=args.selection_split, max_queries=SELECTION_QUERIES)
+        selection = other_queries(ranking, chosen_on, args.seed)
     elif "hybrid" in args.methods:
         folds = make_folds(ranking, args.folds, args.seed)
     return RankingRun(ranking, data_source(data_args, args.data_name), folds, selection, show_progress)

@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 
 from benchmarks.speed.meters import seconds_of
 from benchmarks.speed.probing import encoder_of
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.data.tagging import load_tagger
 from docsplit.data.tokenization import train_wordpiece
@@ -114,7 +115,8 @@ def main() -> None:
     defaults = {"sentence_splitter": "rules", "sample_documents": 1000, "word_weight": "sum", "map_method": "tsne"}
     vars(options).update(defaults | {"num_seeds": 10, "seed": 0})
     sizes = {"max_train_samples": round(0.6 * options.documents), "max_test_samples": round(0.4 * options.documents)}
-    split = load_labelled(train_file=options.train_file, test_file=options.test_file, **sizes)
+    files = {"train_file": options.train_file, "test_file": options.test_file}
+    split = load_labelled(LabelledArguments(**files, **sizes))
     texts = split.train_texts + split.test_texts
     if options.tokenizer_name:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)

@@ -30,7 +30,7 @@ from benchmarks.speed.meters import seconds_of
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
-from docsplit.data.streaming import DocumentStream
+from docsplit.data.streaming import DocumentStream, StreamLayout
 from docsplit.data.tokenization import tokenize_units, train_wordpiece
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
@@ -74,7 +74,7 @@ def measure_preprocessing(
     datasets.disable_caching()
     for _ in range(rounds):
         for count in processes:
-            took = seconds_of(preparation.tokenize, corpus, tokenizer, "text", DEFAULT_SPLITTER, count)
+            took = seconds_of(preparation.tokenize, corpus, tokenizer, preparation.Segmentation(), count)
             rates[count].append(len(corpus) / took)
     datasets.enable_caching()
     return {
@@ -91,7 +91,7 @@ def measure_resuming(
 ) -> dict[str, Any]:
     """Seconds to the first batch at 1 % and 99 % of an epoch, and their ratio."""
     collator = DocSplitCollator(tokenizer)
-    stream, fingerprint = corpora.stream_corpus(corpus)
+    stream = corpora.stream_corpus(corpus)
     num_batches = len(dataset) // BATCH_SIZE
 
     def cached(batches: int) -> None:
@@ -99,9 +99,8 @@ def measure_resuming(
         next(iter(skip_first_batches(loader, batches)))
 
     def streamed(batches: int) -> None:
-        documents = DocumentStream(
-            stream, fingerprint, tokenizer, "text", DEFAULT_SPLITTER, BATCH_SIZE, buffer_size=1000
-        )
+        layout = StreamLayout(BATCH_SIZE, buffer_size=1000)
+        documents = DocumentStream(stream, tokenizer, preparation.Segmentation(), layout)
         documents.first_batch = batches
         next(iter(DataLoader(documents, BATCH_SIZE, collate_fn=collator)))
 
@@ -134,12 +133,12 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
     else:
         tokenizer = train_wordpiece(corpus, "text", 30522, cache_directory())
-    whole, _ = preparation.tokenize(corpus, tokenizer, "text", DEFAULT_SPLITTER)
+    whole, _ = preparation.tokenize(corpus, tokenizer)
     sample = corpus.select(range(min(options.documents, len(corpus))))
     with tempfile.TemporaryDirectory() as folder:  # read from a file of its own, as any corpus is
         sample.to_parquet(f"{folder}/sample.parquet")
         sample = corpora.load_corpus(f"{folder}/sample.parquet")
-        dataset = preparation.tokenize(sample, tokenizer, "text", DEFAULT_SPLITTER)[0].with_format("numpy")
+        dataset = preparation.tokenize(sample, tokenizer)[0].with_format("numpy")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         processes = sorted({2**power for power in range(10) if 2**power <= cores} | {cores})
         results = {

@@ -23,6 +23,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from benchmarks.speed.meters import seconds_of
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.encode import embed_documents
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/probing.json"), help="JSON written")
     options = parser.parse_args()
 
-    split = load_labelled(train_file=options.train_file, test_file=options.test_file)
+    split = load_labelled(LabelledArguments(train_file=options.train_file, test_file=options.test_file))
     texts = split.train_texts + split.test_texts
     if options.tokenizer_name:
         tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)

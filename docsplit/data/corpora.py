@@ -14,6 +14,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,20 +89,28 @@ def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
     return dataset.select(kept)
 
 
-def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableDataset, str]:
-    """The documents of `load_corpus` without a copy on this disk: read again from where they are in each epoch.
+@dataclass
+class CorpusStream:
+    """Documents that are read again, from where they are, in each epoch.
 
-    Of python_docs those of `for_pretraining`.
+    Attributes:
+        rows: in as many shards as can be read independently (files, or row groups of parquet files).
+        fingerprint: a key of what is read.
+    """
 
-    Returns: the stream, in as many shards as can be read independently (files, or row groups of parquet files), and a
-        key of what it reads.
+    rows: datasets.IterableDataset
+    fingerprint: str
+
+
+def stream_corpus(corpus: str, split: str = "train") -> CorpusStream:
+    """Open the documents of `load_corpus` without a copy on this disk; those of python_docs as `for_pretraining`.
 
     Raises:
         ValueError: as `load_corpus`.
     """
     if corpus == PYTHON_DOCS:
         dataset = for_pretraining(corpus, _load_python_docs())
-        return dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint
+        return CorpusStream(dataset.to_iterable_dataset(num_shards=64), dataset._fingerprint)
     if Path(corpus).exists():
         loader, names, options = _local_files(Path(corpus))
         options |= {"encoding_errors": "replace"} if loader == "text" else {}  # in a stream too late to refuse it
@@ -116,7 +125,7 @@ def stream_corpus(corpus: str, split: str = "train") -> tuple[datasets.IterableD
         stream = builder.as_streaming_dataset(split=split).reshard()
     except (FileNotFoundError, ConnectionError, ValueError) as error:
         raise ValueError(f"{corpus!r} cannot be streamed (split {split!r}): {error}") from error
-    return stream, Hasher.hash((str(builder.cache_dir), split))
+    return CorpusStream(stream, Hasher.hash((str(builder.cache_dir), split)))
 
 
 def _load_python_docs() -> Dataset:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence, Set
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, segment
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
-from docsplit.data.segmentation import SentenceSplitter, load_sentence_splitter
+from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
 from docsplit.runtime.files import hash_of_code
 
@@ -32,22 +33,34 @@ def document_id(text: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
+@dataclass(frozen=True)
+class Segmentation:
+    """How the texts of a corpus are cut.
+
+    Attributes:
+        text_column: of the corpus.
+        sentence_splitter: a name that `docsplit.data.segmentation.load_sentence_splitter` takes.
+        passage_words: words of a passage, for views of passages; None: no passages.
+        keep_all: no text is dropped: short ones have one unit, or one passage, and empty ones none.
+    """
+
+    text_column: str = "text"
+    sentence_splitter: str = DEFAULT_SPLITTER
+    passage_words: int | None = None
+    keep_all: bool = False
+
+
 def tokenize(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
-    text_column: str,
-    sentence_splitter: str,
+    segmentation: Segmentation = Segmentation(),
     num_proc: int | None = None,
-    passage_words: int | None = None,
-    keep_all: bool = False,
 ) -> tuple[Dataset, dict[str, int]]:
     """Cut each text into sentences and tokenise them, once.
 
     Args:
-        dataset: rows with a text in `text_column`.
+        dataset: rows with a text in the column of the segmentation.
         num_proc: number of processes, None for this one alone.
-        passage_words: words of a passage, for views of passages; None: no passages.
-        keep_all: no text is dropped: short ones have one unit, or one passage, and empty ones none.
 
     Returns: a data set with `document_id` (int64), `sketch` (uint32, of `docsplit.data.seen_documents.sketch`),
         `input_ids` (the ids of all units, one after another, without special tokens), `unit_lengths` (how many each
@@ -59,7 +72,7 @@ def tokenize(
     Raises:
         ValueError: if no document is left.
     """
-    load_sentence_splitter(sentence_splitter)  # fails here, with its own message, rather than in a worker
+    load_sentence_splitter(segmentation.sentence_splitter)  # fails here, with its own message, rather than in a worker
     if not tokenizer.is_fast:
         raise ValueError(
             f"The tokenizer {tokenizer.name_or_path!r} has no fast version (tokenizer.json): choose another."
@@ -69,18 +82,17 @@ def tokenize(
     features["sketch"] = List(Value("uint32"), length=SKETCH_SIZE)
     for prefix in ("", "initial_") if has_initial_form(tokenizer) else ("",):
         features |= {f"{prefix}input_ids": [ids_type], f"{prefix}unit_lengths": [Value("int32")]}
+    passage_words = segmentation.passage_words
     if passage_words is not None:
         features |= {name: [Value("int32")] for name in PASSAGE_COLUMNS}
-    settings = {"text_column": text_column, "sentence_splitter": sentence_splitter, "passage_words": passage_words}
-    settings |= {"keep_all": True} if keep_all else {}
     tokenized = dataset.map(
         tokenize_batch,
         batched=True,
         batch_size=100,  # a batch of books must fit into memory
-        new_fingerprint=_fingerprint(dataset, tokenizer, settings),
+        new_fingerprint=_fingerprint(dataset, tokenizer, segmentation),
         remove_columns=dataset.column_names,
         features=Features(features),
-        fn_kwargs={"tokenizer": tokenizer} | settings,
+        fn_kwargs={"tokenizer": tokenizer, "segmentation": segmentation},
         num_proc=num_proc,
         desc="Segmenting and tokenising",
     )
@@ -93,18 +105,18 @@ def tokenize(
         raise ValueError(f"None of the {len(dataset):,} documents can be used: {counts}. {remedy}")
     if passage_words is not None:
         logger.info(_describe_passages(tokenized.data, passage_words))
-    if counts["used"] < len(dataset) and not keep_all:
+    if counts["used"] < len(dataset) and not segmentation.keep_all:
         logger.warning(f"Dropped {len(dataset) - counts['used']:,} of {len(dataset):,} documents: {counts}")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
     return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
 
 
-def _fingerprint(dataset: Dataset, tokenizer: Any, settings: dict[str, Any]) -> str:
+def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -> str:
     """The key of the cache: what the ids depend on, this code included, and not the tokenizer's folder or length."""
     tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
     tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
     code = hash_of_code("docsplit/data")
-    return Hasher.hash((dataset._fingerprint, tokenizer_state, settings, code))
+    return Hasher.hash((dataset._fingerprint, tokenizer_state, asdict(segmentation), code))
 
 
 def _describe_passages(table: Any, wanted: int) -> str:
@@ -125,20 +137,14 @@ def _describe_passages(table: Any, wanted: int) -> str:
 
 
 def tokenize_batch(
-    batch: dict[str, list[Any]],
-    tokenizer: PreTrainedTokenizerBase,
-    text_column: str,
-    sentence_splitter: str,
-    passage_words: int | None = None,
-    keep_all: bool = False,
+    batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, segmentation: Segmentation
 ) -> dict[str, list[Any]]:
-    """Rows of the features of `tokenize`, one a text; those that are dropped have a reason and no units.
+    """Make a row of the features of `tokenize` of each text; those that are dropped have a reason and no units.
 
-    With `passage_words`, the number of words that a passage should have, also the words of each passage. With
-    `keep_all` short texts are not dropped.
+    Where there are passages, a row also has the words of each.
     """
-    split = load_sentence_splitter(sentence_splitter)
-    texts = batch[text_column]
+    split, passage_words = load_sentence_splitter(segmentation.sentence_splitter), segmentation.passage_words
+    texts = batch[segmentation.text_column]
     documents = [_segment(text, split, passage_words) for text in texts]
     ids = tokenize_units(tokenizer, [unit for units, _ in documents for unit in units])
     rows: dict[str, list[Any]] = {"document_id": [], "drop_reason": []}
@@ -154,7 +160,7 @@ def tokenize_batch(
         if passage_words is None and len(kept) == 1:
             own, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
         reason = _drop_reason(text, len(own["input_ids"]), of_passages)
-        if keep_all and own["input_ids"]:
+        if segmentation.keep_all and own["input_ids"]:
             reason = "used"
         if reason != "used":
             own, of_passages = {name: [] for name in own}, {name: [] for name in of_passages}

@@ -6,8 +6,8 @@ anew in each epoch, from (seed, epoch, query) alone: a resumed run sees what the
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import DocSplitCollator, MaskedRow, PassageCollator, truncated_shares
-from docsplit.data.preparation import document_id, tokenize
+from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
 from docsplit.runtime.files import add_texts, build_once, cache_directory
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 MOST_PASSAGES = 100  # of a document (graph document model, section 3.3)
 NO_ID = -1  # beside the ids of relevant documents, of queries that have fewer
 SOME_TEXTS = 1000  # at a time
-Tokenize = Callable[[Dataset, int | None], Dataset]  # of texts, with so many words a passage
 
 
 @dataclass
@@ -48,8 +47,19 @@ class Collection:
         self.rows = {name: row for row, name in enumerate(self.ranking.document_ids)}
 
     @classmethod
-    def make(cls, ranking: Ranking, tokenize: Tokenize, passage_words: int | None) -> "Collection":
-        """Write the texts into the cache, and tokenise them; of queries there are no passages."""
+    def make(
+        cls,
+        ranking: Ranking,
+        tokenizer: PreTrainedTokenizerBase,
+        segmentation: Segmentation,
+        num_proc: int | None = None,
+    ) -> "Collection":
+        """Write the texts into the cache, and tokenise them: every text, also where it is short.
+
+        Args:
+            segmentation: of the documents; queries have no passages.
+            num_proc: number of processes, None for this one alone.
+        """
         whole = [ranking.whole.get(name, text) for name, text in zip(ranking.document_ids, ranking.documents)]
         digest = hashlib.blake2b(ranking.fingerprint().encode(), digest_size=8)
         add_texts(digest, whole if ranking.whole else ())
@@ -64,11 +74,12 @@ class Collection:
         seen = documents.map(
             _seen, batched=True, batch_size=SOME_TEXTS, remove_columns=documents.column_names, features=features
         )
-        parts = (
-            tokenize(documents.select_columns("text"), passage_words),
-            tokenize(load_from_disk(str(folder / "queries")), None),
-        )
-        return cls(ranking, *(part.with_format("numpy") for part in (*parts, seen)))
+        of_documents = replace(segmentation, text_column="text", keep_all=True)
+        of_queries = replace(of_documents, passage_words=None)
+        texts, queries = documents.select_columns("text"), load_from_disk(str(folder / "queries"))
+        tokenized, _ = tokenize(texts, tokenizer, of_documents, num_proc)
+        tokenized_queries, _ = tokenize(queries, tokenizer, of_queries, num_proc)
+        return cls(ranking, *(part.with_format("numpy") for part in (tokenized, tokenized_queries, seen)))
 
     def relevant_rows(self, query: str) -> np.ndarray:
         """Documents with tokens that are judged relevant to the query of this id."""
@@ -123,9 +134,9 @@ class QueryDocumentCollator:
     Views are the query, a relevant document and, in training, `negatives_per_query` that are not judged relevant.
 
     Args:
+        of_documents: makes the rows of a document: a `PassageCollator` where the encoder combines passages. Queries,
+            one row each, are as long, masked and drawn as its seed says.
         datasets: all that are collated, of one collection, the training queries first.
-        of_passages: the encoder combines passages to documents; queries are one passage.
-        tokenizer, max_seq_length, mlm, seed, prompt: as in `DocSplitCollator`; the prompt is that of documents.
         query_prompt: stands before each query.
 
     Attributes:
@@ -138,21 +149,20 @@ class QueryDocumentCollator:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        of_documents: DocSplitCollator,
         datasets: Sequence[QueryDataset],
-        of_passages: bool = False,
         negatives_per_query: int = 0,
-        max_seq_length: int = 512,
-        mlm: bool = False,
-        seed: int = 42,
-        prompt: str = "",
         query_prompt: str = "",
     ):
-        kind, view = (PassageCollator, "passages") if of_passages else (DocSplitCollator, "simcse")
-        self.of_documents = kind(tokenizer, view, max_seq_length, mlm, seed, prompt)
-        self.of_queries = DocSplitCollator(tokenizer, "simcse", max_seq_length, mlm, seed, query_prompt)
-        if isinstance(self.of_documents, PassageCollator):
-            self.of_documents.max_passages = MOST_PASSAGES
+        self.of_documents = of_documents
+        self.of_queries = DocSplitCollator(
+            of_documents.tokenizer,
+            "simcse",
+            of_documents.max_seq_length,
+            of_documents.mlm,
+            of_documents.seed,
+            query_prompt,
+        )
         self.collection, self.epoch = datasets[0].collection, self.of_queries.epoch
         self.negatives: np.ndarray | None = None
         self.negatives_per_query = negatives_per_query
@@ -238,12 +248,3 @@ class QueryDocumentCollator:
 
 def _all_of(feature: dict[str, Any]) -> np.ndarray:
     return np.ones(len(feature["input_ids"]), dtype=bool)
-
-
-def tokenizer_of_texts(tokenizer: PreTrainedTokenizerBase, sentence_splitter: str, num_proc: int | None) -> Tokenize:
-    """What `Collection.make` wants: `tokenize` of every text, also where it is short."""
-
-    def run(dataset: Dataset, passage_words: int | None) -> Dataset:
-        return tokenize(dataset, tokenizer, "text", sentence_splitter, num_proc, passage_words, keep_all=True)[0]
-
-    return run

@@ -17,6 +17,7 @@ import itertools
 import json
 import multiprocessing
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.corpora import join_paragraphs, join_sections, undecodable_lines
+from docsplit.data.corpora import CorpusStream, join_paragraphs, join_sections, undecodable_lines
 from docsplit.data.passages import clean_text, segment
-from docsplit.data.preparation import MADE_TO_BE_COUNTED, document_id, tokenize_batch
+from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document_id, tokenize_batch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import cache_directory, write_text
 
@@ -44,81 +45,85 @@ UNREADABLE = (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, 
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal size would be seen unequally often
 
 
+@dataclass(frozen=True)
+class StreamLayout:
+    """How documents are dealt out to processes and batches.
+
+    Attributes:
+        batch_size: documents of a process in a batch.
+        rank, world_size: the number of this process, and of all.
+        seed: of the orders of shards and documents.
+        buffer_size: documents that are shuffled together, in the memory of each reader.
+    """
+
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 42
+    buffer_size: int = 10_000
+
+
 class DocumentStream(torch.utils.data.IterableDataset):
-    """Features as those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and Trainer.
+    """Features like those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and Trainer.
 
     Each feature carries its pass as `epoch`, so that the collator draws other views in each. Give the Trainer
     `max_steps`, `ignore_data_skip=True` and `accelerator_config={"dispatch_batches": False}`.
 
     Args:
-        stream: of `docsplit.data.corpora.stream_corpus`; so is `fingerprint`.
-        text_column: as in `docsplit.data.corpora.add_text`.
-        batch_size: documents a process and batch.
-        rank, world_size: which process this is, of how many.
-        seed: of the orders of shards and documents.
-        buffer_size: documents that are shuffled together, in the memory of each reader.
+        corpus: of `docsplit.data.corpora.stream_corpus`.
+        segmentation: of its texts; those with fewer than two units, or two passages, are passed over.
         excluded: `document_id`s to leave out (held-out documents, test documents of a probe).
-        passage_words: as in `docsplit.data.preparation.tokenize`; texts of fewer than two passages are passed over.
     """
 
     def __init__(
         self,
-        stream: datasets.IterableDataset,
-        fingerprint: str,
+        corpus: CorpusStream,
         tokenizer: PreTrainedTokenizerBase,
-        text_column: str,
-        sentence_splitter: str,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        seed: int = 42,
-        buffer_size: int = 10_000,
+        segmentation: Segmentation,
+        layout: StreamLayout,
         excluded: Set[int] = frozenset(),
-        passage_words: int | None = None,
     ):
-        self.stream = stream.with_format("arrow")
-        self.tokenizer, self.text_column, self.sentence_splitter = tokenizer, text_column, sentence_splitter
-        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self.seed, self.buffer_size, self.excluded = seed, buffer_size, excluded
-        self.passage_words = passage_words
+        self.rows = corpus.rows.with_format("arrow")
+        self.tokenizer, self.segmentation, self.layout, self.excluded = tokenizer, segmentation, layout, excluded
         self.first_batch = 0  # of this process, counted from the beginning of training
         self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
-        self.layout = {
-            "corpus": fingerprint,
-            "text_column": text_column,
+        self.state = {  # what a checkpoint must have in common with the run that goes on from it
+            "corpus": corpus.fingerprint,
+            "text_column": segmentation.text_column,
             "excluded": Hasher.hash(sorted(excluded)),
-            "num_processes": world_size,
-            "batch_size": batch_size,
-            "buffer_size": buffer_size,
-            "seed": seed,
-            "passage_words": passage_words,
+            "num_processes": layout.world_size,
+            "batch_size": layout.batch_size,
+            "buffer_size": layout.buffer_size,
+            "seed": layout.seed,
+            "passage_words": segmentation.passage_words,
         }
-        counted = [USABLE, *(self.layout[name] for name in ("corpus", "text_column", "excluded"))]
-        counted += [] if passage_words is None else [passage_words, sentence_splitter]
+        counted = [USABLE, *(self.state[name] for name in ("corpus", "text_column", "excluded"))]
+        if segmentation.passage_words is not None:
+            counted += [segmentation.passage_words, segmentation.sentence_splitter]
         self.sizes = cache_directory() / f"shard-sizes-{Hasher.hash(counted)}"
 
     # --- Batches ---
 
     def __iter__(self) -> Iterator[dict[str, Any] | None]:
-        worker = get_worker_info()
+        layout, worker = self.layout, get_worker_info()
         num_workers = worker.num_workers if worker else 1
         if worker:
             fsspec.asyn.reset_lock()  # a lock that was held when this process was forked would never be free
         # The loader takes batches from its workers in turn, always from the first to begin with.
         number = ((worker.id if worker else 0) + self.first_batch) % num_workers
-        num_given = len(range(number, self.first_batch, num_workers)) * self.batch_size
-        readers = self.world_size * num_workers
-        documents = self.documents(self.rank * num_workers + number, readers, skip=num_given)
+        num_given = len(range(number, self.first_batch, num_workers)) * layout.batch_size
+        readers = layout.world_size * num_workers
+        documents = self.documents(layout.rank * num_workers + number, readers, skip=num_given)
         while True:
             # accelerate lets each process run through the batches of all and keep its own: those of the others are
             # never made.
-            yield from [None] * (self.rank * self.batch_size)
-            yield from itertools.islice(documents, self.batch_size)
-            yield from [None] * ((self.world_size - self.rank - 1) * self.batch_size)
+            yield from [None] * (layout.rank * layout.batch_size)
+            yield from itertools.islice(documents, layout.batch_size)
+            yield from [None] * ((layout.world_size - layout.rank - 1) * layout.batch_size)
 
     def save(self, checkpoint: Path, num_batches: int, num_workers: int) -> None:
         """Note in a checkpoint after how many batches of each process it was made."""
-        state = self.layout | {"num_workers": num_workers, "num_batches": num_batches}
+        state = self.state | {"num_workers": num_workers, "num_batches": num_batches}
         write_text(checkpoint / LAYOUT_FILE, json.dumps(state, indent=2) + "\n")
 
     def resume(self, checkpoint: Path, num_workers: int) -> None:
@@ -132,7 +137,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         except FileNotFoundError as error:
             raise ValueError(f"{checkpoint} was made without --streaming: resume it without, too.") from error
         num_batches = state.pop("num_batches")
-        now = self.layout | {"num_workers": num_workers}
+        now = self.state | {"num_workers": num_workers}
         if changed := [f"{name} {state.get(name)!r} -> {now[name]!r}" for name in now if state.get(name) != now[name]]:
             raise ValueError(
                 f"{checkpoint} was made when the stream was dealt out in another way, so that documents would be lost "
@@ -152,18 +157,20 @@ class DocumentStream(torch.utils.data.IterableDataset):
         for epoch in itertools.count():
             size = 0  # documents of this pass so far
             for start, block in self._blocks(epoch, reader, readers, skip):
-                order = np.random.default_rng((self.seed, epoch, reader, start)).permutation(len(block))
+                order = np.random.default_rng((self.layout.seed, epoch, reader, start)).permutation(len(block))
                 left = [block[index] for index in order[max(skip - start, 0) :]]
                 size = start + len(block)
                 for first in range(0, len(left), TEXTS_TOKENISED_AT_ONCE):
                     for feature in self._tokenize(left[first : first + TEXTS_TOKENISED_AT_ONCE]):
                         yield feature | {"epoch": epoch}
             if size == 0:
-                few = "Is --passage_words too high for two passages? " if self.passage_words is not None else ""
+                many_words = self.segmentation.passage_words is not None
+                few = "Is --passage_words too high for two passages? " if many_words else ""
                 raise ValueError(
-                    f"Reader {reader + 1} of {readers} finds no document in {self.stream.num_shards} shards of the "
-                    f"stream ({self.num_dropped.value} texts passed over): is --text_column {self.text_column!r} "
-                    f"right? {few}Or use fewer processes and --dataloader_num_workers."
+                    f"Reader {reader + 1} of {readers} finds no document in {self.rows.num_shards} shards of the "
+                    f"stream ({self.num_dropped.value} texts passed over): is --text_column "
+                    f"{self.segmentation.text_column!r} right? {few}Or use fewer processes and "
+                    "--dataloader_num_workers."
                 )
             skip = max(skip - size, 0)
 
@@ -172,9 +179,10 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
         Blocks that lie within the first `skip` texts may be left out.
         """
-        wanted = skip // self.buffer_size * self.buffer_size
-        shared = self.stream.num_shards < SHARDS_PER_READER * readers
-        shards = np.random.default_rng((self.seed, epoch)).permutation(self.stream.num_shards)
+        buffer_size, num_shards = self.layout.buffer_size, self.rows.num_shards
+        wanted = skip // buffer_size * buffer_size
+        shared = num_shards < SHARDS_PER_READER * readers
+        shards = np.random.default_rng((self.layout.seed, epoch)).permutation(num_shards)
         position, start = 0, 0  # of the next text, of the first text in the block
         block: list[str] = []
         for shard in shards if shared else shards[reader::readers]:
@@ -184,14 +192,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
                 position += size
                 continue
             before = position
-            for text in self._texts(
-                int(shard), (reader - int(shard)) % readers if shared else 0, readers if shared else 1
-            ):
+            first, step = ((reader - int(shard)) % readers, readers) if shared else (0, 1)
+            for text in self._texts(int(shard), first, step):
                 if position >= wanted:
                     start = start if block else position
                     block.append(text)
                 position += 1
-                if len(block) == self.buffer_size:
+                if len(block) == buffer_size:
                     yield start, block
                     block = []
             if size is None:
@@ -201,13 +208,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     def _texts(self, shard: int, first: int, step: int) -> Iterator[str]:
         """The usable texts of a shard, of every `step`-th row from `first` on."""
-        rows = self.stream.shard(self.stream.num_shards, shard)
+        rows = self.rows.shard(self.rows.num_shards, shard)
         num_rows = 0
         try:
             for table in rows.iter(batch_size=ROWS_READ_AT_ONCE):
                 chosen = table.take(np.arange((first - num_rows) % step, len(table), step))
                 num_rows += len(table)
-                for text in _column(chosen, self.text_column):
+                for text in _column(chosen, self.segmentation.text_column):
                     if self._is_usable(text) and not (self.excluded and document_id(text) in self.excluded):
                         yield text
                     else:
@@ -216,19 +223,17 @@ class DocumentStream(torch.utils.data.IterableDataset):
             raise _unreadable(f"Shard {shard} of the stream", rows, error) from error
 
     def _is_usable(self, text: Any) -> bool:
-        """What can be known of a text without tokenising it: whether it has two words, or two passages."""
+        """Whether a text has two words, or two passages: as much as can be known without tokenising it."""
         if not isinstance(text, str) or len(clean_text(text).split(None, 2)) < 2:
             return False
-        if self.passage_words is None:
+        if self.segmentation.passage_words is None:
             return True
-        split = load_sentence_splitter(self.sentence_splitter)
-        return sum(map(len, segment(text, self.passage_words, split))) > 1
+        split = load_sentence_splitter(self.segmentation.sentence_splitter)
+        return sum(map(len, segment(text, self.segmentation.passage_words, split))) > 1
 
     def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
         """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
-        columns = tokenize_batch(
-            {self.text_column: texts}, self.tokenizer, self.text_column, self.sentence_splitter, self.passage_words
-        )
+        columns = tokenize_batch({self.segmentation.text_column: texts}, self.tokenizer, self.segmentation)
         columns = {name: values for name, values in columns.items() if name not in MADE_TO_BE_COUNTED}
         for values in zip(*columns.values()):
             feature = {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
@@ -236,20 +241,20 @@ class DocumentStream(torch.utils.data.IterableDataset):
             yield feature
 
 
-def take(stream: datasets.IterableDataset, num_documents: int, text_column: str) -> Dataset:
-    """The first documents of a stream, to hold out or to train a tokenizer on, as a data set with that column.
+def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
+    """Read the first documents of a stream, to hold out or to train a tokenizer on: a data set with that column.
 
     Raises:
         ValueError: if there is neither such a column nor `sections`, or the stream cannot be read.
     """
     texts: list[Any] = []
     try:
-        for table in stream.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
+        for table in corpus.rows.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
             texts += _column(table, text_column)
             if len(texts) >= num_documents:
                 break
     except UNREADABLE as error:
-        raise _unreadable("The beginning of the stream", stream, error) from error
+        raise _unreadable("The beginning of the stream", corpus.rows, error) from error
     return Dataset.from_dict({text_column: texts[:num_documents]})
 
 

@@ -65,12 +65,19 @@ def without_paths(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dic
     return plain_rows, shown
 
 
-def model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[EvalResult]:
-    """One entry for each measured number of this checkpoint; of a group of seeds its own one, not their mean."""
+def model_index(
+    options: dict[str, str], results: dict[str, Any], evaluations: list[dict[str, Any]]
+) -> list[EvalResult]:
+    """One entry for each measured number of this checkpoint; of a group of seeds its own one, not their mean.
+
+    Args:
+        options: of the run.
+    """
     entries = []
+    corpus = "python_docs" if options.get("probe_corpus") == "python_docs" else "probe"
     if "probe_after_accuracy" in results:
         entries += [
-            _entry("text-classification", "python_docs" if _is_built_in(run) else "probe", title, results[key])
+            _entry("text-classification", corpus, title, results[key])
             for key, title in (("probe_after_5shot_accuracy", "Accuracy, 5 labels a class"),
                                ("probe_after_accuracy", "Accuracy"))
         ]  # fmt: skip
@@ -88,10 +95,6 @@ def model_index(run: dict[str, Any], results: dict[str, Any], evaluations: list[
                 entries.append(_entry(task.name, evaluation["dataset"], title, value))
     # Once each: it may have been measured alone and as one of a group.
     return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
-
-
-def _is_built_in(run: dict[str, Any]) -> bool:
-    return run.get("options", {}).get("probe_corpus") == "python_docs"
 
 
 def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.errors import HTTPError
 from yaml import YAMLError
 
+from docsplit.release.run_record import Licence, RunRecord, Start
+
 logger = logging.getLogger(__name__)
 
-LICENCE_KEYS = ("license", "license_name", "license_link")
 UNKNOWN = "unknown"  # as the Hub names it
 
 
@@ -20,11 +22,11 @@ def is_hub_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
 
 
-def card_of_start(name: str) -> dict[str, Any]:
-    """What the card of a run says of its start: `base_model`, a name on the Hub or None, and its licence.
+def start_of(name: str) -> Start:
+    """Find out the base model and the licence of the weights that a run starts from.
 
     Args:
-        name: on the Hub, or a folder; of a folder the base model is the one that its own card names.
+        name: on the Hub, or a folder, whose card names the base model.
     """
     is_folder = Path(name).exists()
     path = Path(name) / "README.md" if is_folder else name
@@ -34,65 +36,58 @@ def card_of_start(name: str) -> dict[str, Any]:
             data = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
     except (HTTPError, OSError, ValueError, YAMLError) as error:
         logger.warning(f"The card of {name} cannot be read: {' '.join(str(error).split())}")
-    start = {"base_model": data.get("base_model") if is_folder else name}
-    start |= {key: data[key] for key in LICENCE_KEYS if data.get(key)}
-    if "license" not in start:
+    licence = Licence.stated_in(data)
+    if licence.license is None:
         logger.warning(f"{name} states no licence: that of these weights is unknown, unless --license names one.")
-        start["license"] = UNKNOWN
-    return start
+        licence = replace(licence, license=UNKNOWN)
+    return Start(data.get("base_model") if is_folder else name, licence)
 
 
-def licence_of(card: Path, start: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier card of these weights says, with --license or on the Hub; else the start's.
-
-    Args:
-        start: of `card_of_start`; empty for a random start.
-    """
+def licence_of(card: Path, start: Start) -> Licence:
+    """The licence that an earlier card of these weights states, by --license or by hand; else the start's."""
     try:
         data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
     except (ValueError, YAMLError) as error:
         logger.warning(f"{card} cannot be read, and is written anew without a licence that it may state: {error}")
         data = {}
-    stated = {key: data[key] for key in LICENCE_KEYS if data.get(key)}
-    if stated and start and data.get("base_model") not in (None, start["base_model"]):  # an earlier run in this folder
+    stated = Licence.stated_in(data)
+    if stated and start and data.get("base_model") not in (None, start.base_model):  # an earlier run in this folder
         logger.warning(f"{card} has the licence of weights from another start, which is left out.")
-        stated = {}
-    return stated or {key: start[key] for key in LICENCE_KEYS if key in start}
+        stated = Licence()
+    return stated or start.licence
 
 
-def licence_text(licence: dict[str, Any], start: dict[str, Any]) -> str:
+def licence_text(licence: Licence, start: Start) -> str:
     """The sentence on the licence of the weights."""
-    name = licence.get("license_name", licence.get("license"))  # the name where the identifier is "other"
+    name = licence.license_name or licence.license  # the name where the identifier is "other"
     if name is None:
         return "None was stated for these weights."
     if name == UNKNOWN:
         return "That of these weights is unknown: their start states none."
-    is_the_start_s = start.get("license") == licence.get("license")
+    is_the_start_s = start.licence.license == licence.license
     return f"These weights: {name}{', which is that of their start' if is_the_start_s else ''}."
 
 
-def metadata(
-    name: str, run: dict[str, Any], licence: dict[str, Any], entries: list[EvalResult] | None
-) -> ModelCardData:
-    """The YAML at the top.
+def metadata(name: str, run: RunRecord | None, licence: Licence, entries: list[EvalResult] | None) -> ModelCardData:
+    """The front matter of a card.
 
     Args:
-        run: run.json; a record of before `start` was kept in it names a start on the Hub among its options.
+        run: None where there is no record of it. Without a `start` in it, the options name a start on the Hub.
         entries: of the model index.
     """
-    base, corpus = (run.get("options", {}).get(option) for option in ("model_name_or_path", "corpus"))
-    local = run.get("local", [])
-    if "start" in run:
-        base = run["start"].get("base_model")
+    options, local = (run.options, run.local) if run else ({}, [])
+    base, corpus = (options.get(option) for option in ("model_name_or_path", "corpus"))
+    if run and run.start is not None:
+        base = run.start.base_model
     elif not is_hub_name(base) or "model_name_or_path" in local:
         base = None
     return ModelCardData(
         model_name=" ".join(name.split()),
-        **licence,
+        **asdict(licence),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
         base_model=base,
-        datasets=[corpus.split(":")[0]] if is_hub_name(corpus) and "corpus" not in local else None,
+        datasets=[corpus.split(":")[0]] if corpus and is_hub_name(corpus) and "corpus" not in local else None,
         eval_results=entries or None,
     )

@@ -64,17 +64,13 @@ def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None)
 
 
 def push(
-    directory: Path,
-    repo_id: str,
-    message: str,
-    path_in_repo: str | None = None,
-    everything: bool = False,
-    outdated: list[str] | None = None,
+    directory: Path, repo_id: str, message: str, whole_as: str | None = None, outdated: list[str] | None = None
 ) -> str:
-    """Upload the release of a checkpoint's folder in one commit, and return its address.
+    """Upload a checkpoint's folder in one commit, and return its address.
 
     Args:
-        everything: a whole checkpoint, to resume from. Its trainer_state.json names --output_dir as it was given.
+        whole_as: the folder on the Hub for all of it, to resume from; its trainer_state.json names --output_dir as it
+            was given. None: the release alone, at the top.
         outdated: patterns of files on the Hub that go if they are not uploaded again.
     """
     names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
@@ -85,9 +81,9 @@ def push(
         commit = API.upload_folder(
             repo_id=repo_id,
             folder_path=directory,
-            path_in_repo=path_in_repo,
+            path_in_repo=whole_as,
             commit_message=message,
-            allow_patterns=None if everything else names,
+            allow_patterns=names if whole_as is None else None,
             delete_patterns=outdated,
         )
         return commit.commit_url
@@ -150,7 +146,7 @@ def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
             step = checkpoint.name.split("-")[-1]
             push(links, repo_id, f"Training in progress, step {step}")
             if whole is not None:
-                push(links, repo_id, f"Checkpoint of step {step}", whole, everything=True)
+                push(links, repo_id, f"Checkpoint of step {step}", whole_as=whole)
         finally:
             shutil.rmtree(links)
 

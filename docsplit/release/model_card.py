@@ -42,12 +42,12 @@ from docsplit.release.card_results import (
 )
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
+from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
 from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
 TEMPLATE = Path(__file__).parent / "card_template.md"
-RUN_FILE = "run.json"
 PAPERS = {
     "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
     "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
@@ -82,14 +82,13 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
     settings = current_settings(config.docsplit)
-    results, run = read_json(directory / RESULTS_FILE), read_json(directory / RUN_FILE)
+    results, run = read_json(directory / RESULTS_FILE), RunRecord.read(directory)
     evaluations = read_evaluations(directory)
-    start = run.get("start", {})
-    stated = {"license": licence} if licence else licence_of(directory / "README.md", start)
-    options = run.get("options", {})
-    address = address or run.get("hub_model_id") or directory.resolve().name
+    start, options = (run.start or Start(), run.options) if run else (Start(), {})
+    stated = Licence(licence) if licence else licence_of(directory / "README.md", start)
+    address = address or (run.hub_model_id if run else None) or directory.resolve().name
     card = ModelCard.from_template(
-        metadata(address, run, stated, model_index(run, results, evaluations)),
+        metadata(address, run, stated, model_index(options, results, evaluations)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
@@ -104,7 +103,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         data_table=_data_table(results, run),
         training_table=_training_table(results, run),
         plot=(directory / "training.png").exists(),
-        options=_options(options, run.get("recipe")),
+        options=_options(options, run.recipe if run else None),
         evaluation=evaluation_text(results, evaluations),
         limits=_limits(config, settings, run),
         licence=licence_text(stated, start),
@@ -213,7 +212,7 @@ def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> s
     return said
 
 
-def _made_by(config: Any, run: dict[str, Any]) -> str:
+def _made_by(config: Any, run: RunRecord | None) -> str:
     settings = current_settings(config.docsplit)
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
@@ -234,12 +233,12 @@ def _made_by(config: Any, run: dict[str, Any]) -> str:
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
-def _option(run: dict[str, Any], name: str, default: str) -> str:
+def _option(run: RunRecord | None, name: str, default: str) -> str:
     """As the run had it: given, or the script's default; without a record of the run nobody knows."""
-    return run["options"].get(name, default) if run else "not recorded"
+    return run.options.get(name, default) if run else "not recorded"
 
 
-def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+def _data_table(results: dict[str, Any], run: RunRecord | None) -> str:
     if not results:
         return "Nothing about its training data is known: there is no all_results.json."
     rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
@@ -257,7 +256,7 @@ def _data_table(results: dict[str, Any], run: dict[str, Any]) -> str:
     return markdown_table(["Data", ""], rows)
 
 
-def _training_table(results: dict[str, Any], run: dict[str, Any]) -> str:
+def _training_table(results: dict[str, Any], run: RunRecord | None) -> str:
     rows: list[tuple[str, str]] = []
     if results:
         rows = [
@@ -268,14 +267,14 @@ def _training_table(results: dict[str, Any], run: dict[str, Any]) -> str:
             ("loss, mean", f"{results['train_loss']:.4f}"),
         ]
     if run:
-        rows += [("hardware", plain(run["hardware"])), ("processes", str(run["processes"]))]
-        rows += [("commit of the code", code(run["commit"] or "unknown"))]
+        rows += [("hardware", plain(run.hardware)), ("processes", str(run.processes))]
+        rows += [("commit of the code", code(run.commit or "unknown"))]
     table = markdown_table(["Training", ""], rows) if rows else ""
-    versions = ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items() if version)
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items() if version) if run else ""
     return f"{table}\n\nVersions: {plain(versions)}." if versions else table
 
 
-def _options(options: dict[str, Any], recipe: str | None) -> str:
+def _options(options: dict[str, str], recipe: str | None) -> str:
     if not options:
         return "The options of the run were not recorded."
     text = f"Options, those of the recipe {code(recipe)} included; " if recipe else "Options; "
@@ -283,7 +282,7 @@ def _options(options: dict[str, Any], recipe: str | None) -> str:
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
 
 
-def _limits(config: Any, settings: dict[str, Any], run: dict[str, Any]) -> str:
+def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str:
     what = "passage" if is_graph(config) else "document"
     return (
         f"It reads the first {settings['max_seq_length']:,} tokens of a {what} and nothing after them. Embeddings "
@@ -293,7 +292,7 @@ def _limits(config: Any, settings: dict[str, Any], run: dict[str, Any]) -> str:
     )
 
 
-def _papers(config: Any, settings: dict[str, Any], options: dict[str, Any]) -> list[str]:
+def _papers(config: Any, settings: dict[str, Any], options: dict[str, str]) -> list[str]:
     names = ["docsplit", options.get("view"), settings["objective"], "passages" if is_graph(config) else None]
     if str(options.get("lora_r", "0")) != "0":
         names.append("lora")

@@ -9,8 +9,9 @@ from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.plots import plot_training
 from docsplit.evaluation.results.tables import probe_table
 from docsplit.release.card_results import RESULTS_FILE
-from docsplit.release.front_matter import card_of_start
-from docsplit.release.model_card import RUN_FILE, write_card
+from docsplit.release.front_matter import start_of
+from docsplit.release.model_card import write_card
+from docsplit.release.run_record import RUN_FILE, RunRecord, Start
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import commit_of_code, versions, write_text
 from docsplit.runtime.launching import hardware
@@ -20,15 +21,13 @@ NOT_RECORDED = re.compile(
 )
 
 
-def write_run(
-    output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: dict[str, Any]
-) -> None:
+def write_run(output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: RunRecord) -> None:
     """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table.
 
-    Where the checkpoint is the start, it keeps the start's card.
+    A checkpoint that is the start, unchanged, keeps the start's card.
     """
-    for name, values in ((RESULTS_FILE, results), (RUN_FILE, run)):
-        write_text(output_dir / name, json.dumps(values, indent=2) + "\n")
+    write_text(output_dir / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+    write_text(output_dir / RUN_FILE, run.to_json())
     plot_training(log_history, results, output_dir / "training.png")
     print(f"\n{probe_table(results)}\n")
     if results["kept_start"]:
@@ -40,24 +39,24 @@ def write_run(
     print(f"Checkpoint, card, plot and results are in {output_dir}: {loader} loads it.")
 
 
-def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> dict[str, Any]:
-    """What the card says of a run beside its results: options given, hardware, versions, commit.
+def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> RunRecord:
+    """Describe this run for its card: options given, start, hardware, versions, commit.
 
-    Secrets and places on this machine stay here, as far as names of files and of their folders do not tell them.
+    Secrets are left out, and files are named without the folders they are in.
 
     Args:
         device: "cpu" or "cuda".
     """
     recipe, options = given_options()
     kept = {name: without_folders(value) for name, value in options.items() if not NOT_RECORDED.fullmatch(name)}
-    return {
-        "recipe": without_folders(recipe) if recipe else None,
-        "options": kept,
-        "start": card_of_start(options["model_name_or_path"]) if "model_name_or_path" in options else {},
-        "local": [name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
-        "hardware": hardware(device),
-        "processes": num_processes,
-        "versions": versions(),
-        "commit": commit_of_code(),
-        "hub_model_id": hub_model_id,
-    }
+    return RunRecord(
+        recipe=without_folders(recipe) if recipe else None,
+        options=kept,
+        start=start_of(options["model_name_or_path"]) if "model_name_or_path" in options else Start(),
+        local=[name for name in set(options) & {"model_name_or_path", "corpus"} if Path(options[name]).exists()],
+        hardware=hardware(device),
+        processes=num_processes,
+        versions=versions(),
+        commit=commit_of_code(),
+        hub_model_id=hub_model_id,
+    )

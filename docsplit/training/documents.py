@@ -7,7 +7,7 @@ from datasets import Dataset
 
 from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
-from docsplit.data.streaming import DocumentStream, take
+from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
@@ -46,12 +46,7 @@ def load_documents(
         probe_split = load_probe(data_args.probe_corpus) if data_args.probe_corpus else None
         tokenizer = load_tokenizer(model_args, data_args, corpus, checkpoint)
         dataset, dropped = preparation.tokenize(
-            corpus,
-            tokenizer,
-            data_args.text_column,
-            data_args.sentence_splitter,
-            num_proc=data_args.preprocessing_num_workers,
-            passage_words=data_args.words_of_passages,
+            corpus, tokenizer, segmentation_of(data_args), data_args.preprocessing_num_workers
         )
     counts = {"documents_in_corpus": dropped.pop("used"), "documents_dropped": sum(dropped.values())}
     counts["documents_kept_for_evaluations"] = num_sealed
@@ -71,7 +66,7 @@ def stream_documents(
     model_args: ModelArguments, data_args: DataArguments, args: PretrainingArguments, checkpoint: Path | None
 ) -> tuple[DocumentStream, Dataset | None, Any, LabelledSplit | None, dict[str, Any]]:
     """As `load_documents`, of a corpus that is read while the model trains: held out are its first documents."""
-    corpus, fingerprint = corpora.stream_corpus(data_args.corpus)
+    corpus = corpora.stream_corpus(data_args.corpus)
     num_held_out = 0 if args.eval_strategy == "no" else data_args.max_eval_samples
     with args.main_process_first(desc="reading the beginning of the corpus"):
         has_tokenizer = checkpoint or model_args.tokenizer_name or model_args.model_name_or_path
@@ -82,35 +77,24 @@ def stream_documents(
         eval_dataset, excluded = None, set()
         if num_held_out:
             held_out = head.select(range(min(num_held_out, len(head))))
-            eval_dataset, _ = preparation.tokenize(
-                held_out,
-                tokenizer,
-                data_args.text_column,
-                data_args.sentence_splitter,
-                passage_words=data_args.words_of_passages,
-            )
+            eval_dataset, _ = preparation.tokenize(held_out, tokenizer, segmentation_of(data_args))
             eval_dataset = preparation.with_fixed_draws(eval_dataset)
             preparation.check_fills_a_batch(eval_dataset, args.eval_batch_size * args.world_size, "evaluation")
             excluded = set(eval_dataset["document_id"][:].tolist())
-    counts: dict[str, Any] = {"shards": corpus.num_shards, "documents_in_corpus": None}  # nobody has counted them
+    counts: dict[str, Any] = {"shards": corpus.rows.num_shards, "documents_in_corpus": None}  # nobody has counted them
     if probe_split is not None:
         excluded |= measured_on(probe_split)
         counts |= probe_counts(probe_split)
-    stream = DocumentStream(
-        corpus,
-        fingerprint,
-        tokenizer,
-        data_args.text_column,
-        data_args.sentence_splitter,
-        batch_size=args.train_batch_size,
-        rank=args.process_index,
-        world_size=args.world_size,
-        seed=args.seed,
-        buffer_size=data_args.shuffle_buffer_size,
-        excluded=excluded,
-        passage_words=data_args.words_of_passages,
+    layout = StreamLayout(
+        args.train_batch_size, args.process_index, args.world_size, args.seed, data_args.shuffle_buffer_size
     )
+    stream = DocumentStream(corpus, tokenizer, segmentation_of(data_args), layout, excluded)
     return stream, eval_dataset, tokenizer, probe_split, counts
+
+
+def segmentation_of(data_args: DataArguments) -> preparation.Segmentation:
+    """How the options cut the texts."""
+    return preparation.Segmentation(data_args.text_column, data_args.sentence_splitter, data_args.words_of_passages)
 
 
 def measured_on(split: LabelledSplit) -> set[int]:

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from docsplit.data.query_documents import Collection, QueryDataset, QueryDocumentCollator, tokenizer_of_texts
+from docsplit.data.collators import DocSplitCollator, PassageCollator
+from docsplit.data.preparation import Segmentation
+from docsplit.data.query_documents import MOST_PASSAGES, Collection, QueryDataset, QueryDocumentCollator
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.ranking.folds import divide
@@ -79,8 +82,8 @@ def load_queries(
         texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
         tokenizer = load_tokenizer(model_args, data_args, texts, checkpoint)
         num_proc = data_args.preprocessing_num_workers
-        tokenize = tokenizer_of_texts(tokenizer, data_args.sentence_splitter, num_proc)
-        collection = Collection.make(ranking, tokenize, passage_words)
+        segmentation = Segmentation(sentence_splitter=data_args.sentence_splitter, passage_words=passage_words)
+        collection = Collection.make(ranking, tokenizer, segmentation, num_proc)
     train, held_out = _parts(ranking, query_args, data_args, args)
     datasets = [QueryDataset(collection, train), QueryDataset(collection, held_out, is_evaluation=True)]
     left_out = sum(dataset.left_out for dataset in datasets)
@@ -101,7 +104,7 @@ def load_queries(
 def _load_collection(corpus: str, query_args: QueryArguments) -> Ranking:
     split = query_args.split or (None if query_args.fold is not None else TRAIN)
     try:
-        return load_collection(corpus, query_args.queries, split)
+        return load_collection(RankingArguments(corpus, split, query_args.queries))
     except ValueError as error:
         if query_args.fold is None and query_args.split is None and f"--split {TRAIN}" in str(error):
             raise ValueError(
@@ -148,14 +151,16 @@ def collator_of(
     """Queries and documents as the model's settings and the options want them."""
     check_takes_queries(model.objective)
     settings = model.config.docsplit
+    mlm, prompt = settings["mlm_weight"] > 0, prompt_of(settings)
+    if is_graph(model.config):
+        of_documents: DocSplitCollator = PassageCollator(
+            tokenizer, "passages", max_seq_length, mlm, seed, prompt, max_passages=MOST_PASSAGES
+        )
+    else:
+        of_documents = DocSplitCollator(tokenizer, "simcse", max_seq_length, mlm, seed, prompt)
     return QueryDocumentCollator(
-        tokenizer,
+        of_documents,
         [dataset for dataset in datasets if dataset is not None],
-        of_passages=is_graph(model.config),
-        negatives_per_query=query_args.number_of_negatives,
-        max_seq_length=max_seq_length,
-        mlm=settings["mlm_weight"] > 0,
-        seed=seed,
-        prompt=prompt_of(settings),
-        query_prompt=query_prompt_of(settings),
+        query_args.number_of_negatives,
+        query_prompt_of(settings),
     )

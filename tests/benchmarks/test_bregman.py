@@ -8,6 +8,7 @@ import yaml
 from benchmarks.engine.study import Study
 from benchmarks.studies.bregman import report as bregman
 from benchmarks.studies.bregman import step as bregman_step
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
 
 PAPER = json.loads(bregman.PAPER.read_text())
@@ -128,7 +129,7 @@ def test_files_of_a_set_share_no_document(real_data, tmp_path, data):
         len(texts[n]) for n in ("train", "validation", "test")
     )
     files = {f"{name}_file": str(tmp_path / f"{name}.jsonl") for name in ("train", "validation", "test")}
-    assert load_labelled(**files).multi_label is (data == "ecthr")
+    assert load_labelled(LabelledArguments(**files)).multi_label is (data == "ecthr")
     searched = bregman_step.parts_of(data, real_data, 200, "validation")
     assert searched["test"][0] == texts["validation"]
 

@@ -211,7 +211,7 @@ def test_rows_of_the_objectives_read_as_many_tokens_a_step(corpus_file, monkeypa
     tokenizer = train_wordpiece(corpus, "text", objectives.VOCABULARY, corpora.cache_directory())
     for (view, longest), count in documents.items():
         dataset, _ = preparation.tokenize(
-            corpus, tokenizer, "text", "rules", passage_words=10 if view in OF_PASSAGES else None
+            corpus, tokenizer, preparation.Segmentation(passage_words=10 if view in OF_PASSAGES else None)
         )
         collator = DocSplitCollator(tokenizer, view, longest, mlm=False, seed=7)  # other draws than those counted
         batch = collator([dataset[row] for row in range(len(dataset))])

@@ -10,12 +10,13 @@ from transformers.trainer_pt_utils import find_batch_size
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
 from docsplit.data.passages import SECTION_BREAK, to_passages
+from docsplit.data.preparation import Segmentation
 from tests.conftest import make_corpus
 
 
 @pytest.fixture(scope="module")
 def dataset(corpus, wordpiece):
-    return preparation.tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
+    return preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def texts():
 
 @pytest.fixture
 def documents(texts, tokenizer):
-    dataset, _ = preparation.tokenize(Dataset.from_dict({"text": texts}), tokenizer, "text", "rules", None, WORDS)
+    dataset, _ = preparation.tokenize(Dataset.from_dict({"text": texts}), tokenizer, Segmentation(passage_words=WORDS))
     return dataset.with_format("numpy")
 
 

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from docsplit.data import corpora, preparation
 from docsplit.data.corpora import add_text, join_sections, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
-from docsplit.data.preparation import document_id, near_duplicates, tokenize
+from docsplit.data.preparation import Segmentation, document_id, near_duplicates, tokenize
 from docsplit.data.seen_documents import sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.labelled_files import read_texts
@@ -204,7 +204,7 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
 
 def test_unusable_documents_are_dropped_and_counted(tokenizer):
     texts = [None, "", " \n\t", "lighthouse", "\x00\x01", "two words", *TEXTS]
-    dataset, counts = tokenize(Dataset.from_dict({"text": texts}), tokenizer, "text", "rules")
+    dataset, counts = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
     assert counts == {"used": 3, "not_a_string": 1, "empty": 3, "fewer_than_two_words": 1}
     assert len(dataset) == 3
     assert all(len(row["unit_lengths"]) >= 2 for row in dataset)
@@ -216,7 +216,7 @@ def test_unusable_documents_are_dropped_and_counted(tokenizer):
     "text", ["Hello world.\n\n\u200b\n\n\u200b", "\u200b hello storm", "\ufeff\n\na ship\n\n\u00ad"]
 )
 def test_units_without_tokens_do_not_count(wordpiece, text):
-    (row,) = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[0]
+    (row,) = tokenize(Dataset.from_dict({"text": [text]}), wordpiece)[0]
     assert len(row["unit_lengths"]) == 2
     assert min(row["unit_lengths"]) > 0
 
@@ -224,28 +224,28 @@ def test_units_without_tokens_do_not_count(wordpiece, text):
 @pytest.mark.parametrize("text", ["\u200b\n\n\u200b\n\n\u200b", "\u200b hello", "\u200d"])
 def test_less_than_two_words_with_tokens_are_dropped(wordpiece, text):
     texts = [text, "A ship in a storm."]
-    assert tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules")[1]["used"] == 1
+    assert tokenize(Dataset.from_dict({"text": texts}), wordpiece)[1]["used"] == 1
 
 
 def test_sentences_without_spaces_are_units(wordpiece):
     text = "今天天气很好。我们去公园。"
-    assert tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")[1]["used"] == 1
+    assert tokenize(Dataset.from_dict({"text": [text]}), wordpiece)[1]["used"] == 1
 
 
 def test_values_that_are_no_strings_are_dropped_and_counted(tmp_path, wordpiece):
     lines = ['{"text": "A ship in a storm."}', '{"text": 5}', '{"text": ["a", "b"]}', '{"other": 1}']
     dataset = load_corpus(str(write(tmp_path, "mixed.jsonl", "\n".join(lines))))
-    assert tokenize(dataset, wordpiece, "text", "rules")[1]["not_a_string"] == 3
+    assert tokenize(dataset, wordpiece)[1]["not_a_string"] == 3
 
 
 def test_nothing_usable_raises(wordpiece):
     with pytest.raises(ValueError, match="None of the 2 documents"):
-        tokenize(Dataset.from_dict({"text": ["", None]}), wordpiece, "text", "rules")
+        tokenize(Dataset.from_dict({"text": ["", None]}), wordpiece)
 
 
 @pytest.mark.parametrize("text", ["\ud800 ship \udfff storm rope", "ship\x00sail \x07 tide", "a\r\nb c"])
 def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
-    rows = preparation.tokenize_batch({"text": [text]}, wordpiece, "text", "rules")
+    rows = preparation.tokenize_batch({"text": [text]}, wordpiece, Segmentation())
     assert rows["drop_reason"] == [0]
     assert wordpiece.unk_token_id not in rows["input_ids"][0]
 
@@ -254,7 +254,7 @@ def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
 def test_megabytes_without_a_full_stop_are_one_document(wordpiece, megabytes):
     text = "ship storm rope " * (megabytes * 2**20 // 16)
     start = time.process_time()
-    dataset, counts = tokenize(Dataset.from_dict({"text": [text]}), wordpiece, "text", "rules")
+    dataset, counts = tokenize(Dataset.from_dict({"text": [text]}), wordpiece)
     assert counts["used"] == 1
     halves = dataset[0]["unit_lengths"]
     assert len(halves) == 2
@@ -263,7 +263,7 @@ def test_megabytes_without_a_full_stop_are_one_document(wordpiece, megabytes):
 
 
 def test_features_are_compact(corpus, wordpiece):
-    features = tokenize(corpus, wordpiece, "text", "rules")[0].features
+    features = tokenize(corpus, wordpiece)[0].features
     assert features["input_ids"].feature.dtype == "uint16"
     assert features["unit_lengths"].feature.dtype == "int32"
     assert "initial_input_ids" not in features
@@ -276,16 +276,16 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
     wordpiece(["a ship"], truncation=True, padding=True)
     wordpiece.save_pretrained(tmp_path)
     tokenizers = [wordpiece, AutoTokenizer.from_pretrained(tmp_path)]
-    runs = [tokenize(load_corpus(str(corpus_file)), tokenizer, "text", "rules") for tokenizer in tokenizers]
+    runs = [tokenize(load_corpus(str(corpus_file)), tokenizer) for tokenizer in tokenizers]
     files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
     assert files[0] == files[1] != []
-    other = tokenize(load_corpus(str(corpus_file)), wordpiece, "text", "sentencizer")[0]
+    other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
     assert other.cache_files[0]["filename"] != str(files[0][0])
 
 
 def test_processes_do_not_change_the_result(corpus, wordpiece):
-    one, _ = tokenize(corpus, wordpiece, "text", "rules")
-    two, _ = tokenize(corpus, wordpiece, "text", "rules", num_proc=2)
+    one, _ = tokenize(corpus, wordpiece)
+    two, _ = tokenize(corpus, wordpiece, num_proc=2)
     assert one[:] == two[:]
 
 
@@ -339,7 +339,7 @@ def test_a_pretraining_reads_the_train_part_alone(built_in, caplog):
     ids = [row["id"] for row in dataset if row["part"] == "train"]
     assert corpora.for_pretraining("python_docs", dataset)["id"][:] == ids
     assert "Of the 100 documents of python_docs a pretraining reads 73: 15 are the sealed test part" in caplog.text
-    stream, _ = corpora.stream_corpus("python_docs")
+    stream = corpora.stream_corpus("python_docs").rows
     assert sorted(row["id"] for row in stream) == sorted(ids)
     assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
 

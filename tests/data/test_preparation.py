@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset
 
 from docsplit.data.passages import SECTION_BREAK, to_passages
-from docsplit.data.preparation import tokenize
+from docsplit.data.preparation import Segmentation, tokenize
 from tests.conftest import TOPICS, make_document
 
 WORDS = 12
@@ -36,7 +36,7 @@ def passages_of(row):
 
 
 def test_passages_are_those_of_the_text(dataset, tokenizer):
-    tokenized, counts = tokenize(dataset, tokenizer, "text", "rules", passage_words=WORDS)
+    tokenized, counts = tokenize(dataset, tokenizer, Segmentation(passage_words=WORDS))
     expected = [passages for text in dataset["text"] if len(passages := to_passages(text, WORDS)) > 1]
     assert counts == {
         **{"used": len(expected), "not_a_string": 0, "empty": 0, "fewer_than_two_words": 0},
@@ -50,8 +50,8 @@ def test_passages_are_those_of_the_text(dataset, tokenizer):
 
 
 def test_views_of_sentences_store_no_passages_and_keep_what_passages_drop(dataset, wordpiece):
-    plain, counts = tokenize(dataset, wordpiece, "text", "rules")
-    with_passages, _ = tokenize(dataset, wordpiece, "text", "rules", passage_words=WORDS)
+    plain, counts = tokenize(dataset, wordpiece)
+    with_passages, _ = tokenize(dataset, wordpiece, Segmentation(passage_words=WORDS))
     assert set(with_passages.column_names) - set(plain.column_names) == {"passage_units", "passage_sections"}
     assert counts == {"used": len(dataset), "not_a_string": 0, "empty": 0, "fewer_than_two_words": 0}
     units = {row["document_id"]: (row["input_ids"], row["unit_lengths"]) for row in plain}
@@ -62,7 +62,7 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
     breath = f"\n\n{SECTION_BREAK}"
     empty_sentence, empty_section = f"The ship.\n\n{EMPTY}\n\nIt had a sail.", f"{EMPTY}\n\n{EMPTY} {EMPTY}"
     texts = [breath.join([empty_sentence, empty_section, "Bread."]), breath.join(["The ship.", empty_section])]
-    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules", passage_words=50)
+    tokenized, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=50))
     assert (counts["used"], counts["fewer_than_two_passages"]) == (1, 1)
     (row,) = tokenized
     assert len(row["unit_lengths"]) == 3
@@ -72,16 +72,16 @@ def test_units_and_passages_and_sections_without_tokens_are_none(wordpiece):
 
 def test_reasons_are_told_apart(wordpiece):
     texts = [None, " ", EMPTY, "word", "Only one. Passage.", "The first one.\n\nPart\n====\n\nThe second one."]
-    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules", passage_words=100)
+    _, counts = tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=100))
     assert list(counts.values()) == [1, 1, 2, 0, 2]
     with pytest.raises(ValueError, match=r"None of the 5 .*fewer_than_two_passages.: 2.*lower --passage_words"):
-        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, "text", "rules", passage_words=100)
+        tokenize(Dataset.from_dict({"text": texts[:5]}), wordpiece, Segmentation(passage_words=100))
 
 
 @pytest.mark.parametrize("num_proc", [None, 2])
 def test_their_lengths_are_said(dataset, wordpiece, caplog, num_proc):
     caplog.set_level("INFO")
-    tokenize(dataset, wordpiece, "text", "rules", num_proc, passage_words=WORDS)
+    tokenize(dataset, wordpiece, Segmentation(passage_words=WORDS), num_proc=num_proc)
     documents = [passages for text in dataset["text"] if len(passages := to_passages(text, WORDS)) > 1]
     words = np.array([len(passage.text.split()) for passages in documents for passage in passages])
     sections = np.mean([passages[-1].section + 1 for passages in documents])
@@ -97,6 +97,6 @@ def test_their_lengths_are_said(dataset, wordpiece, caplog, num_proc):
 
 def test_the_cache_knows_the_words(dataset, wordpiece):
     fingerprints = {
-        tokenize(dataset, wordpiece, "text", "rules", passage_words=n)[0]._fingerprint for n in (None, 5, 9, 9)
+        tokenize(dataset, wordpiece, Segmentation(passage_words=n))[0]._fingerprint for n in (None, 5, 9, 9)
     }
     assert len(fingerprints) == 3

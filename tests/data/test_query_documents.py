@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.data.preparation import document_id
-from docsplit.data.query_documents import (
-    NO_ID,
-    Collection,
-    QueryDataset,
-    QueryDocumentCollator,
-    tokenizer_of_texts,
-)
+from docsplit.data.collators import DocSplitCollator, PassageCollator
+from docsplit.data.preparation import Segmentation, document_id
+from docsplit.data.query_documents import MOST_PASSAGES, NO_ID, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.rankings import Ranking
 from docsplit.modeling.families.graph import make_graph_config
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -33,7 +28,7 @@ def ranking(whole=None):
 
 
 def collected(tokenizer, passage_words=None, **options):
-    return Collection.make(ranking(**options), tokenizer_of_texts(tokenizer, "rules", None), passage_words)
+    return Collection.make(ranking(**options), tokenizer, Segmentation(passage_words=passage_words))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +37,8 @@ def dataset(wordpiece):
 
 
 def make(tokenizer, dataset, **options):
-    return QueryDocumentCollator(tokenizer, [dataset], **{"max_seq_length": 24} | options)
+    of_documents = DocSplitCollator(tokenizer, "simcse", 24, mlm=False, prompt=options.pop("prompt", ""))
+    return QueryDocumentCollator(of_documents, [dataset], **options)
 
 
 def text_of(tokenizer, ids):
@@ -105,7 +101,8 @@ def test_mined_documents_come_first_and_random_ones_fill_up(dataset, wordpiece):
 
 def test_an_evaluation_has_no_negatives_and_the_same_documents_in_each_epoch(dataset, wordpiece):
     held_out = QueryDataset(dataset.collection, np.arange(len(QUERIES)), is_evaluation=True)
-    collator = QueryDocumentCollator(wordpiece, [dataset, held_out], negatives_per_query=2, max_seq_length=24)
+    of_documents = DocSplitCollator(wordpiece, "simcse", max_seq_length=24, mlm=False)
+    collator = QueryDocumentCollator(of_documents, [dataset, held_out], negatives_per_query=2)
     batches = []
     for epoch in range(3):
         collator.epoch.value = epoch
@@ -129,7 +126,8 @@ def test_relevant_ids_and_what_is_said_of_texts_that_were_read(wordpiece):
 def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     """The vectors are those of the documents alone, as the model embeds them, whatever else is in the batch."""
     own = QueryDataset(collected(wordpiece, passage_words=8), np.arange(len(QUERIES)))
-    batch = make(wordpiece, own, of_passages=True, negatives_per_query=1)([own[0], own[3]])
+    of_documents = PassageCollator(wordpiece, "passages", 24, max_passages=MOST_PASSAGES)
+    batch = QueryDocumentCollator(of_documents, [own], negatives_per_query=1)([own[0], own[3]])
     rows = batch["rows"]
     assert batch["input_ids"].shape[0] == len(rows["view"])
     assert [int(((rows["view"] == 0) & (rows["document"] == number)).sum()) for number in (0, 1)] == [1, 1]

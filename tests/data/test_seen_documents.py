@@ -66,7 +66,7 @@ def test_a_sketch_is_the_smallest_hashes_of_the_runs():
 
 
 def test_tokenised_documents_have_their_sketches(corpus, wordpiece):
-    tokenised, _ = tokenize(corpus, wordpiece, "text", "rules")
+    tokenised, _ = tokenize(corpus, wordpiece)
     found = np.stack(tokenised.with_format("numpy")["sketch"][:])
     np.testing.assert_array_equal(found, sketch(corpus["text"]))
 

@@ -16,8 +16,8 @@ from docsplit.data import corpora, preparation, streaming
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.corpora import stream_corpus
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.preparation import document_id
-from docsplit.data.streaming import DocumentStream, take
+from docsplit.data.preparation import Segmentation, document_id
+from docsplit.data.streaming import DocumentStream, StreamLayout, take
 
 TEXTS = [f"Document number {index} is here. It has a second sentence." for index in range(103)]
 
@@ -44,9 +44,10 @@ def make(wordpiece, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "cache_directory", lambda: tmp_path / "cache")
 
     def make(path, **options):
-        stream, fingerprint = stream_corpus(str(path))
-        values = {"batch_size": 4, "buffer_size": 10, "seed": 3} | options
-        return DocumentStream(stream, fingerprint, wordpiece, "text", "rules", **values)
+        excluded = options.pop("excluded", frozenset())
+        segmentation = Segmentation(passage_words=options.pop("passage_words", None))
+        layout = StreamLayout(**({"batch_size": 4, "buffer_size": 10, "seed": 3} | options))
+        return DocumentStream(stream_corpus(str(path)), wordpiece, segmentation, layout, excluded)
 
     return make
 
@@ -64,7 +65,7 @@ def given(stream, reader, readers, number, skip=0):
 def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, monkeypatch):
     for shards_per_reader in (0, 10**6):  # readers with shards of their own, readers that share all
         monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
-        if not shards_per_reader and readers > make(files).stream.num_shards:
+        if not shards_per_reader and readers > make(files).rows.num_shards:
             continue
         passes = Counter()
         for reader in range(readers):
@@ -87,7 +88,7 @@ def test_the_order_is_shuffled_and_other_in_each_pass_and_for_each_seed(files, m
 @pytest.mark.parametrize("known", [False, True])
 def test_resuming_anywhere_gives_what_would_have_come(files, make, known, shards_per_reader, monkeypatch):
     monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
-    readers = 1 if make(files).stream.num_shards == 1 else 3
+    readers = 1 if make(files).rows.num_shards == 1 else 3
     whole = given(make(files), 0, readers, 270)
     stream = make(files)
     for skip in (1, 9, 10, 11, 34, 35, 36, 99, 103, 104, 206, 229):
@@ -160,12 +161,9 @@ def test_processes_and_workers_share_a_pass_and_resume(files, make, world_size, 
 @pytest.mark.parametrize(("view", "passage_words"), [("docsplit", None), ("passages", 5)])
 def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer, view, passage_words):
     (tmp_path / "all.txt").write_text("\n".join(TEXTS[:20]))
-    stream, fingerprint = stream_corpus(str(tmp_path / "all.txt"))
-    how = tokenizer, "text", "rules"
-    ours = DocumentStream(stream, fingerprint, *how, batch_size=4, passage_words=passage_words)
-    expected, _ = preparation.tokenize(
-        corpora.load_corpus(str(tmp_path / "all.txt")), *how, passage_words=passage_words
-    )
+    segmentation = Segmentation(passage_words=passage_words)
+    ours = DocumentStream(stream_corpus(str(tmp_path / "all.txt")), tokenizer, segmentation, StreamLayout(4))
+    expected, _ = preparation.tokenize(corpora.load_corpus(str(tmp_path / "all.txt")), tokenizer, segmentation)
     expected = {row["document_id"]: row for row in expected.with_format("numpy")}
     collator = DocSplitCollator(tokenizer, view)
     for feature in itertools.islice(ours.documents(0, 1), 20):
@@ -223,7 +221,7 @@ def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece)
     with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
         next(make(tmp_path / "all.jsonl").documents(0, 1))
     with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
-        take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 3, "text")
+        take(stream_corpus(str(tmp_path / "all.jsonl")), 3, "text")
     (tmp_path / "broken.jsonl").write_text('{"text": "A ship. A storm."}\n{"text": ')
     with pytest.raises(ValueError, match="cannot be"):
         next(make(tmp_path / "broken.jsonl").documents(0, 1))
@@ -239,13 +237,13 @@ def test_bytes_that_are_no_utf8_are_placed(make, tmp_path):
     with pytest.raises(ValueError, match=r"Shard 1 .*b\.jsonl, line 5 is not UTF-8.* Without --streaming"):
         list(itertools.islice(make(tmp_path / "docs").documents(0, 1), 20))
     with pytest.raises(ValueError, match=r"beginning of the stream .*b\.jsonl, line 5 is not UTF-8"):
-        take(stream_corpus(str(tmp_path / "docs"))[0], 10, "text")
+        take(stream_corpus(str(tmp_path / "docs")), 10, "text")
 
 
 def test_sections_are_joined(make, tmp_path):
     row = {"sections": [{"heading": "Ships", "text": "A ship. A sail."}, {"heading": None, "text": "A storm."}]}
     (tmp_path / "all.jsonl").write_text(json.dumps(row))
-    texts = take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 5, "text")["text"]
+    texts = take(stream_corpus(str(tmp_path / "all.jsonl")), 5, "text")["text"]
     assert texts == [f"Ships\n\nA ship. A sail.\n\n{SECTION_BREAK}A storm."]
     (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
     assert int(feature["document_id"]) == document_id(texts[0])
@@ -253,7 +251,7 @@ def test_sections_are_joined(make, tmp_path):
 
 def test_paragraphs_are_joined(make, tmp_path):
     (tmp_path / "all.jsonl").write_text(json.dumps({"text": ["A ship. A sail.", "A storm."]}))
-    texts = take(stream_corpus(str(tmp_path / "all.jsonl"))[0], 5, "text")["text"]
+    texts = take(stream_corpus(str(tmp_path / "all.jsonl")), 5, "text")["text"]
     assert texts == ["A ship. A sail.\nA storm."]
     (feature,) = itertools.islice(make(tmp_path / "all.jsonl").documents(0, 1), 1)
     assert int(feature["document_id"]) == document_id(texts[0])

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, Trainer, Traini
 
 from docsplit.data.collators import PassageCollator
 from docsplit.data.passages import SECTION_BREAK
-from docsplit.data.preparation import tokenize
+from docsplit.data.preparation import Segmentation, tokenize
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, RowBatch, Rows, _cheapest_cut, lay_out
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn
@@ -193,7 +193,7 @@ def dataset(wordpiece):
     """Eleven documents, of one to six sections."""
     rows = [row["text"] for row in make_corpus(36)]
     texts = [f"\n\n{SECTION_BREAK}".join(rows[3 * number : 3 * number + 1 + number % 6]) for number in range(11)]
-    return tokenize(Dataset.from_dict({"text": texts}), wordpiece, "text", "rules", passage_words=6)[0]
+    return tokenize(Dataset.from_dict({"text": texts}), wordpiece, Segmentation(passage_words=6))[0]
 
 
 @pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])

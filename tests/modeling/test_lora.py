@@ -35,7 +35,7 @@ def load(start):
 
 def train(corpus, tokenizer, start, output_dir, checkpoint=None, load_state=True, **options):
     model = load(start)
-    dataset = preparation.tokenize(corpus, tokenizer, "text", "rules")[0].with_format("numpy")
+    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=6, save_steps=3,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",

@@ -399,7 +399,7 @@ def test_settings_of_the_checkpoint_can_be_overridden(tmp_path):
 
 
 def train(tmp_path, wordpiece, corpus, **arguments):
-    dataset = preparation.tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
+    dataset = preparation.tokenize(corpus, wordpiece)[0].with_format("numpy")
     torch.manual_seed(0)
     model = DocSplitForContrastivePretraining(
         tiny_config(wordpiece, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), max_seq_length=64

@@ -10,7 +10,7 @@ from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from docsplit.data.collators import IGNORED, DocSplitCollator
-from docsplit.data.preparation import tokenize_batch
+from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder, resolve_prompt
 from docsplit.modeling.sentence_transformers_files import document_prompt, prompt_of
@@ -125,7 +125,7 @@ def test_views_carry_the_prompt_as_the_tokenizer_would_write_it(prompt, tokenize
     """Against tokenising prompt and text at once; the prompt is within the length, and never masked."""
     collator = DocSplitCollator(tokenizer, "simcse", 24, prompt=prompt)
     texts = [row["text"] for row in make_corpus(20, seed=1)]
-    columns = tokenize_batch({"text": texts}, tokenizer, "text", "rules")
+    columns = tokenize_batch({"text": texts}, tokenizer, Segmentation())
     features = [dict(zip(columns, values)) for values in zip(*columns.values())]
     batch = collator(features)
     length = len(tokenizer(prompt.rstrip(" "))["input_ids"]) - 1 if prompt else 1

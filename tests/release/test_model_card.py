@@ -11,8 +11,9 @@ from transformers import DistilBertConfig
 
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.release import model_card
-from docsplit.release.front_matter import card_of_start
+from docsplit.release.front_matter import start_of
 from docsplit.release.model_card import add_results, write_card
+from docsplit.release.run_record import Licence, Start
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
@@ -217,11 +218,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, caplog):
     start = tmp_path / "start"
     start.mkdir()
-    assert card_of_start(str(start)) == {"base_model": None, "license": "unknown"}
+    assert start_of(str(start)) == Start(None, Licence("unknown"))
     assert "states no licence" in caplog.text
     (start / "README.md").write_text("---\nbase_model: user/first\nlicense: other\nlicense_name: odd\n---\n")
-    found = card_of_start(str(start))
-    assert found == {"base_model": "user/first", "license": "other", "license_name": "odd"}
+    assert start_of(str(start)) == Start("user/first", Licence("other", "odd"))
+    found = {"base_model": "user/first", "license": "other", "license_name": "odd"}
     run = RUN | {"options": {"model_name_or_path": "start"}, "local": ["model_name_or_path"]}
     card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": found})))
     assert (card.data.base_model, card.data.license, card.data.license_name) == ("user/first", "other", "odd")

@@ -74,8 +74,9 @@ def files_in(folder):
 
 def test_what_is_installed_is_what_is_here(installed):
     there = site_packages_of(installed / "environment")
-    for path in [*(ROOT / "docsplit").rglob("*"), *ROOT.glob("*.py")]:
-        if path.is_file() and "__pycache__" not in path.parts and path.name != "setup.py":
+    modules = [path for path in ROOT.glob("*.py") if path.name != "setup.py"]
+    for path in [*(ROOT / "docsplit").rglob("*"), *modules]:
+        if path.is_file() and "__pycache__" not in path.parts:
             assert (there / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
     recipes = {path.name: path.read_text() for path in (ROOT / "recipes").glob("*.yaml")}
     assert {path.name: path.read_text() for path in (there / "docsplit" / "recipes").glob("*")} == recipes

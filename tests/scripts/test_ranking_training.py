@@ -10,6 +10,7 @@ import pytest
 
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 from docsplit.evaluation.ranking.folds import divide
 from docsplit.runtime.arguments import parse_arguments
@@ -79,7 +80,7 @@ def test_a_fold_with_passages_in_two_processes_and_what_is_said_of_its_queries(t
     run_script("run_docsplit_pretraining.py", *options, processes=2, env=os.environ | ONE_THREAD)
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert results["queries_used"] == results["documents_held_out"] == 8
-    ranking = load_collection(str(collection), split="train")
+    ranking = load_collection(RankingArguments(str(collection), "train"))
     train, chosen, reported = divide(ranking, "3", 1)
     seen = TrainingDocuments.load(tmp_path / "out" / "training_documents.safetensors").run
     asked = [seen.contains(np.array([document_id(ranking.queries[row]) for row in rows]))

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
-from docsplit.data.sets.citations import load_named
+from docsplit.data.sets.citations import load_citation_pairs
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
 from run_aan_retrieval import DataArguments, RetrievalArguments, main
@@ -55,7 +54,7 @@ def pair_options(data):
 def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder, data, tmp_path):
     names = ("train", "validation", "test")
     files = {f"{name}_pairs_file": str(data / f"{name}.tsv") for name in names}
-    pairs = load_named(0, **asdict(DataArguments(papers_file=str(data / "papers.jsonl"), **files)))
+    pairs = load_citation_pairs(DataArguments(papers_file=str(data / "papers.jsonl"), **files))
     tested = [pairs.texts[paper] for paper in sorted({*pairs.test.first, *pairs.test.second})]
     others = [pairs.texts[paper] for paper in {*pairs.train.first}]
     record, seen = TrainingDocuments(), [*tested[: len(tested) // 3], *others]  # of the test pairs a third

@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 from docsplit.evaluation.ranking.measures import BM25, measure_retrieved
 from run_document_retrieval import main
@@ -72,7 +73,7 @@ def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, co
 
 
 def test_bm25_is_that_of_the_whole_collection(finished, collection):
-    ranking = load_collection(str(collection))
+    ranking = load_collection(RankingArguments(str(collection)))
     measured = measure_retrieved(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)
     row = results_of(finished[0])["rows"][1]
     for measure, items in measured.items():
@@ -83,7 +84,7 @@ def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection
     """Its evaluator, which has measures of its own."""
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-    ranking = load_collection(str(collection))
+    ranking = load_collection(RankingArguments(str(collection)))
     relevant = {query: {name for name, grade in one.items() if grade} for query, one in ranking.judgments.items()}
     evaluator = InformationRetrievalEvaluator(
         dict(zip(ranking.query_ids, ranking.queries)), dict(zip(ranking.document_ids, ranking.documents)), relevant,
@@ -153,7 +154,7 @@ def test_groups_of_seeds_bm25_alone_and_the_weight_of_another_split(run_here, en
 def test_queries_of_a_corpus_contamination_and_cards(run_here, encoder, tmp_path):
     rows = [{"title": f"About {number}", "text": row["text"]} for number, row in enumerate(make_corpus(COUNT, seed=6))]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ranking = load_collection(str(tmp_path / "corpus.jsonl"), "first_sentence", "all", max_queries=20)
+    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), "all", "first_sentence", 20))
     seen = ranking.relevant_documents[:5]
     shutil.copytree(encoder, tmp_path / "seen")
     record = TrainingDocuments()

@@ -106,7 +106,7 @@ def train(model, documents, tokenizer, folder, *callbacks):
 
 @pytest.mark.parametrize("where", ["loss", "parameter", "nothing"])
 def test_a_loss_or_a_parameter_is_enough(tiny_model, corpus, wordpiece, tmp_path, where):
-    documents = tokenize(corpus, wordpiece, "text", "rules")[0].with_format("numpy")
+    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
     calls = []
 
     def spoil(model, inputs, output):

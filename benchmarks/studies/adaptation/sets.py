@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
+from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
 from docsplit.data.sets.citations import load_pair_files
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.data.sets.rankings import Retrieved, load_collection
@@ -78,13 +79,13 @@ def news(data_dir: Path, size: int) -> LabelledSplit:
     """20 Newsgroups without headers: at most so many training documents, and half as many, or 1,000, to test on."""
     files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
     limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-    return load_labelled(strip_newsgroup_headers=True, **files, **limits)  # type: ignore[arg-type]
+    return load_labelled(LabelledArguments(strip_newsgroup_headers=True, **files, **limits))  # type: ignore[arg-type]
 
 
 def judgments(data_dir: Path) -> LabelledSplit:
     """ECtHR, with its own validation part."""
     files = {f"{n}_file": str(data_dir / "ecthr" / f"{n}.parquet") for n in ("train", "validation", "test")}
-    return load_labelled(label_column="labels", **files)  # type: ignore[arg-type]
+    return load_labelled(LabelledArguments(label_column="labels", **files))  # type: ignore[arg-type]
 
 
 def with_validation(split: LabelledSplit) -> LabelledSplit:
@@ -150,7 +151,8 @@ def _20news(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
-    return classes_of(load_labelled(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2)), part)
+    options = LabelledArguments(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2))
+    return classes_of(load_labelled(options), part)
 
 
 def _aan(data_dir: Path, part: str, size: int) -> DataSet:
@@ -176,7 +178,7 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
     """nDCG@10 of documents ranked by cosine with the query."""
-    ranking = load_collection(str(data_dir / "cranfield"))
+    ranking = load_collection(RankingArguments(str(data_dir / "cranfield")))
     count = len(ranking.documents)
 
     def of(found: Retrieved) -> Measured:

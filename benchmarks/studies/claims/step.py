@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.studies.adaptation.sets import judgments
 from benchmarks.studies.bregman.step import Parts, label_names, write_parts
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.runtime.files import write_text
 
@@ -45,7 +46,7 @@ def sections(data_dir: Path) -> Parts:
 def news(data_dir: Path, strip: bool) -> LabelledSplit:
     """20 Newsgroups, with headers or without."""
     files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
-    return load_labelled(strip_newsgroup_headers=strip, **files)  # type: ignore[arg-type]
+    return load_labelled(LabelledArguments(strip_newsgroup_headers=strip, **files))  # type: ignore[arg-type]
 
 
 def parts_of(data: str, data_dir: Path, size: int) -> Parts:
@@ -58,7 +59,7 @@ def parts_of(data: str, data_dir: Path, size: int) -> Parts:
         parts = sections(data_dir)
     else:
         loaders = {
-            "python_docs": load_labelled,
+            "python_docs": lambda: load_labelled(LabelledArguments()),
             "20news": lambda: news(data_dir, strip=True),
             "20news, with headers": lambda: news(data_dir, strip=False),
             "ecthr": lambda: judgments(data_dir),

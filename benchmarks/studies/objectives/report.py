@@ -115,7 +115,9 @@ def documents_a_step(corpus_name: str, tokens: int) -> dict[tuple[str, int], int
     tokenizer = train_wordpiece(corpus, "text", VOCABULARY, corpora.cache_directory())
     features = {}
     for words in (None, PASSAGE_WORDS):
-        dataset, _ = preparation.tokenize(corpus, tokenizer, "text", "rules", os.cpu_count(), words)
+        dataset, _ = preparation.tokenize(
+            corpus, tokenizer, preparation.Segmentation(passage_words=words), os.cpu_count()
+        )
         sample = dataset.shuffle(seed=0).select(range(min(DOCUMENTS_FOR_LENGTHS, len(dataset))))
         features[words] = [sample[row] for row in range(len(sample))]
     views = {options[options.index("--view") + 1] for options in ROWS.values() if "--view" in options}

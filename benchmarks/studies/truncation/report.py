@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
@@ -88,7 +89,7 @@ def measure(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> lis
 
 def compare(model: Any, collection: str) -> list[dict[str, Any]]:
     """The rows of a collection, its vectors from the cache if they are there."""
-    ranking, cache = load_collection(collection), cache_directory()
+    ranking, cache = load_collection(RankingArguments(collection)), cache_directory()
     documents, _ = embed_documents(model, ranking.documents, cache_dir=cache, show_progress=True)
     queries, _ = embed_queries(model, ranking.queries, cache_dir=cache)
     about = {"collection": Path(collection).name, "documents": len(documents), "queries": len(queries)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import networkx
 import numpy as np
 
-SHARES = (0.8, 0.1, 0.1)  # of the links: train, validation, test
+SHARES = (0.8, 0.1, 0.1)  # of the links inside communities: train, validation, test
 COMMUNITY_RESOLUTION = 10  # many small communities, so that each split has many topics
 TRIES = 200  # to find a pair to exchange papers with, for each pair
 PART_NAMES = ("train", "validation", "test")
@@ -24,7 +24,6 @@ def make_splits(
     links: np.ndarray,
     num_papers: int,
     seed: int = 0,
-    shares: tuple[float, float, float] = SHARES,
     never_negative: np.ndarray | None = None,
     split_of: np.ndarray | None = None,
 ) -> tuple[list[PairPart], dict[str, int]]:
@@ -35,7 +34,6 @@ def make_splits(
 
     Args:
         links: (L, 2), indices of papers; repeated links and links of a paper to itself are dropped.
-        shares: of the links inside communities, for train, validation and test.
         never_negative: (K, 2), further pairs that may not become negatives.
         split_of: (num_papers,), the number of each paper's split, where that is settled; else communities are drawn.
 
@@ -50,7 +48,7 @@ def make_splits(
         communities = find_communities(distinct, num_papers, seed)
         inside = communities[distinct[:, 0]] == communities[distinct[:, 1]]
         sizes = np.bincount(communities[distinct[inside, 0]], minlength=communities.max(initial=0) + 1)
-        split_of = _fill_splits(sizes, shares, generator)[communities]
+        split_of = _fill_splits(sizes, generator)[communities]
     within = split_of[distinct[:, 0]] == split_of[distinct[:, 1]]
     forbidden = distinct if never_negative is None else np.concatenate([distinct, undirected(never_negative)])
     forbidden_keys = set((forbidden[:, 0] * num_papers + forbidden[:, 1]).tolist())
@@ -92,12 +90,12 @@ def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarra
     return communities
 
 
-def _fill_splits(sizes: np.ndarray, shares: tuple[float, float, float], generator: np.random.Generator) -> np.ndarray:
+def _fill_splits(sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """The split of each community: in random order each goes where the largest part of the share is still missing."""
     filled = np.zeros(3)
     splits = np.zeros(len(sizes), dtype=np.int64)
     for community in generator.permutation(len(sizes)):
-        splits[community] = np.argmin(filled / np.array(shares))
+        splits[community] = np.argmin(filled / np.array(SHARES))
         filled[splits[community]] += sizes[community]
     return splits
 

@@ -1,6 +1,6 @@
 """Citation pairs: does one paper cite the other, given the texts of both (Long Range Arena's AAN task)?
 
-    load_named                                what the options of the retrieval script name, by one of these:
+    load_citation_pairs                       what the options of the retrieval script name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
     load_citations, python_docs_pairs         a list of links, from which `make_splits` makes the pairs
 
@@ -24,7 +24,7 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,27 @@ from docsplit.data.corpora import (
     warn_of_swallowed_rows,
 )
 from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 
 LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+
+
+@dataclass
+class Papers:
+    """Papers as they were read, each once, and what was dropped on the way."""
+
+    ids: list[str]
+    texts: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The number of each paper by its id."""
+        return {paper: position for position, paper in enumerate(self.ids)}
 
 
 @dataclass
@@ -83,16 +98,8 @@ class CitationPairs:
         return digest.hexdigest()
 
 
-def load_named(
-    seed: int,
-    lra_dir: str | None = None,
-    papers_file: str | None = None,
-    train_pairs_file: str | None = None,
-    validation_pairs_file: str | None = None,
-    test_pairs_file: str | None = None,
-    citations_file: str | None = None,
-) -> CitationPairs:
-    """The pairs that the options of the retrieval script name; without any the links of python_docs.
+def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPairs:
+    """Load the pairs that the options name; without any the links of python_docs.
 
     Args:
         seed: of the splits that are made here of citations; those of python_docs are settled.
@@ -100,24 +107,24 @@ def load_named(
     Raises:
         ValueError: if they name two sources, or half of one.
     """
-    pair_files: list[Any] = [train_pairs_file, validation_pairs_file, test_pairs_file]
-    sources = [lra_dir, citations_file, any(pair_files)]
-    if sum(bool(source) for source in sources) > 1 or (lra_dir and papers_file):
+    pair_files: list[Any] = [options.train_pairs_file, options.validation_pairs_file, options.test_pairs_file]
+    sources = [options.lra_dir, options.citations_file, any(pair_files)]
+    if sum(bool(source) for source in sources) > 1 or (options.lra_dir and options.papers_file):
         raise ValueError("Give one of --lra_dir, --citations_file (with --papers_file), or the three pair files.")
-    if lra_dir:
-        return load_long_range_arena(lra_dir)
-    if not papers_file:
+    if options.lra_dir:
+        return load_long_range_arena(options.lra_dir)
+    if not options.papers_file:
         if any(sources):
             raise ValueError("Pairs and citations name papers by id: give their texts with --papers_file.")
         return python_docs_pairs()
-    if citations_file:
-        return load_citations(papers_file, citations_file, seed)
+    if options.citations_file:
+        return load_citations(options.papers_file, options.citations_file, seed)
     if not all(pair_files):
         raise ValueError(
             "Beside --papers_file give --citations_file, or --train_pairs_file, --validation_pairs_file and "
             "--test_pairs_file."
         )
-    return load_pair_files(papers_file, *pair_files)
+    return load_pair_files(options.papers_file, *pair_files)
 
 
 def load_long_range_arena(directory: str | Path) -> CitationPairs:
@@ -148,7 +155,7 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
             pairs.append((positions[ids[0]], positions[ids[1]], _label(label, f"{file}, line {number}")))
         parts.append(_part(pairs))
     counts = {"papers_with_other_texts_later": len(other_texts)}
-    return _assemble(texts, list(positions), parts, counts, made_here=False)
+    return _assemble(Papers(list(positions), texts, counts), parts, made_here=False)
 
 
 def _long_range_arena_file(directory: Path, name: str) -> Path:
@@ -213,19 +220,18 @@ def load_pair_files(
     Raises:
         ValueError: naming what is missing: a column, or papers that pairs name.
     """
-    ids, texts, counts = _load_papers(papers_file)
-    positions = {paper: position for position, paper in enumerate(ids)}
+    papers = _load_papers(papers_file)
     parts = []
     for file in (train_pairs_file, validation_pairs_file, test_pairs_file):
         table = _read_columns(file, ("label", "id1", "id2"))
         labels = [_label(label, f"{file}, pair {number}") for number, label in enumerate(table["label"], start=1)]
-        first, second = _positions([table["id1"], table["id2"]], positions, file, papers_file)
+        first, second = _positions([table["id1"], table["id2"]], papers.positions, file, papers_file)
         parts.append(_part(list(zip(first, second, labels))))
-    return _assemble(texts, ids, parts, counts, made_here=False)
+    return _assemble(papers, parts, made_here=False)
 
 
-def _load_papers(file: str | Path) -> tuple[list[str], list[str], dict[str, int]]:
-    """Ids (strings) and texts; of papers with one id the first is kept."""
+def _load_papers(file: str | Path) -> Papers:
+    """Read a table of papers; where two have one id, the first is kept."""
     table = _read_table(file)
     columns = set(table.column_names)
     if "id" not in columns or not columns & {"title", "abstract", "text", "sections"}:
@@ -239,7 +245,7 @@ def _load_papers(file: str | Path) -> tuple[list[str], list[str], dict[str, int]
     texts: dict[str, str] = {}
     for paper, parts in zip(table["id"][:], values):
         texts.setdefault(str(paper), "\n\n".join(part.strip() for part in parts if part and part.strip()))
-    return list(texts), list(texts.values()), {"papers_with_repeated_id_dropped": len(table) - len(texts)}
+    return Papers(list(texts), list(texts.values()), {"papers_with_repeated_id_dropped": len(table) - len(texts)})
 
 
 def _read_table(file: str | Path) -> Dataset:
@@ -287,11 +293,9 @@ def _part(pairs: list[tuple[int, int, int]]) -> PairPart:
     return PairPart(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def _assemble(
-    texts: list[str], ids: list[str], parts: list[PairPart], counts: dict[str, int], made_here: bool
-) -> CitationPairs:
+def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> CitationPairs:
     """Drop pairs with a paper without text and papers without a pair, and count what training and test share."""
-    empty = np.array([not text.strip() for text in texts], dtype=bool)
+    empty = np.array([not text.strip() for text in papers.texts], dtype=bool)
     dropped = 0
     for name, part in zip(PART_NAMES, parts):
         kept = ~(empty[part.first] | empty[part.second])
@@ -302,23 +306,23 @@ def _assemble(
                 f"The {name} split has {len(part.labels)} pairs with the labels {np.unique(part.labels).tolist()}: "
                 "it needs pairs that are linked and pairs that are not."
             )
-    used = np.unique(np.concatenate([papers for part in parts for papers in (part.first, part.second)]))
+    used = np.unique(np.concatenate([column for part in parts for column in (part.first, part.second)]))
     train, validation, test = (
         PairPart(np.searchsorted(used, part.first), np.searchsorted(used, part.second), part.labels) for part in parts
     )
     shared = np.isin(np.union1d(test.first, test.second), np.union1d(train.first, train.second))
-    counts = counts | {
+    counts = papers.counts | {
         "papers_without_text": int(empty.sum()),
         "pairs_without_text_dropped": dropped,
-        "papers_without_pair_dropped": len(texts) - len(used),
+        "papers_without_pair_dropped": len(papers.texts) - len(used),
         "test_papers_seen_in_training": int(shared.sum()),
         "test_pairs_seen_in_training": int(np.isin(_keys(test, len(used)), _keys(train, len(used))).sum()),
     }
     if dropped:
         logger.warning(f"Dropped {dropped:,} pairs with one of {empty.sum():,} papers that have no text.")
     logger.info(f"{len(used):,} papers, pairs: {[len(part.labels) for part in parts]}; {counts}")
-    used_texts, used_ids = [texts[paper] for paper in used], [ids[paper] for paper in used]
-    return CitationPairs(used_texts, used_ids, train, validation, test, counts, made_here)
+    texts, ids = [papers.texts[paper] for paper in used], [papers.ids[paper] for paper in used]
+    return CitationPairs(texts, ids, train, validation, test, counts, made_here)
 
 
 def _keys(part: PairPart, num_papers: int) -> np.ndarray:
@@ -332,11 +336,10 @@ def load_citations(papers_file: str | Path, citations_file: str | Path, seed: in
     Raises:
         ValueError: naming what is missing: a column, or papers that links name.
     """
-    ids, texts, counts = _load_papers(papers_file)
-    positions = {paper: position for position, paper in enumerate(ids)}
+    papers = _load_papers(papers_file)
     table = _read_columns(citations_file, ("citing", "cited"))
-    columns = _positions([table["citing"], table["cited"]], positions, citations_file, papers_file)
-    return _split_links(texts, ids, np.array(columns, dtype=np.int64).T, None, counts, seed)
+    columns = _positions([table["citing"], table["cited"]], papers.positions, citations_file, papers_file)
+    return _split_links(papers, np.array(columns, dtype=np.int64).T, seed)
 
 
 def python_docs_pairs() -> CitationPairs:
@@ -350,22 +353,22 @@ def python_docs_pairs() -> CitationPairs:
     rows = load_corpus(PYTHON_DOCS).to_list()
     texts, see_also, others = split_references(rows)
     split_of = np.array([PART_NAMES.index(row[PART]) for row in rows])
-    pairs = _split_links(texts, [row["id"] for row in rows], see_also, others, {}, seed=0, split_of=split_of)
+    papers = Papers([row["id"] for row in rows], texts)
+    pairs = _split_links(papers, see_also, seed=0, never_negative=others, split_of=split_of)
     text_of = {row["id"]: row["text"] for row in rows}
     return dataclasses.replace(pairs, documents=[text_of[paper] for paper in pairs.ids])
 
 
 def _split_links(
-    texts: list[str],
-    ids: list[str],
+    papers: Papers,
     links: np.ndarray,
-    others: np.ndarray | None,
-    counts: dict[str, int],
     seed: int,
+    never_negative: np.ndarray | None = None,
     split_of: np.ndarray | None = None,
 ) -> CitationPairs:
-    has_text = np.array([bool(text.strip()) for text in texts], dtype=bool)
+    """Make pairs of the links (L, 2) between papers with a text; the other arguments as in `make_splits`."""
+    has_text = np.array([bool(text.strip()) for text in papers.texts], dtype=bool)
     kept = links[has_text[links].all(axis=1)]
-    parts, split_counts = make_splits(kept, len(texts), seed, never_negative=others, split_of=split_of)
-    counts = counts | {"links_without_text_dropped": len(links) - len(kept)} | split_counts
-    return _assemble(texts, ids, parts, counts, made_here=True)
+    parts, counts = make_splits(kept, len(papers.texts), seed, never_negative, split_of)
+    counts = papers.counts | {"links_without_text_dropped": len(links) - len(kept)} | counts
+    return _assemble(dataclasses.replace(papers, counts=counts), parts, made_here=True)

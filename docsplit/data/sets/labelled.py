@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +23,11 @@ from sklearn.model_selection import train_test_split
 from docsplit.data.corpora import PYTHON_DOCS, load_corpus
 from docsplit.data.preparation import document_id, near_duplicates
 from docsplit.data.python_docs.parts import PART
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled_files import (
     Part,
     check_built_in,
+    check_sources,
     hold_out_test,
     load_files,
     load_splits,
@@ -72,9 +73,15 @@ class LabelledSplit:
 
     @property
     def texts(self) -> dict[str, list[str]]:
-        """Those of each part that there is, train first."""
+        """The texts of each part that there is, train first."""
         parts = {"train": self.train_texts, "validation": self.validation_texts, "test": self.test_texts}
         return {name: texts for name, texts in parts.items() if texts}
+
+    @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """The labels of each part that there is, train first."""
+        parts = {"train": self.train_labels, "validation": self.validation_labels, "test": self.test_labels}
+        return {name: labels for name, labels in parts.items() if labels is not None}
 
     def draws(self, shots: int = SHOTS, num_draws: int = NUM_DRAWS, seed: int = 0) -> list[np.ndarray]:
         """Few-shot training sets, one a draw: indices into the train part.
@@ -120,81 +127,47 @@ class LabelledSplit:
         return digest.hexdigest()
 
 
-def load_labelled(
-    *,
-    dataset_name: str | None = None,
-    train_split: str = "train",
-    validation_split: str | None = None,
-    test_split: str | None = None,
-    train_file: str | None = None,
-    validation_file: str | None = None,
-    test_file: str | None = None,
-    text_columns: Sequence[str] = ("text",),
-    label_column: str = "label",
-    strip_newsgroup_headers: bool = False,
-    max_train_samples: int | None = None,
-    max_test_samples: int | None = None,
-    test_share: float = TEST_SHARE,
-    seed: int = 0,
-) -> LabelledSplit:
+def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     """Load labelled documents and make them ready to be probed on.
 
     Labels are strings, integers or bools, one a document, or a list of them: several labels a document (an empty list:
-    none). Classes are those of the train part, in sorted order. Where there is no test part, one is held out of
-    train; documents keep their order. Exact duplicates, equal up to white space, of a test or validation document are
-    dropped from train, and those of a test document from validation; what is dropped is in `counts`, and logged.
+    none). Classes are those of the train part, in sorted order. Documents keep their order. Columns of texts are
+    joined by a blank line, without those that are empty in a row; a list of strings, as some data sets have
+    paragraphs, is joined by newlines; a missing column `text` is built from `sections`.
+
+    A missing test part is held out of train: a fifth of the documents, all of it for testing if there is a validation
+    part, else half of it for validation and half for testing. Each class gives its proportion; documents with several
+    labels are drawn at random. Exact duplicates, equal up to white space, of a test or validation document are dropped
+    from train, and those of a test document from validation; what is dropped is in `counts`, and logged.
 
     Args:
-        dataset_name: a Hub data set, `name` or `name:configuration`, or "python_docs", which is also what is loaded
-            if neither a data set nor files are named.
-        train_split, validation_split, test_split: splits of the Hub data set. Those called "validation" and "test" are
-            used without being named, where it has them.
-        train_file, validation_file, test_file: local files in place of a data set, as
-            `docsplit.data.corpora.load_corpus` reads them.
-        text_columns: joined by a blank line; those that are empty in a row are left out. A list of strings, as some
-            data sets have paragraphs, is joined by newlines. A missing column `text` is built from `sections`.
-        strip_newsgroup_headers: see the function of this name; applied to the joined text.
-        max_train_samples: at most so many training documents, each class in its proportion.
-        max_test_samples: at most so many test documents, and as many for validation.
-        test_share: share of the documents to hold out where no test part is given: all of it for testing if there is
-            a validation part, else half of it for validation and half for testing (80/10/10 by default). Each class in
-            its proportion; at random, with several labels a document.
+        options: the source, its columns and limits; without a data set and files python_docs, by its own parts.
         seed: of the choice of documents; that of python_docs is settled (`docsplit.data.python_docs.parts`).
 
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
     """
-    if train_file is not None and (validation_split or test_split):
-        raise ValueError("--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name.")
-    if train_file is None and dataset_name in (None, PYTHON_DOCS):
-        check_built_in(
-            tuple(text_columns),
-            label_column,
-            validation_file=validation_file,
-            test_file=test_file,
-            validation_split=validation_split,
-            test_split=test_split,
-            strip_newsgroup_headers=strip_newsgroup_headers,
-        )
-        return _limited(load_probe(PYTHON_DOCS), max_train_samples, max_test_samples)
-    if train_file is not None:
-        sources = load_files(dataset_name, {"train": train_file, "validation": validation_file, "test": test_file})
-    else:
-        assert dataset_name is not None
-        if validation_file or test_file:
-            raise ValueError("--validation_file and --test_file go with a --train_file, not with a --dataset_name.")
-        sources = load_splits(dataset_name, {"train": train_split, "validation": validation_split, "test": test_split})
-    parts = _labelled_parts(sources, label_column)
+    check_sources(options)
+    if options.train_file is None and options.dataset_name in (None, PYTHON_DOCS):
+        check_built_in(options)
+        return _limited(load_probe(PYTHON_DOCS), options)
+    sources = load_files(options) if options.train_file is not None else load_splits(options)
+    parts = _labelled_parts(sources, options.label_column)
     if "test" not in parts:
-        parts |= hold_out_test(parts["train"], test_share, "validation" not in parts, seed)
-    for name, limit in {
-        "train": max_train_samples,
-        "validation": max_test_samples,
-        "test": max_test_samples,
-    }.items():
+        parts |= hold_out_test(parts["train"], TEST_SHARE, "validation" not in parts, seed)
+    for name, limit in _limits(options).items():
         if name in parts and limit is not None and limit < len(parts[name].labels):
             parts[name] = parts[name].select(stratified_sample(parts[name].strata, limit, seed))
-    return _assemble(parts, list(text_columns), strip_newsgroup_headers)
+    return _assemble(parts, options.text_column, options.strip_newsgroup_headers)
+
+
+def _limits(options: LabelledArguments) -> dict[str, int | None]:
+    """The most documents of each part."""
+    return {
+        "train": options.max_train_samples,
+        "validation": options.max_test_samples,
+        "test": options.max_test_samples,
+    }
 
 
 def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
@@ -293,14 +266,21 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     return encoded, class_names
 
 
-def _limited(split: LabelledSplit, max_train_samples: int | None, max_test_samples: int | None) -> LabelledSplit:
-    """The split of a corpus with at most so many documents, each class in its proportion."""
-    limited: dict[str, Any] = {}
-    for name, limit in {"train": max_train_samples, "validation": max_test_samples, "test": max_test_samples}.items():
-        labels, texts = getattr(split, f"{name}_labels"), split.texts[name]
-        rows = stratified_sample(labels, limit or len(texts), seed=0)
-        limited |= {f"{name}_texts": [texts[row] for row in rows], f"{name}_labels": labels[rows]}
-    return dataclasses.replace(split, **limited)
+def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
+    """The split with at most so many documents, each class in its proportion."""
+    texts, labels = split.texts, split.labels
+    for name, limit in _limits(options).items():
+        rows = stratified_sample(labels[name], limit or len(texts[name]), seed=0)
+        texts[name], labels[name] = [texts[name][row] for row in rows], labels[name][rows]
+    return dataclasses.replace(
+        split,
+        train_texts=texts["train"],
+        train_labels=labels["train"],
+        validation_texts=texts["validation"],
+        validation_labels=labels["validation"],
+        test_texts=texts["test"],
+        test_labels=labels["test"],
+    )
 
 
 def load_probe(corpus: str) -> LabelledSplit:

@@ -13,10 +13,13 @@ from datasets import ClassLabel, Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, join_paragraphs, load_corpus
+from docsplit.data.sets.arguments import LabelledArguments
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_SPLITS = {"validation": "validation", "test": "test"}  # of a Hub data set, used when it has them
+NOT_OF_PYTHON_DOCS = ("validation_file", "test_file", "validation_split", "test_split", "strip_newsgroup_headers")
+Source = tuple[str, Dataset]  # what messages call it, and its rows
 NAMED = 10  # an error names so many things of a long list
 
 
@@ -40,34 +43,77 @@ class Part:
         return np.unique([str(label) for label in self.labels], return_inverse=True)[1]
 
 
-def load_files(dataset_name: str | None, files: dict[str, str | None]) -> dict[str, tuple[str, Dataset]]:
-    """What to call each part that is there, and its rows."""
-    if dataset_name not in (None, PYTHON_DOCS):
-        raise ValueError(f"Both --dataset_name {dataset_name} and --train_file are given: leave out one.")
+def check_sources(options: LabelledArguments) -> None:
+    """Refuse options that name two sources, or the parts of one that is not there.
+
+    Raises:
+        ValueError: naming the options and the remedy.
+    """
+    if options.train_file is not None:
+        if options.validation_split or options.test_split:
+            raise ValueError(
+                "--validation_split and --test_split are of a Hub data set: name files, or a --dataset_name."
+            )
+        if options.dataset_name not in (None, PYTHON_DOCS):
+            raise ValueError(f"Both --dataset_name {options.dataset_name} and --train_file are given: leave out one.")
+    elif options.dataset_name not in (None, PYTHON_DOCS) and (options.validation_file or options.test_file):
+        raise ValueError("--validation_file and --test_file go with a --train_file, not with a --dataset_name.")
+
+
+def check_built_in(options: LabelledArguments) -> None:
+    """Refuse options that the built-in corpus does not have.
+
+    Raises:
+        ValueError: naming them and the remedy.
+    """
+    if options.text_column != ["text"] or options.label_column != "label":
+        raise ValueError(
+            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
+            "--dataset_name to go with --text_column and --label_column."
+        )
+    if given := [name for name in NOT_OF_PYTHON_DOCS if getattr(options, name)]:
+        raise ValueError(
+            f"{', '.join(f'--{name}' for name in given)} cannot go with {PYTHON_DOCS!r}, the default "
+            "data: name a --train_file or a --dataset_name."
+        )
+
+
+def load_files(options: LabelledArguments) -> dict[str, Source]:
+    """Read the local files, by the names of their parts.
+
+    Raises:
+        ValueError: if there is no such file, naming those beside it.
+    """
+    files = {"train": options.train_file, "validation": options.validation_file, "test": options.test_file}
     for part, file in files.items():
         if file is not None and not Path(file).exists():
             parent = Path(file).parent
-            found = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
-            raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(found)}.")
+            names = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
+            raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(names)}.")
     return {part: (f"the {part} file {file}", load_corpus(file)) for part, file in files.items() if file is not None}
 
 
-def load_splits(dataset_name: str, splits: dict[str, str | None]) -> dict[str, tuple[str, Dataset]]:
-    """The same for a Hub data set, whose usual splits are used without being named."""
+def load_splits(options: LabelledArguments) -> dict[str, Source]:
+    """Read the splits of a Hub data set, by the names of their parts; its usual ones need not be named.
+
+    Raises:
+        ValueError: if there is no such split, or it is unknown which there are.
+    """
+    dataset_name = str(options.dataset_name)
     if Path(dataset_name).exists():
         raise ValueError(f"--dataset_name {dataset_name!r} is a file or folder here: name it with --train_file.")
+    chosen = {"train": options.train_split, "validation": options.validation_split, "test": options.test_split}
     name, _, configuration = dataset_name.partition(":")
     try:
         available = datasets.get_dataset_split_names(name, configuration or None)
     except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
-        if splits["test"] is None:  # it may have one, which must not be replaced by a part of train
+        if chosen["test"] is None:  # it may have one, which must not be replaced by a part of train
             raise ValueError(
                 f"Which splits {dataset_name} has is unknown: name them with --validation_split and --test_split, or "
                 f"try again. The cause: {error}"
             ) from error
         logger.warning(f"Which splits {dataset_name} has is unknown, only those named are used: {error}")
-        available = [split for split in splits.values() if split]
-    chosen = dict(splits)
+        available = [split for split in chosen.values() if split]
     for part, split in DEFAULT_SPLITS.items():
         if chosen[part] is None and split in available and split not in chosen.values():
             chosen[part] = split
@@ -183,24 +229,6 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
     sizes = {name: len(part.labels) for name, part in parts.items()}
     logger.info(f"{train.source} is split with seed {seed}, no test part being given: {sizes}")
     return parts
-
-
-def check_built_in(text_columns: tuple[str, ...], label_column: str, **others: Any) -> None:
-    """Refuse options that the built-in corpus does not have.
-
-    Raises:
-        ValueError: naming them and the remedy.
-    """
-    if text_columns != ("text",) or label_column != "label":
-        raise ValueError(
-            f"{PYTHON_DOCS!r}, the default data, has the columns text and label: name a --train_file or a "
-            "--dataset_name to go with --text_column and --label_column."
-        )
-    if given := [name for name, value in others.items() if value]:
-        raise ValueError(
-            f"{', '.join(f'--{name}' for name in given)} cannot go with {PYTHON_DOCS!r}, the default "
-            "data: name a --train_file or a --dataset_name."
-        )
 
 
 def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.built_rankings import QUERIES, build
 from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub
 from docsplit.runtime.files import add_texts
@@ -90,64 +91,57 @@ def fuse(rankings: Sequence[Sequence[Named]]) -> list[tuple[Named, float]]:
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
-def load_collection(
-    collection: str | None,
-    queries: str | None = None,
-    split: str | None = None,
-    max_queries: int | None = None,
-    seed: int = 0,
-) -> Ranking:
+def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
     """Load a collection with its judged queries.
 
     Args:
-        collection: a folder in a form of `docsplit.data.sets.ranking_files`, a data set of the Hub in BEIR's, or
-            python_docs (also if None), whose queries are first lines. With `queries` a corpus for `load_corpus`.
-        queries: a name of `docsplit.data.sets.built_rankings.QUERIES`, to make queries of documents; None: those
-            judged.
-        split: of the queries. Default: test, or the only one; of python_docs, test is the sealed part.
-        max_queries: at most so many, drawn with `seed`.
+        options: `collection` is a folder in a form of `docsplit.data.sets.ranking_files`, a data set of the Hub in
+            BEIR's, or python_docs (also if None), whose queries are first lines. With `queries`, a name of
+            `docsplit.data.sets.built_rankings.QUERIES`, it is a corpus for `load_corpus`, whose documents become
+            queries. The default `split` of the queries is test, or the only one; of python_docs test is the sealed
+            part.
+        seed: of the `max_queries` that are drawn.
 
     Raises:
         ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
     """
-    ranking = assemble(_read(collection, queries, split))
-    return ranking if max_queries is None else _drawn(ranking, max_queries, seed, "--max_queries")
+    return _drawn(assemble(_read(options)), options.max_queries, seed, "--max_queries")
 
 
-def other_queries(
-    ranking: Ranking, collection: str | None, queries: str | None, split: str, max_queries: int, seed: int
-) -> Ranking:
-    """The documents of a collection that was loaded, with the queries of another split.
+def other_queries(ranking: Ranking, options: RankingArguments, seed: int) -> Ranking:
+    """Load the queries of another split for the documents of a collection that was loaded.
 
     Args:
-        max_queries: at most so many, drawn with `seed`; a note of `ranking` says so.
+        options: of the collection, with the other split, and how many of its queries at most are drawn with `seed`; a
+            note of `ranking` says so.
 
     Raises:
         ValueError: as `load_collection`; if a query is one of those that were loaded.
     """
-    source = _read(collection, queries, split)
+    source = _read(options)
     source.documents = zip(ranking.document_ids, ranking.documents)
     others = assemble(source)
     if both := sorted({*others.query_ids} & {*ranking.query_ids}):
         raise ValueError(
-            f"--selection_split {split} has {len(both):,} of the queries that are reported, such as {both[0]}: name "
-            "another split."
+            f"--selection_split {options.split} has {len(both):,} of the queries that are reported, such as "
+            f"{both[0]}: name another split."
         )
-    drawn = _drawn(others, max_queries, seed, f"--selection_split {split}")
+    drawn = _drawn(others, options.max_queries, seed, f"--selection_split {options.split}")
     ranking.notes += drawn.notes[len(others.notes) :]
     return drawn
 
 
-def _drawn(ranking: Ranking, count: int, seed: int, option: str) -> Ranking:
-    """At most so many of the queries, which a note says."""
-    if count >= len(ranking.queries):
+def _drawn(ranking: Ranking, count: int | None, seed: int, option: str) -> Ranking:
+    """The ranking with at most so many of its queries, which a note says; None: all."""
+    if count is None or count >= len(ranking.queries):
         return ranking
     drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:count]
     note = f"{count:,} of {len(ranking.queries):,} queries are drawn ({option})."
     return replace(ranking.with_queries(sorted(drawn.tolist())), notes=[*ranking.notes, note])
 
 
-def _read(collection: str | None, queries: str | None, split: str | None) -> Source:
+def _read(options: RankingArguments) -> Source:
+    collection, queries, split = options.collection, options.queries, options.split
     if queries is not None and queries not in QUERIES:
         raise ValueError(f"--queries has no {queries}: choose among {', '.join(QUERIES)}.")
     if collection is None or collection == PYTHON_DOCS:

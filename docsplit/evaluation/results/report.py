@@ -52,9 +52,8 @@ def read_labelled(
     data_args: LabelledArguments, data_name: str | None, seed: int, state: PartialState
 ) -> tuple[LabelledSplit, list[dict[str, Any]]]:
     """Labelled documents, read by the main process first, and their statistics, which are printed."""
-    options = asdict(data_args)
     with state.main_process_first():  # the others find them in the cache
-        split = load_labelled(text_columns=options.pop("text_column"), **options, seed=seed)
+        split = load_labelled(data_args, seed)
     statistics = text_statistics(data_source(data_args, data_name), split.texts, len(split.class_names))
     if state.is_main_process:
         print(f"\n{statistics_table(statistics)}\n")

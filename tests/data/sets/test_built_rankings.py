@@ -5,6 +5,7 @@ import json
 import pytest
 
 from docsplit.data.sets import built_rankings
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.built_rankings import build, split_of
 from docsplit.data.sets.rankings import load_collection
 
@@ -24,7 +25,7 @@ def corpus(tmp_path):
 
 
 def test_titles_ask_for_their_own_and_linked_documents(corpus):
-    ranking = load_collection(corpus, "title", "all")
+    ranking = load_collection(RankingArguments(corpus, "all", "title"))
     assert dict(zip(ranking.query_ids, ranking.queries)) == {"a": "Ship", "b": "Sail", "c": "Bread"}
     assert ranking.judgments["a"] == {"a": 2, "b": 1, "c": 1, "d": 2}  # d has the same title
     assert ranking.judgments["c"] == {"c": 2, "a": 1}
@@ -38,7 +39,7 @@ def test_titles_ask_for_their_own_and_linked_documents(corpus):
 
 
 def test_first_sentences_are_taken_out(corpus):
-    ranking = load_collection(corpus, "first_sentence", "all")
+    ranking = load_collection(RankingArguments(corpus, "all", "first_sentence"))
     assert ranking.queries == ["Ship.", "A sail is cloth.", "Bread is baked.", "A film."]
     assert ranking.documents == [
         *("A ship sails. It has masts.", "It is torn.", "It is good.", "It is long.", "Nothing but a sentence."),
@@ -56,7 +57,7 @@ def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     assert all(15 < len(queries[split]) < 50 for split in ("validation", "test"))
     assert all(split_of(rows[int(query)]["text"]) == split for split, own in queries.items() for query in own)
     assert all(len(source.documents) == 300 for source in sources.values())
-    assert load_collection(str(tmp_path / "corpus.jsonl"), "title").query_ids == [
+    assert load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), queries="title")).query_ids == [
         q for q, _ in sources["test"].queries
     ]
 
@@ -72,12 +73,12 @@ def test_python_docs_are_their_sealed_part_without_first_lines_and_see_also_list
          "sections": [{"heading": "", "text": "Old.\n\nText."}]},
     ]  # fmt: skip
     monkeypatch.setattr(built_rankings, "load_corpus", lambda name: type("Rows", (), {"to_list": lambda self: rows})())
-    ranking = load_collection(None)
+    ranking = load_collection(RankingArguments())
     assert dict(zip(ranking.document_ids, ranking.documents)) == {"m.ship": "More of it.", "m.other": "bread."}
     assert ranking.queries == ["Sails a ship.", "Bakes"]
     assert ranking.judgments == {"m.ship": {"m.ship": 2, "m.other": 1}, "m.other": {"m.other": 2}}
     assert ranking.relevant_documents == [rows[0]["text"], rows[1]["text"]]
-    assert load_collection("python_docs", split="train").query_ids == ["m.old"]
+    assert load_collection(RankingArguments("python_docs", split="train")).query_ids == ["m.old"]
 
 
 def test_what_is_missing_is_named(corpus, tmp_path):
@@ -87,4 +88,4 @@ def test_what_is_missing_is_named(corpus, tmp_path):
     with pytest.raises(ValueError, match="--split is 'dev'"):
         build(corpus, "title", "dev")
     with pytest.raises(ValueError, match="--queries has no heading"):
-        load_collection(corpus, "heading")
+        load_collection(RankingArguments(corpus, queries="heading"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from docsplit.data.sets import citation_splits, citations
+from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart
 from docsplit.data.sets.citations import CitationPairs
 from docsplit.evaluation import links
@@ -303,7 +304,9 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
             rows[-1] |= {"text": "\n\n".join(section["text"] for section in sections)}
     monkeypatch.setattr(citations, "load_corpus", lambda corpus: Dataset.from_list(rows))
     pairs = citations.python_docs_pairs()
-    assert pairs.fingerprint() == citations.load_named(seed=7).fingerprint()  # no seed draws other documents or pairs
+    assert (
+        pairs.fingerprint() == citations.load_citation_pairs(CitationArguments(), seed=7).fingerprint()
+    )  # no seed draws other documents or pairs
     part_of = {row["id"]: row["part"] for row in rows}
     for name, part in pairs.parts.items():
         assert {part_of[pairs.ids[paper]] for paper in [*part.first, *part.second]} == {name}

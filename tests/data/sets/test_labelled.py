@@ -15,6 +15,7 @@ from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.preparation import document_id, tokenize, without_documents
 from docsplit.data.sets import labelled as labelled_module
 from docsplit.data.sets import labelled_files
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled, load_probe, split_labelled
 from docsplit.data.sets.labelled_files import stratified_sample, strip_newsgroup_headers
 from docsplit.training.documents import measured_on
@@ -82,7 +83,7 @@ def test_draws_have_the_shots_of_each_class_and_are_fixed(split):
 
 
 def test_what_is_measured_on_is_kept_out_of_pretraining(split, labelled, wordpiece):
-    dataset, _ = tokenize(labelled, wordpiece, "text", "rules")
+    dataset, _ = tokenize(labelled, wordpiece)
     ids = {document_id(text) for text in [*split.test_texts, *split.validation_texts]}
     assert measured_on(split) == ids
     rest, num_left_out = without_documents(dataset, measured_on(split))
@@ -177,7 +178,7 @@ def rewrite(file, change):
 
 
 def test_files_arrive_as_they_are_and_in_their_order(files):
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.class_names == sorted(TOPICS)
     assert not split.multi_label
     assert set(split.counts.values()) == {0}
@@ -200,7 +201,9 @@ def test_files_arrive_as_they_are_and_in_their_order(files):
 def test_labels_may_be_strings_integers_and_bools(tmp_path, values, names):
     rows = [{"text": f"text {row}", "label": values[row % 3]} for row in range(30)]
     split = load_labelled(
-        train_file=write(tmp_path / "a.jsonl", rows), test_file=write(tmp_path / "b.jsonl", rows[:3])
+        LabelledArguments(
+            train_file=write(tmp_path / "a.jsonl", rows), test_file=write(tmp_path / "b.jsonl", rows[:3])
+        )
     )
     assert split.class_names == names
     assert [names[label] for label in split.test_labels] == [str(value) for value in values]
@@ -215,7 +218,7 @@ def test_class_names_of_the_data_set_are_used(tmp_path):
 
     feature = ClassLabel(names=["zebra", "ant"])
     files = {f"{part}_file": save(part, [f"{part} a", f"{part} b"], [0, 1], feature) for part in ("train", "test")}
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.class_names == ["ant", "zebra"]
     assert split.test_labels.tolist() == [1, 0]
 
@@ -223,21 +226,23 @@ def test_class_names_of_the_data_set_are_used(tmp_path):
     files = {
         f"{part}_file": save(part, [f"{part} a", f"{part} b"], [[0, 1], []], several) for part in ("train", "test")
     }
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.class_names == ["ant", "zebra"]
     assert split.test_labels.tolist() == [[1, 1], [0, 0]]
 
     files["test_file"] = save("unlabelled", ["x"], [-1], feature)  # how Hub data sets hide the labels of a test part
     files["train_file"] = save("train", ["a", "b"], [0, 1], feature)
     with pytest.raises(ValueError, match=r"row 0 .* of the test file .* is -1"):
-        load_labelled(**files)
+        load_labelled(LabelledArguments(**files))
 
 
 def test_several_labels_become_multi_hot(tmp_path):
     rows = [{"text": "a", "label": ["y", "x"]}, {"text": "b", "label": []}, {"text": "c", "label": ["z", "z"]}]
     split = load_labelled(
-        train_file=write(tmp_path / "train.jsonl", rows),
-        test_file=write(tmp_path / "test.jsonl", [{"text": "d", "label": ["z", "x"]}]),
+        LabelledArguments(
+            train_file=write(tmp_path / "train.jsonl", rows),
+            test_file=write(tmp_path / "test.jsonl", [{"text": "d", "label": ["z", "x"]}]),
+        )
     )
     assert split.multi_label
     assert split.class_names == ["x", "y", "z"]
@@ -254,23 +259,27 @@ def test_columns_are_joined_and_paragraphs_too(tmp_path):
     ]
     train_file = write(tmp_path / "train.jsonl", rows)
     split = load_labelled(
-        train_file=train_file,
-        test_file=write(tmp_path / "t.jsonl", [{"title": "Four", "body": "x", "label": "a"}]),
-        text_columns=["title", "body"],
+        LabelledArguments(
+            train_file=train_file,
+            test_file=write(tmp_path / "t.jsonl", [{"title": "Four", "body": "x", "label": "a"}]),
+            text_column=["title", "body"],
+        )
     )
     assert split.train_texts == ["One\n\nfirst", "second", "third"]
     assert split.test_texts == ["Four\n\nx"]
     paragraphs = [{"text": ["One.", "Two."], "label": "a"}, {"text": ["Three."], "label": "b"}]
     train_file = write(tmp_path / "paragraphs.jsonl", paragraphs)
     split = load_labelled(
-        train_file=train_file, test_file=write(tmp_path / "u.jsonl", [{"text": ["Four."], "label": "a"}])
+        LabelledArguments(
+            train_file=train_file, test_file=write(tmp_path / "u.jsonl", [{"text": ["Four."], "label": "a"}])
+        )
     )
     assert split.train_texts == ["One.\nTwo.", "Three."]
 
 
 def test_sections_make_a_text(tmp_path):
     rows = [{"sections": [{"heading": "H", "text": f"t{row}"}], "label": "ab"[row % 2]} for row in range(20)]
-    split = load_labelled(train_file=write(tmp_path / "train.jsonl", rows))
+    split = load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", rows)))
     assert sorted(split.train_texts + split.validation_texts + split.test_texts) == sorted(
         f"H\n\nt{row}" for row in range(20)
     )
@@ -279,7 +288,7 @@ def test_sections_make_a_text(tmp_path):
 def test_a_column_without_text_is_not_hidden_by_sections(tmp_path):
     rows = [{"sections": [{"heading": "H", "text": f"t{row}"}], "label": "ab"[row % 2]} for row in range(20)]
     with pytest.raises(ValueError, match="--text_column names titel"):
-        load_labelled(train_file=write(tmp_path / "train.jsonl", rows), text_columns=["titel"])
+        load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", rows), text_column=["titel"]))
 
 
 def test_documents_without_text_are_dropped_and_counted(files, caplog):
@@ -287,7 +296,7 @@ def test_documents_without_text_are_dropped_and_counted(files, caplog):
         rows[0]["text"], rows[1]["text"], rows[2]["text"] = "", " \n ", None
 
     rewrite(files["train_file"], spoil)
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.counts["train_empty_dropped"] == 3
     assert "train_empty_dropped" in caplog.text
     kept = rows_of(files["train_file"])[3:]
@@ -298,7 +307,7 @@ def test_documents_without_text_are_dropped_and_counted(files, caplog):
 def test_what_is_no_text_is_dropped_and_counted(files, tmp_path):
     numbers = [{"text": number, "label": "kitchen"} for number in range(3)]
     with pytest.raises(ValueError, match=r"No document is left of the test file .*'test_not_a_string_dropped': 3"):
-        load_labelled(**(files | {"test_file": write(tmp_path / "numbers.jsonl", numbers)}))
+        load_labelled(LabelledArguments(**(files | {"test_file": write(tmp_path / "numbers.jsonl", numbers)})))
 
 
 def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files, caplog):
@@ -317,7 +326,7 @@ def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files,
     rewrite(files["validation_file"], lambda rows: rows.append({"text": test_texts[2], "label": "kitchen"}))
     assert rows_of(files["test_file"])[1]["label"] != "kitchen"
     rewrite(files["train_file"], add_to_train)
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.counts == {
         "train_not_a_string_dropped": 0,
         "train_empty_dropped": 0,
@@ -341,7 +350,7 @@ def test_without_a_test_part_one_is_held_out_with_each_class_in_its_proportion(t
     for row in rows[:100]:
         row["label"] = "rare" if row["label"] == "kitchen" else row["label"]
     train_file = write(tmp_path / "train.jsonl", rows)
-    split = load_labelled(train_file=train_file, seed=3)
+    split = load_labelled(LabelledArguments(train_file=train_file), seed=3)
     sizes = {"train": 320, "validation": 40, "test": 40}
     of_all = Counter(row["label"] for row in rows)
     for part, size in sizes.items():
@@ -359,14 +368,14 @@ def test_without_a_test_part_one_is_held_out_with_each_class_in_its_proportion(t
 
 def test_with_a_validation_part_all_that_is_held_out_is_for_testing(files):
     del files["test_file"]
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert [len(part) for part in (split.train_texts, split.validation_texts, split.test_texts)] == [96, 30, 24]
     assert np.bincount(split.test_labels).tolist() == [8, 8, 8]
 
 
 def test_with_a_test_part_no_validation_part_is_made(files):
     del files["validation_file"]
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert split.validation_texts is None
     assert split.validation_labels is None
     assert len(split.train_texts) == 120
@@ -375,7 +384,7 @@ def test_with_a_test_part_no_validation_part_is_made(files):
 def test_several_labels_are_split_at_random_and_it_is_said(tmp_path, caplog):
     caplog.set_level("INFO")
     rows = [{"text": f"text {row}", "label": ["x", "y"][: row % 3]} for row in range(100)]
-    split = load_labelled(train_file=write(tmp_path / "train.jsonl", rows))
+    split = load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", rows)))
     assert [len(part) for part in (split.train_texts, split.validation_texts, split.test_texts)] == [80, 10, 10]
     assert "at random" in caplog.text
     expected = {row["text"]: [int("x" in row["label"]), int("y" in row["label"])] for row in rows}
@@ -385,7 +394,7 @@ def test_several_labels_are_split_at_random_and_it_is_said(tmp_path, caplog):
 def test_a_label_that_one_document_has_stays_in_training(tmp_path):
     rows = [{"text": f"text {row}", "label": ["x", f"rare {row}"] if row < 30 else ["x", "y"]} for row in range(100)]
     for seed in range(3):
-        split = load_labelled(train_file=write(tmp_path / "train.jsonl", rows), seed=seed)
+        split = load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", rows)), seed=seed)
         assert split.train_labels.any(axis=0).all()
         sizes = [len(part) for part in (split.train_texts, split.validation_texts, split.test_texts)]
         assert sum(sizes) == 100
@@ -393,18 +402,18 @@ def test_a_label_that_one_document_has_stays_in_training(tmp_path):
         assert abs(sizes[1] - sizes[2]) <= 1
     alone = [row | {"label": [f"rare {number}"]} for number, row in enumerate(rows)]
     with pytest.raises(ValueError, match=r"alone have one of their labels .* --test_file"):
-        load_labelled(train_file=write(tmp_path / "train.jsonl", alone))
+        load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", alone)))
 
 
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(tmp_path):
     train_file = write(tmp_path / "train.jsonl", make_corpus(200))
-    prints = [load_labelled(train_file=train_file, seed=seed).fingerprint() for seed in (0, 0, 1)]
+    prints = [load_labelled(LabelledArguments(train_file=train_file), seed=seed).fingerprint() for seed in (0, 0, 1)]
     assert prints[0] == prints[1] != prints[2]
     assert len(prints[0]) == 16
 
 
 def test_the_fingerprint_sees_every_text_label_and_border(files):
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     seen = {split.fingerprint()}
     split.validation_labels[3] = (split.validation_labels[3] + 1) % 3
     seen.add(split.fingerprint())
@@ -421,15 +430,15 @@ def test_the_fingerprint_sees_every_text_label_and_border(files):
 
 
 def test_samples_keep_the_proportions_and_the_order(files):
-    split = load_labelled(**files, max_train_samples=31, max_test_samples=12)
+    split = load_labelled(LabelledArguments(**files, max_train_samples=31, max_test_samples=12))
     assert len(split.train_texts) == 31
     assert np.bincount(split.train_labels).tolist() in ([10, 10, 11], [10, 11, 10], [11, 10, 10])
     assert np.bincount(split.test_labels).tolist() == [4, 4, 4]
     assert np.bincount(split.validation_labels).tolist() == [4, 4, 4]
-    whole = load_labelled(**files).train_texts
+    whole = load_labelled(LabelledArguments(**files)).train_texts
     positions = [whole.index(text) for text in split.train_texts]
     assert positions == sorted(positions)
-    assert load_labelled(**files, max_train_samples=31).train_texts == split.train_texts
+    assert load_labelled(LabelledArguments(**files, max_train_samples=31)).train_texts == split.train_texts
 
 
 def test_stratified_samples_are_fair():
@@ -505,11 +514,11 @@ def test_postings_that_become_empty_are_dropped_and_counted(tmp_path):
         "train_file": write(tmp_path / "train.jsonl", rows),
         "test_file": write(tmp_path / "test.jsonl", [{"text": "Subject: t\n\nTest", "label": "a"}]),
     }
-    split = load_labelled(**files, strip_newsgroup_headers=True)
+    split = load_labelled(LabelledArguments(**files, strip_newsgroup_headers=True))
     assert split.train_texts == [f"Body {row}" for row in range(10)]
     assert split.counts["train_empty_dropped"] == 2
     assert split.test_texts == ["Test"]
-    assert load_labelled(**files).test_texts == ["Subject: t\n\nTest"]
+    assert load_labelled(LabelledArguments(**files)).test_texts == ["Subject: t\n\nTest"]
 
 
 # --- The Hub, and the default --------------------------------------------------------------------------------------
@@ -535,11 +544,11 @@ def hub(monkeypatch):
 
 
 def test_the_usual_splits_of_a_hub_data_set_are_used(hub):
-    split = load_labelled(dataset_name="somebody/documents:long")
+    split = load_labelled(LabelledArguments(dataset_name="somebody/documents:long"))
     assert hub == ["train", "validation", "test"]
     assert [len(part) for part in (split.train_texts, split.validation_texts, split.test_texts)] == [60, 15, 15]
     # A test split without labels, as some have: the validation split serves for testing, and for that alone.
-    other = load_labelled(dataset_name="somebody/documents:long", test_split="validation")
+    other = load_labelled(LabelledArguments(dataset_name="somebody/documents:long", test_split="validation"))
     assert other.test_texts == split.validation_texts
     assert other.validation_texts is None
 
@@ -547,35 +556,38 @@ def test_the_usual_splits_of_a_hub_data_set_are_used(hub):
 def test_a_missing_split_is_named_beside_those_that_exist(hub, monkeypatch):
     options = {"dataset_name": "somebody/documents:long", "test_split": "dev"}
     with pytest.raises(ValueError, match="no split dev; it has train, validation, test"):
-        load_labelled(**options)
+        load_labelled(LabelledArguments(**options))
 
     def offline(name, configuration):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(datasets, "get_dataset_split_names", offline)
     with pytest.raises(ValueError, match=r'Unknown split "dev". Should be one of .*train'):
-        load_labelled(**options)
+        load_labelled(LabelledArguments(**options))
 
 
 def test_the_default_is_the_built_in_corpus_by_its_own_parts(monkeypatch):
     parts = ["train"] * 6 + ["test"] * 3 + ["validation"]
     rows = [row | {"part": parts[number // 3 % 10]} for number, row in enumerate(make_corpus(300))]
     monkeypatch.setattr(labelled_module, "load_corpus", {PYTHON_DOCS: Dataset.from_list(rows)}.__getitem__)
-    split = load_labelled()
+    split = load_labelled(LabelledArguments())
     for name, texts in split.texts.items():
         assert sorted(texts) == sorted(row["text"] for row in rows if row["part"] == name)
         labels = getattr(split, f"{name}_labels")
         assert Counter(zip(texts, (split.class_names[label] for label in labels))) == Counter(
             (row["text"], row["label"]) for row in rows if row["part"] == name
         )
-    others = [{"dataset_name": PYTHON_DOCS}, {"seed": 7}]  # a seed varies draws, never the split
-    assert {load_labelled(**options).fingerprint() for options in others} == {split.fingerprint()}
-    smaller = load_labelled(max_train_samples=30, max_test_samples=6)
+    same = load_labelled(LabelledArguments(dataset_name=PYTHON_DOCS), seed=7)  # a seed varies draws, never the split
+    assert same.fingerprint() == split.fingerprint()
+    smaller = load_labelled(LabelledArguments(max_train_samples=30, max_test_samples=6))
     assert [len(texts) for texts in smaller.texts.values()] == [30, 6, 6]
     assert set(smaller.train_texts) < set(split.train_texts)
-    assert smaller.fingerprint() == load_labelled(max_train_samples=30, max_test_samples=6, seed=7).fingerprint()
+    assert (
+        smaller.fingerprint()
+        == load_labelled(LabelledArguments(max_train_samples=30, max_test_samples=6), seed=7).fingerprint()
+    )
     with pytest.raises(ValueError, match=r"--test_file, --strip_newsgroup_headers cannot go with 'python_docs'"):
-        load_labelled(test_file="test.jsonl", strip_newsgroup_headers=True)
+        load_labelled(LabelledArguments(test_file="test.jsonl", strip_newsgroup_headers=True))
 
 
 # --- Bad input -----------------------------------------------------------------------------------------------------
@@ -598,7 +610,7 @@ def test_labels_of_other_kinds_are_named_with_their_row(files, monkeypatch, labe
     dataset = Dataset.from_list([{"text": row["text"]} for row in rows])
     monkeypatch.setattr(labelled_files, "load_corpus", lambda file: FakeDataset(dataset, values))
     with pytest.raises(ValueError, match=message):
-        load_labelled(train_file=files["train_file"])
+        load_labelled(LabelledArguments(train_file=files["train_file"]))
 
 
 @pytest.mark.parametrize("missing", ["", "NA"])
@@ -606,7 +618,7 @@ def test_an_empty_label_of_a_table_is_named_with_its_own_row(tmp_path, missing):
     path = tmp_path / "train.csv"  # where one empty field makes fractions of all integers
     path.write_text("text,label\n" + "".join(f"a document,{missing if row == 7 else row % 2}\n" for row in range(9)))
     with pytest.raises(ValueError, match=r"row 7 .* is empty \(in csv"):
-        load_labelled(train_file=str(path))
+        load_labelled(LabelledArguments(train_file=str(path)))
 
 
 class FakeDataset:
@@ -649,7 +661,7 @@ def test_bad_train_files_are_named(tmp_path, rows, message):
     train_file = write(tmp_path / "train.jsonl", rows)
     files = {"train_file": train_file, "test_file": write(tmp_path / "test.jsonl", test_rows or rows)}
     with pytest.raises(ValueError, match=message):
-        load_labelled(**files)
+        load_labelled(LabelledArguments(**files))
 
 
 @pytest.mark.parametrize("part", ["validation", "test"])
@@ -658,28 +670,28 @@ def test_a_label_that_training_does_not_have_is_named(files, part):
     with pytest.raises(
         ValueError, match=rf"the {part} file .* has labels that no training document has: garden \(2\)"
     ):
-        load_labelled(**files)
+        load_labelled(LabelledArguments(**files))
 
 
 def test_parts_with_one_and_with_several_labels_do_not_mix(files):
     rewrite(files["test_file"], lambda rows: [row.update(label=[row["label"]]) for row in rows])
     with pytest.raises(ValueError, match=r"labels of the test file .* lists just if"):
-        load_labelled(**files)
+        load_labelled(LabelledArguments(**files))
 
 
 def test_classes_of_one_document_cannot_be_held_out_and_are_named(tmp_path):
     rows = [*make_corpus(60), {"text": "alone", "label": "single"}]
     with pytest.raises(ValueError, match=r"single document of each of these classes.*: single\. Drop"):
-        load_labelled(train_file=write(tmp_path / "train.jsonl", rows))
+        load_labelled(LabelledArguments(train_file=write(tmp_path / "train.jsonl", rows)))
     with pytest.raises(ValueError, match=r"3 documents in the train file .* are too few to hold out"):
-        load_labelled(train_file=write(tmp_path / "few.jsonl", rows[:3]))
+        load_labelled(LabelledArguments(train_file=write(tmp_path / "few.jsonl", rows[:3])))
 
 
 def test_missing_files_are_named_beside_those_that_exist(files, tmp_path):
     with pytest.raises(
         ValueError, match=r"no --test_file .*tests.jsonl.* there is test.jsonl, train.jsonl, validation"
     ):
-        load_labelled(**(files | {"test_file": str(tmp_path / "tests.jsonl")}))
+        load_labelled(LabelledArguments(**(files | {"test_file": str(tmp_path / "tests.jsonl")})))
 
 
 @pytest.mark.parametrize(
@@ -694,7 +706,7 @@ def test_missing_files_are_named_beside_those_that_exist(files, tmp_path):
 def test_sources_that_contradict_each_other_are_named(files, options, message):
     options = {name: files["train_file"] if value == "TRAIN" else value for name, value in options.items()}
     with pytest.raises(ValueError, match=message):
-        load_labelled(**options)
+        load_labelled(LabelledArguments(**options))
 
 
 # --- Recipes -------------------------------------------------------------------------------------------------------
@@ -722,18 +734,18 @@ def test_recipes_say_what_the_papers_say(path):
 
 def test_20_newsgroups(real_data):
     files = {f"{part}_file": str(real_data / "20newsgroups" / f"{part}.parquet") for part in ("train", "test")}
-    split = load_labelled(**files)
+    split = load_labelled(LabelledArguments(**files))
     assert len(split.class_names) == 20
     assert len(split.test_texts) == 7532
     assert len(split.train_texts) + split.counts["train_duplicates_dropped"] == 11314
-    stripped = load_labelled(**files, strip_newsgroup_headers=True)
+    stripped = load_labelled(LabelledArguments(**files, strip_newsgroup_headers=True))
     assert not any("\nSubject: " in text[:200] and text.startswith("From: ") for text in stripped.test_texts[:500])
     assert stripped.counts["test_empty_dropped"] > 0
 
 
 def test_ecthr(real_data):
     files = {f"{part}_file": str(real_data / "ecthr" / f"{part}.parquet") for part in ("train", "validation", "test")}
-    split = load_labelled(**files, label_column="labels")
+    split = load_labelled(LabelledArguments(**files, label_column="labels"))
     assert split.multi_label
     assert split.train_labels.shape == (len(split.train_texts), len(split.class_names))
     assert split.train_labels.sum() > 0

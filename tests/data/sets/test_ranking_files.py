@@ -6,6 +6,7 @@ import json
 import datasets
 import pytest
 
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 
 
@@ -16,18 +17,18 @@ def test_ms_marco(tmp_path):
     (tmp_path / "msmarco-docdev-qrels.tsv").write_text("7 0 D1 1\n")
     (tmp_path / "msmarco-test2019-queries.tsv").write_text("9\tbread\n")
     (tmp_path / "2019qrels-docs.txt").write_text("9 Q0 D2 3\n9 Q0 D1 0\n")
-    dev = load_collection(str(tmp_path), split="dev")
+    dev = load_collection(RankingArguments(str(tmp_path), split="dev"))
     assert dev.documents == ['Ships\n\nA "ship sails.', "Bread"]
     assert dict(zip(dev.query_ids, dev.queries)) == {"7": "what sails"}
     assert dev.counts["queries_without_judgment"] == 1
-    assert load_collection(str(tmp_path), split="dl19").judgments == {"9": {"D2": 3, "D1": 0}}
+    assert load_collection(RankingArguments(str(tmp_path), split="dl19")).judgments == {"9": {"D2": 3, "D1": 0}}
     with pytest.raises(ValueError, match="found dev, dl19: name one"):
-        load_collection(str(tmp_path))
+        load_collection(RankingArguments(str(tmp_path)))
     with pytest.raises(ValueError, match="--split train, found dev, dl19"):
-        load_collection(str(tmp_path), split="train")
+        load_collection(RankingArguments(str(tmp_path), split="train"))
     (tmp_path / "msmarco-docdev-qrels.tsv").write_text("7 0 D1 1\n7 0 D1\n")
     with pytest.raises(ValueError, match=r"docdev-qrels\.tsv, line 2 has 3 fields, expected 4"):
-        load_collection(str(tmp_path), split="dev")
+        load_collection(RankingArguments(str(tmp_path), split="dev"))
 
 
 def test_wikir(tmp_path):
@@ -36,11 +37,11 @@ def test_wikir(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "queries.csv").write_text(f"id_left,text_left\n{query},query {query}\n")
         (tmp_path / folder / "qrels").write_text(f"{query}\t0\t0012\t2\n{query}\t0\t5\t1\n")
-    ranking = load_collection(str(tmp_path))
+    ranking = load_collection(RankingArguments(str(tmp_path)))
     assert ranking.document_ids == ["0012", "5"]
     assert ranking.documents == ['ships, and "sails"', "NA"]
     assert ranking.judgments == {"3": {"0012": 2, "5": 1}}
-    assert load_collection(str(tmp_path), split="train").queries == ["query 1"]
+    assert load_collection(RankingArguments(str(tmp_path), split="train")).queries == ["query 1"]
 
 
 TREC = """<DOC>
@@ -74,7 +75,7 @@ def test_trec(tmp_path):
     (tmp_path / "documents" / "readme").write_text("Read me.")
     (tmp_path / "topics.robust04.txt").write_text(TOPICS)
     (tmp_path / "qrels.robust04.txt").write_text("301 0 FT911-3 1\n301 0 LA-1 0\n302 0 X 2\n")
-    ranking = load_collection(str(tmp_path))
+    ranking = load_collection(RankingArguments(str(tmp_path)))
     texts = ["FT 14 MAY 91 / Ships & sails\n\nA ship sails.", "Café.\n\nTwo.", "No text < here."]
     assert dict(zip(ranking.document_ids, ranking.documents)) == dict(zip(["FT911-3", "LA-1", "X"], texts))
     assert dict(zip(ranking.query_ids, ranking.queries)) == {"301": "International Organized Crime", "302": "Polio"}
@@ -85,9 +86,9 @@ def test_trec(tmp_path):
     ]
     (tmp_path / "documents" / "fr94.Z").write_bytes(b"\x1f\x9d")
     with pytest.raises(ValueError, match="uncompress the documents first"):
-        load_collection(str(tmp_path))
+        load_collection(RankingArguments(str(tmp_path)))
     with pytest.raises(ValueError, match="no --split dev"):
-        load_collection(str(tmp_path), split="dev")
+        load_collection(RankingArguments(str(tmp_path), split="dev"))
 
 
 def test_topics_keep_their_own_titles(tmp_path):
@@ -98,7 +99,7 @@ def test_topics_keep_their_own_titles(tmp_path):
         "<top><num> Number: 1 <desc> No title.</top><top><num>2</num><title>Two</title></top>"
     )
     (tmp_path / "qrels").write_text("2 0 A 1\n1 0 A 1\n", encoding="utf-8-sig")
-    ranking = load_collection(str(tmp_path))
+    ranking = load_collection(RankingArguments(str(tmp_path)))
     assert dict(zip(ranking.query_ids, ranking.queries)) == {"2": "Two"}
     assert ranking.notes == ["1 judgments are of queries that are not there and left out, such as 1 A."]
 
@@ -130,13 +131,13 @@ def test_the_hub(tmp_path, monkeypatch, qrels_apart):
             )
 
         monkeypatch.setattr(datasets, function, local)
-    ranking = load_collection("user/name")
+    ranking = load_collection(RankingArguments("user/name"))
     assert (ranking.documents, ranking.queries) == (["Ships\n\nThey sail."], ["what sails"])
     assert ranking.judgments == {"1": {"a": 1}}
     with pytest.raises(ValueError, match="--split dev, found test"):
-        load_collection("user/name", split="dev")
+        load_collection(RankingArguments("user/name", split="dev"))
 
 
 def test_what_is_nowhere_is_named():
     with pytest.raises(ValueError, match="'no/collection' is neither python_docs, nor a folder here"):
-        load_collection("no/collection")
+        load_collection(RankingArguments("no/collection"))

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.ranking_files import Source
 from docsplit.data.sets.rankings import assemble, load_collection, other_queries
 
@@ -26,7 +27,7 @@ def write(folder, judgments, qrels="qrels.tsv", documents=(), queries=()):
 
 @pytest.mark.parametrize("qrels", ["qrels.tsv", "qrels/test.tsv", "qrels/dev.tsv"])
 def test_documents_queries_and_grades(tmp_path, qrels):
-    ranking = load_collection(write(tmp_path, ["1\ta\t3", "1\tc\t0", "2\tb\t0"], qrels))
+    ranking = load_collection(RankingArguments(write(tmp_path, ["1\ta\t3", "1\tc\t0", "2\tb\t0"], qrels)))
     assert ranking.documents == ["ships sail .", "Bread\n\nFlour.", "Salt."]
     assert (ranking.query_ids, ranking.queries) == (["1"], ["sail"])  # nothing is relevant to the other
     assert ranking.judgments == {"1": {"a": 3, "c": 0}}
@@ -51,7 +52,7 @@ def test_documents_queries_and_grades(tmp_path, qrels):
 def test_each_defect_has_one_count_and_one_line(tmp_path, caplog, change, count, note):
     change = dict(change)
     judgments = ["1\ta\t1", "2\tb\t1", *change.pop("judgments", [])]
-    ranking = load_collection(write(tmp_path, judgments, **change))
+    ranking = load_collection(RankingArguments(write(tmp_path, judgments, **change)))
     assert {name for name, number in ranking.counts.items() if number} == {count}
     assert ranking.counts[count] == len(ranking.notes) == 1
     assert note in ranking.notes[0]
@@ -60,7 +61,7 @@ def test_each_defect_has_one_count_and_one_line(tmp_path, caplog, change, count,
 
 
 def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
-    ranking = load_collection(write(tmp_path, ["1\ta\t1", "1\tz\t3", "1\ta\t2"]))
+    ranking = load_collection(RankingArguments(write(tmp_path, ["1\ta\t1", "1\tz\t3", "1\ta\t2"])))
     assert ranking.judgments == {"1": {"a": 2, "z": 3}}
     assert ranking.relevant_documents == ["ships sail ."]
 
@@ -85,31 +86,31 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
 def test_what_contradicts_itself_is_refused(tmp_path, judgments, change, message):
     folder = write(tmp_path, judgments, **change)
     with pytest.raises(ValueError, match=message):
-        load_collection(folder)
+        load_collection(RankingArguments(folder))
 
 
 def test_missing_files_columns_and_splits_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"should hold corpus\.jsonl"):
-        load_collection(str(tmp_path))
+        load_collection(RankingArguments(str(tmp_path)))
     folder = write(tmp_path, ["1\ta\t1"], "qrels/dev.tsv")
     write(tmp_path, ["2\tb\t1"], "qrels/train.tsv")
     with pytest.raises(ValueError, match="found dev, train: name one"):
-        load_collection(folder)
-    dev = load_collection(folder, split="dev")
+        load_collection(RankingArguments(folder))
+    dev = load_collection(RankingArguments(folder, split="dev"))
     assert dev.query_ids == ["1"]
-    others = other_queries(dev, folder, None, "train", 9, 0)
+    others = other_queries(dev, RankingArguments(folder, "train"), 0)
     assert (others.query_ids, others.documents) == (["2"], dev.documents)
     with pytest.raises(ValueError, match="is a file: give the folder"):
-        load_collection(f"{folder}/corpus.jsonl")
+        load_collection(RankingArguments(f"{folder}/corpus.jsonl"))
     (tmp_path / "queries.jsonl").write_text('{"id": "1", "text": "sail"}\n')
     with pytest.raises(ValueError, match="needs the column _id"):
-        load_collection(folder, split="dev")
+        load_collection(RankingArguments(folder, split="dev"))
 
 
 def test_queries_are_drawn_with_the_seed(tmp_path):
     queries = [{"_id": f"q{number}", "text": f"word {number}"} for number in range(40)]
     folder = write(tmp_path, [f"q{number}\ta\t1" for number in range(40)], queries=queries)
-    drawn = [load_collection(folder, max_queries=10, seed=seed) for seed in (0, 0, 1)]
+    drawn = [load_collection(RankingArguments(folder, max_queries=10), seed=seed) for seed in (0, 0, 1)]
     assert drawn[0].query_ids == drawn[1].query_ids != drawn[2].query_ids
     assert all(len(one.query_ids) == len(one.queries) == len(one.judgments) == 10 for one in drawn)
     assert drawn[0].notes[-1] == "10 of 40 queries are drawn (--max_queries)."
@@ -122,11 +123,11 @@ def test_a_weight_is_never_chosen_on_what_is_reported(tmp_path):
     folder = write(tmp_path, ["1\ta\t1", "q0\ta\t1"], "qrels/test.tsv", queries=queries)
     write(tmp_path, [f"q{number}\ta\t1" for number in range(10)], "qrels/train.tsv", queries=queries)
     write(tmp_path, [f"q{number}\ta\t1" for number in range(1, 10)], "qrels/dev.tsv", queries=queries)
-    ranking = load_collection(folder)
+    ranking = load_collection(RankingArguments(folder))
     for split, count in (("test", 2), ("train", 1)):
         with pytest.raises(ValueError, match=f"{split} has {count} of the queries that are reported"):
-            other_queries(ranking, folder, None, split, 9, 0)
-    assert len(other_queries(ranking, folder, None, "dev", 4, 0).query_ids) == 4
+            other_queries(ranking, RankingArguments(folder, split), 0)
+    assert len(other_queries(ranking, RankingArguments(folder, "dev", max_queries=4), 0).query_ids) == 4
     assert ranking.notes[-1] == "4 of 9 queries are drawn (--selection_split dev)."
 
 

@@ -9,6 +9,7 @@ import pytest
 from bm25s.stopwords import STOPWORDS_EN
 from sklearn.metrics import ndcg_score
 
+from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.ranking.measures import BM25, MEASURES, curves, measure_retrieved, top_of_scores
@@ -133,7 +134,7 @@ def test_bm25_equals_its_formula(k1, b):
 
 
 def test_bm25_on_cranfield_is_that_of_its_formula(real_data):
-    ranking = load_collection(str(real_data / "cranfield"))
+    ranking = load_collection(RankingArguments(str(real_data / "cranfield")))
     ours = values_of(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)["ndcg_at_10"].mean()
     best = np.argsort(-slow_bm25(ranking.documents, ranking.queries), axis=1, kind="stable")[:, :100]
     rows = {name: f"d{row}" for row, name in enumerate(ranking.document_ids)}

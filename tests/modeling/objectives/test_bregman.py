@@ -303,7 +303,7 @@ def train(corpus, tokenizer, output_dir, checkpoint=None):
     config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
     model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, **BREGMAN)
     model.micro_batch_tokens, model.cache_gradients = 200, True
-    dataset = preparation.tokenize(corpus, tokenizer, "text", "rules")[0].with_format("numpy")
+    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, bf16=True, per_device_train_batch_size=5, max_steps=6, save_steps=3,
         gradient_accumulation_steps=2, learning_rate=1e-2, weight_decay=0.1, remove_unused_columns=False,

@@ -223,7 +223,7 @@ def train(corpus, tokenizer, output_dir, settings, checkpoint=None, load=True):
     torch.manual_seed(0)
     config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
     model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, **settings)
-    dataset = preparation.tokenize(corpus, tokenizer, "text", "rules")[0].with_format("numpy")
+    dataset = preparation.tokenize(corpus, tokenizer)[0].with_format("numpy")
     arguments = TrainingArguments(
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=8, save_steps=4,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",

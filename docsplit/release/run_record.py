@@ -1,0 +1,88 @@
+"""The record of a pretraining run, run.json beside its checkpoint: what its card says beside results."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Licence:
+    """A licence in the words of cards on the Hub; all None where none is stated.
+
+    Attributes:
+        license: the identifier, "other" where the licence has a name of its own.
+    """
+
+    license: str | None = None
+    license_name: str | None = None
+    license_link: str | None = None
+
+    @classmethod
+    def stated_in(cls, values: Mapping[str, Any]) -> "Licence":
+        """Take the licence out of the front matter of a card, or out of a record."""
+        return cls(**{key: values[key] for key in LICENCE_KEYS if values.get(key)})
+
+    def __bool__(self) -> bool:
+        return self != Licence()
+
+
+LICENCE_KEYS = tuple(entry.name for entry in fields(Licence))
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a run began from; empty for random weights.
+
+    Attributes:
+        base_model: a name on the Hub; None where it has none.
+    """
+
+    base_model: str | None = None
+    licence: Licence = Licence()
+
+    def __bool__(self) -> bool:
+        return self != Start()
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """A pretraining run.
+
+    Attributes:
+        options: those given, by recipe or command line, as text.
+        start: None in records of before it was kept.
+        local: the options among `model_name_or_path` and `corpus` that name a place on the machine of the run.
+    """
+
+    recipe: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    start: Start | None = None
+    local: list[str] = field(default_factory=list)
+    hardware: str
+    processes: int
+    versions: dict[str, str | None] = field(default_factory=dict)
+    commit: str | None
+    hub_model_id: str | None = None
+
+    @classmethod
+    def read(cls, directory: Path) -> "RunRecord | None":
+        """Read the record of a checkpoint's folder; None if it has none."""
+        path = directory / RUN_FILE
+        if not path.exists():
+            return None
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if (start := values.get("start")) is not None:
+            values["start"] = Start(start.get("base_model"), Licence.stated_in(start))
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
+
+    def to_json(self) -> str:
+        """The text of run.json, in which a start is one mapping."""
+        values = asdict(self)
+        if self.start is not None:
+            licence = {key: value for key, value in asdict(self.start.licence).items() if value is not None}
+            values["start"] = {"base_model": self.start.base_model} | licence if self.start else {}
+        return json.dumps(values, indent=2) + "\n"
