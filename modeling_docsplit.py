@@ -1,10 +1,9 @@
 """DocSplit: a masked language model trained so that two halves of a document get similar embeddings.
 
 `DocSplitForContrastivePretraining` wraps any `AutoModelForMaskedLM`, or an encoder without that head: views to vectors
-to loss. A batch holds B documents and two views of each; an objective (InfoNCE over cosine similarities with in-batch
-negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1) compares the vectors, and with a head a masked-LM
-loss on separately masked copies is added. The views go through the encoder in micro-batches: see
-`docsplit.modeling.encoding`.
+to loss. A batch holds B documents and two views of each. An objective compares their vectors (InfoNCE with in-batch
+negatives in DocSplit, sections 2.1 and 4.1, and SimCSE, equation 1), and with a head a masked-LM loss on separately
+masked copies is added. The views go through the encoder in micro-batches (`docsplit.modeling.encoding`).
 
 The file needs torch and transformers, and imports `docsplit.modeling` alone. `save_pretrained` writes the
 encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceTransformer` load it without this file.
@@ -12,6 +11,7 @@ encoder in its native format: `AutoModel`, `AutoModelForMaskedLM` and `SentenceT
 """
 
 import copy
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from docsplit.modeling import encoding, lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import RowBatch, encode_in_micro_batches, lay_out, pool, select_hidden_states
+from docsplit.modeling.encoding import RowBatch, lay_out, pool
 from docsplit.modeling.families import graph as graph_documents
 from docsplit.modeling.families.longformer import check_recomputation, length_multiple, patch_long_attention
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
@@ -152,10 +153,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         saving.save_training_state(state_dict or self.state_dict(), directory)
 
     def load_training_state(self, directory: str | Path) -> None:
-        """Load what belongs to the weights, before `Trainer.train(resume_from_checkpoint=directory)`.
+        """Load what belongs to the weights, if any, before `Trainer.train(resume_from_checkpoint=directory)`.
 
-        Trainer restores the encoder, but does not tell the model where from. A model without such a state needs none,
-        and this does nothing.
+        Trainer restores the encoder, but does not tell the model where from.
 
         Raises:
             FileNotFoundError: if the checkpoint has none although this model needs it.
@@ -195,9 +195,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.lora_config = lora.inject_lora(self.encoder, rank)
 
     def _set_gradient_checkpointing(self, enable: bool = True, *args: Any, **kwargs: Any) -> None:
-        """Recompute layer by layer in the backward pass, for views that are too long for the memory.
-
-        What transformers' public methods call, whose name depends on its version.
+        """Recompute layer by layer in the backward pass, for views too long for the memory; transformers calls it.
 
         Raises:
             ValueError: for an objective without dropout: transformers does so in training mode only, which has it.
@@ -225,6 +223,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         rows: Mapping[str, Tensor] | None = None,
         return_loss: bool = True,
         relevant_ids: Tensor | None = None,
+        same_text: bool = False,
     ) -> DocSplitOutput:
         """Encode both views of each document and compare them; or queries and their documents.
 
@@ -238,6 +237,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             rows: for an encoder that combines rows to documents, the fields of `docsplit.modeling.encoding.Rows`.
             return_loss: False gives the embeddings alone.
             relevant_ids: (B, R) of queries, `docsplit.modeling.distributed.gather_queries`; document_ids: (B, V - 1).
+            same_text: both views of each document are the same text.
 
         Raises:
             ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `check_recomputation`.
@@ -251,30 +251,21 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             said = f"mlm_weight is {weights['mlm']} but the batch has no mlm_input_ids and mlm_targets: "
             raise ValueError(f"{said}make the collator with mlm=True, or the model with mlm_weight=0.")
 
-        # Lay the rows out
+        # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
         batch = lay_out(attention_mask, rows, *tensors)
+        batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
-        # Encode them, with the encoder or as the objective says
-        output, mlm_sums, num_computed_tokens = DocSplitOutput(), [], []
-
-        def encode(base_model: nn.Module, view: int | None = None) -> Tensor:
-            # Without dropout two views that are one text have one vector
-            may_be_one = view is None and not (mlm or self.objective.has_dropout) and rows is None
-            is_one = may_be_one and torch.equal(input_ids[:, 0], input_ids[:, 1])
-            vectors, mlm_sum, num_tokens = self._encode(base_model, batch, 0 if is_one else view)
-            mlm_sums.append(mlm_sum)
-            num_computed_tokens.append(2 * num_tokens if is_one else num_tokens)  # of both views, as they are counted
-            return torch.stack([vectors, vectors], dim=1) if is_one else vectors
-
-        compares, base_model = return_loss and contrastive, self.encoder.base_model
+        # Encode them: the objective says which encoder reads which view
+        encode, base_model, output = functools.partial(self._encode, batch), self.encoder.base_model, DocSplitOutput()
+        compares = return_loss and contrastive
         output.embeddings = self.objective.encode(encode, base_model) if compares else encode(base_model)
-        output.num_computed_tokens = torch.tensor(sum(num_computed_tokens), device=input_ids.device)
+        output.num_computed_tokens = torch.tensor(batch.num_computed_tokens, device=input_ids.device)
         if not return_loss:
             return output
 
-        # Compare documents, and score the predicted tokens, over all processes
+        # Compare the documents of all processes
         losses = []
         if output.embeddings is not None:
             of_queries = () if relevant_ids is None else (relevant_ids,)
@@ -282,9 +273,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             output.contrastive_loss, output.num_masked_negatives = compared.loss, compared.num_masked_negatives
             output.objective_parts, output.objective_histograms = compared.parts or None, compared.histograms or None
             losses.append(weights["contrastive"] * output.contrastive_loss)
+        # Score the predicted tokens, a mean over those of all processes
         if mlm:
             num_targets = max(sum(targets for _, targets in counts), 1)
-            output.mlm_loss = torch.stack(mlm_sums).sum() * (len(counts) / num_targets)
+            output.mlm_loss = torch.stack(batch.mlm_sums).sum() * (len(counts) / num_targets)
             losses.append(weights["mlm"] * output.mlm_loss)
         output.loss = torch.stack(losses).sum()
         return output
@@ -302,29 +294,37 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
 
-    def _encode(self, base_model: Any, batch: RowBatch, view: int | None) -> tuple[Any, Tensor, int]:
-        """Encode the rows of all views, or of one: vectors (B, V, H) or (B, H), the sum of MLM losses (), tokens."""
-        chosen = None if view is None else (batch.views == view).nonzero().squeeze(1)
-        lengths = batch.lengths if chosen is None else batch.lengths[chosen]
+    def _encode(self, batch: RowBatch, base_model: Any, view: int | None = None) -> Any:
+        """Encode the rows of all views to (B, V, H), or of one to (B, H); the batch notes MLM losses and tokens."""
+        # Choose the rows: the first view stands for both where they are one
+        is_pair = view is None and batch.views_are_one
+        chosen = batch.rows_of(0 if is_pair else view)
 
-        def cut(rows: Tensor, longest: int) -> tuple[Any, ...]:
-            return base_model, batch, *batch.cut(rows if chosen is None else chosen[rows], longest)
+        # Encode micro-batches of similar length; with cached gradients each is computed again in the backward pass
+        run, parts, order = self._encode_micro_batch, list[Any](), list[Tensor]()
+        computes_again, multiple = self.cache_gradients and torch.is_grad_enabled(), length_multiple(base_model)
+        for places, cut in batch.micro_batches(chosen, self.micro_batch_tokens, multiple):
+            inputs = base_model, batch, *cut
+            part, mlm_sum = checkpoint(run, *inputs, use_reentrant=False) if computes_again else run(*inputs)
+            parts.append(part)
+            order.append(places)
+            batch.mlm_sums.append(mlm_sum)
+            num_tokens = len(places) * -(-cut[1] // multiple) * multiple
+            batch.num_computed_tokens += (
+                2 * num_tokens if is_pair else num_tokens
+            )  # of both views, as they are counted
+        if batch.input_ids is None:
+            return None
 
-        vectors, mlm_sum, num_tokens = encode_in_micro_batches(
-            self._encode_micro_batch,
-            cut,
-            lengths,
-            self.micro_batch_tokens,
-            self.cache_gradients,
-            length_multiple(self.encoder.base_model),
-        )
-        if vectors is not None and hasattr(base_model, "combine"):
-            vectors = base_model.combine(vectors, batch.rows if chosen is None else batch.rows.select(chosen))
-        if vectors is not None and normalizes(self.config.docsplit):
+        # Put the vectors back in order, and make documents of rows
+        vectors: Any = torch.cat(parts)[torch.cat(order).argsort().to(parts[0].device)]
+        if hasattr(base_model, "combine"):
+            vectors = base_model.combine(vectors, batch.rows.select(chosen))
+        if normalizes(self.config.docsplit):
             vectors = F.normalize(vectors, dim=-1)
-        if vectors is None or view is not None:
-            return vectors, mlm_sum, num_tokens
-        return vectors.unflatten(0, (batch.num_documents, -1)), mlm_sum, num_tokens
+        if is_pair:
+            return torch.stack([vectors, vectors], dim=1)
+        return vectors if view is not None else vectors.unflatten(0, (batch.num_documents, -1))
 
     def _encode_micro_batch(
         self, base_model: nn.Module, batch: RowBatch, rows: Tensor, longest: int, kept: Tensor | None
@@ -340,7 +340,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # The rows and their masked copies go through the encoder together: half the calls, and half the times that
         # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
         # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        with select_hidden_states(base_model, len(rows), kept) as others:
+        with encoding.select_hidden_states(base_model, len(rows), kept) as others:
             logits = self.encoder(
                 input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
             ).logits  # (M, V)

@@ -45,6 +45,10 @@ RANDOM_START = (*TOKENIZER, "--config_overrides", TINY)
 LONGFORMER_START = (
     *TOKENIZER, "--model_type", "longformer", "--config_overrides", f"{TINY},attention_window=8",
 )  # fmt: skip
+GRAPH_START = (
+    *TOKENIZER, "--model_type", "graph_document", "--config_overrides",
+    f"{TINY},graph_hidden_size=16,graph_kind=section,graph_attention_dropout=0.1",
+)  # fmt: skip
 PRETRAINED_START = ("--model_name_or_path", str(CHECKPOINTS / "docsplit"))
 COMMON = (
     "--corpus", str(DOCUMENTS), "--pooling", "mean", "--max_seq_length", "64", "--micro_batch_tokens", "256",
@@ -82,6 +86,13 @@ VARIANTS = {
     "lora": Variant("--lora_r 2 --learning_rate 1e-2", start=PRETRAINED_START),
     "longformer": Variant("--view half", start=LONGFORMER_START),
     "cached_gradients": Variant("--cache_gradients --pooling cls"),
+    "neighbours": Variant(
+        "--objective neighbour_distillation --view simcse --mlm_weight 0 --num_neighbours 5", start=PRETRAINED_START
+    ),
+    "graph": Variant("--view passages --passage_words 15 --pooling cls --symmetric_loss", start=GRAPH_START),
+    "queries": Variant(
+        "--view query_document --queries first_sentence --negatives bm25 self --negatives_per_query 2 --mlm_weight 0"
+    ),
     "mlm": Variant("--contrastive_weight 0 --mlm_weight 1"),
     "streaming": Variant("--streaming --shuffle_buffer_size 20 --view passages --passage_words 15"),
     "evaluated": Variant(

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
-from docsplit.data.views import FIRST_IS_QUERY, OF_PASSAGES, VIEWS, View
+from docsplit.data.views import FIRST_IS_QUERY, OF_PASSAGES, VIEWS, View, simcse
 from docsplit.modeling.settings import IGNORED
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
@@ -80,6 +80,8 @@ class DocSplitCollator:
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
+        The view `simcse` adds `same_text`.
+
         Documents without units, which a stream may have, are left out.
 
         Raises:
@@ -94,7 +96,9 @@ class DocSplitCollator:
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
-        return batch | self.lay_out(features)
+        # What is alike is said here: to compare tensors on a GPU would have to wait for it.
+        same_text = {"same_text": True} if self.view is simcse else {}
+        return batch | self.lay_out(features) | same_text
 
     def lay_out(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """The tensors of both views, (B, 2, T) each."""

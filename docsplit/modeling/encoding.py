@@ -8,13 +8,12 @@ with the contrastive batch. The price of that is a second forward pass (about a 
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from docsplit.modeling.settings import IGNORED, Pooling
 
@@ -66,14 +65,34 @@ class RowBatch:
     mlm_input_ids: Tensor | None = None  # (R, T); None: no MLM loss
     mlm_targets: Tensor | None = None  # (R, T)
     masked: Tensor | None = None  # (R, T), on the CPU, True where a token is to be predicted
+    views_are_one: bool = False  # both views of each document have the same vector
+    mlm_sums: list[Tensor] = field(default_factory=list)  # (), noted for each micro-batch that was encoded
+    num_computed_tokens: int = 0  # of these, padding included
 
     @property
     def num_targets(self) -> int:
         """Tokens to predict."""
         return 0 if self.masked is None else int(self.masked.sum())
 
+    def rows_of(self, view: int | None) -> Tensor:
+        """Return the numbers of the rows of a view, or of all, (R',), on the CPU."""
+        return torch.arange(len(self.views)) if view is None else (self.views == view).nonzero().squeeze(1)
+
+    def micro_batches(
+        self, chosen: Tensor, max_tokens: int | None, multiple: int
+    ) -> Iterator[tuple[Tensor, tuple[Tensor, int, Tensor | None]]]:
+        """Yield the rows of these numbers in groups, as `micro_batches` does: their places among them, and a `cut`."""
+        for number, (places, longest) in enumerate(micro_batches(self.lengths[chosen], max_tokens, multiple)):
+            if number % MICRO_BATCHES_PER_CAST == 0:
+                torch.clear_autocast_cache()
+            yield places, self.cut(chosen[places], longest)
+
     def cut(self, rows: Tensor, longest: int) -> tuple[Tensor, int, Tensor | None]:
-        """Rows (R',), on the CPU, on the device; and their masked tokens (M,) as positions in (R' x longest,)."""
+        """Rows (R',), on the CPU, on the device; and their masked tokens (M,) as positions in (R' x longest,).
+
+        For a forward pass that `torch.utils.checkpoint` repeats: it restores the random state, and so dropout, of the
+        device that a tensor among its arguments is on, the rows here.
+        """
         device, kept = self.attention_mask.device, None
         if self.masked is not None:
             kept = self.masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
@@ -190,48 +209,6 @@ def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
     while starts[-1]:
         starts.append(previous[starts[-1]])
     return starts[::-1]
-
-
-def encode_in_micro_batches(
-    encode: Callable[..., tuple[Tensor | None, Tensor]],
-    cut: Callable[[Tensor, int], tuple[Any, ...]],
-    lengths: Tensor,
-    budget: int | None,
-    cache: bool,
-    multiple: int = 1,
-) -> tuple[Tensor | None, Tensor, int]:
-    """Encode rows micro-batch by micro-batch, and put their vectors back in order.
-
-    Args:
-        encode: gives the vectors (R', H) of some rows, or None, and a sum over them (), such as of an MLM loss; called
-            with what `cut` gave. It may draw (dropout), but has no side effects: with `cache` it is called twice.
-        cut: gives the arguments of `encode` for rows of these numbers (R',), on the CPU, and the length of the
-            longest; called once. One of them is a tensor on the encoder's device: of that device `checkpoint` restores
-            the random state, so that dropout is the same in both calls.
-        lengths: tokens of each row, (R,), on the CPU.
-        budget: bound on rows x longest row of a micro-batch; None: all at once.
-        cache: keep the activations of one micro-batch only, and compute the others again in the backward pass.
-        multiple: what the encoder pads the longest row to.
-
-    Returns: vectors (R, H) or None, the sum of the sums (), and the number of tokens computed, padding included.
-    """
-    vectors, sums, order, num_computed_tokens = [], [], [], 0
-    for number, (rows, longest) in enumerate(micro_batches(lengths, budget, multiple)):
-        if number % MICRO_BATCHES_PER_CAST == 0:
-            torch.clear_autocast_cache()
-        arguments = cut(rows, longest)
-        if cache and torch.is_grad_enabled():
-            vector, total = checkpoint(encode, *arguments, use_reentrant=False)
-        else:
-            vector, total = encode(*arguments)
-        vectors.append(vector)
-        sums.append(total)
-        order.append(rows)
-        num_computed_tokens += len(rows) * -(-longest // multiple) * multiple
-    in_order = None
-    if vectors[0] is not None:
-        in_order = torch.cat(vectors)[torch.cat(order).argsort().to(vectors[0].device)]
-    return in_order, torch.stack(sums).sum(), num_computed_tokens
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The options of pretraining, with the papers' values as defaults. Nothing heavy is imported: `--help` reads this."""
 
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -348,3 +349,63 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
         if self.micro_batch_tokens is None:
             self.micro_batch_tokens = default_training_tokens(self.device)
+
+
+@dataclass
+class RunOptions:
+    """All options of a run, as recipe and command line give them.
+
+    Attributes:
+        objective: the options of the objective that were given, by name.
+
+    Raises:
+        ValueError: if options do not go together.
+    """
+
+    model: ModelArguments
+    data: DataArguments
+    queries: QueryArguments
+    training: PretrainingArguments
+    objective: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.data.streaming:
+            self._prepare_for_stream()
+        if self.data.view == QUERY_DOCUMENT:
+            self._check_query_view()
+        elif given := self.queries.given():
+            raise ValueError(f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view.")
+
+    @property
+    def output_dir(self) -> Path:
+        """The folder that everything is written into."""
+        return Path(str(self.training.output_dir))
+
+    @property
+    def start(self) -> str | None:
+        """The name of the pretrained encoder; None: a random one."""
+        return self.model.model_name_or_path
+
+    def _prepare_for_stream(self) -> None:
+        """Let a stream, which has no length, bound the run by steps and find its own place when the run resumes."""
+        data, training = self.data, self.training
+        if training.max_steps <= 0:
+            raise ValueError(
+                "--streaming needs --max_steps, since the number of documents is not known: one pass takes documents "
+                "/ (--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
+            )
+        if data.shuffle_buffer_size < 1:
+            raise ValueError(f"--shuffle_buffer_size is {data.shuffle_buffer_size}: expected 1 (none) or more.")
+        if data.max_train_samples is not None:
+            raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
+        training.ignore_data_skip = True
+        training.accelerator_config.dispatch_batches = False  # type: ignore[union-attr]
+
+    def _check_query_view(self) -> None:
+        """Refuse options of documents, which queries have no use for."""
+        for option, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
+            if getattr(self.data, option) != default:
+                raise ValueError(
+                    f"--{option} does not go with --view {QUERY_DOCUMENT}: leave it out. Collections are read whole, "
+                    "and run_document_retrieval.py measures."
+                )

@@ -71,7 +71,7 @@ class MetricsCallback(TrainerCallback):
     that did not count as negatives since both are the same document.
     """
 
-    def __init__(self, trainer: Trainer, model: nn.Module):
+    def __init__(self, trainer: Trainer):
         self.sums: dict[str, Any] = defaultdict(int)
         self.histograms: dict[str, Any] = defaultdict(int)
         self.vectors: Tensor | None = None  # (N, H)
@@ -82,6 +82,7 @@ class MetricsCallback(TrainerCallback):
         self.world_size = trainer.args.world_size
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
+        model: Any = trainer.model
         model.register_forward_hook(self._observe, with_kwargs=True)
 
     @torch.no_grad()

@@ -7,12 +7,12 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import MANIFEST, RESULTS
 from docsplit.training.probe import ProbeCallback
-from docsplit.training.teacher import TARGETS_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ OF_A_MODEL = (  # what a loader may read, and what is said of the model
     *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
     *("[0-9]*_*/*", "adapter/*"),
 )
-OF_A_RUN = {*RESULTS, MANIFEST, TARGETS_FILE, "trainer_state.json"} - {TRAINING_DOCUMENTS_FILE}
+OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json"} - {TRAINING_DOCUMENTS_FILE}
 
 
 def folder_of(start: str | None) -> Path | None:

@@ -13,34 +13,33 @@ from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import checked_settings, default_settings
 from docsplit.runtime.arguments import parse_config_overrides
 from docsplit.runtime.launching import default_dtype
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
 logger = logging.getLogger(__name__)
 
 
-def settings_of(
-    model_args: ModelArguments, args: PretrainingArguments, objective_options: dict[str, Any]
-) -> dict[str, Any]:
-    """The settings of the model that the command line gives; the others are the checkpoint's, or defaults."""
+def given_settings(options: RunOptions) -> dict[str, Any]:
+    """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
     settings: dict[str, Any] = {
-        "pooling": model_args.pooling,
-        "max_seq_length": model_args.max_seq_length,
-        "objective": args.objective,
-        "contrastive_weight": args.contrastive_weight,
-        "mlm_weight": args.mlm_weight,
+        "pooling": options.model.pooling,
+        "max_seq_length": options.model.max_seq_length,
+        "objective": options.training.objective,
+        "contrastive_weight": options.training.contrastive_weight,
+        "mlm_weight": options.training.mlm_weight,
     }
-    return {name: value for name, value in settings.items() if value is not None} | objective_options
+    return {name: value for name, value in settings.items() if value is not None} | options.objective
 
 
-def load_start(model_args: ModelArguments, settings: dict[str, Any]) -> DocSplitForContrastivePretraining | None:
-    """The pretrained encoder; None for a random one, whose size depends on the tokenizer: that is only checked.
+def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
+    """Load the pretrained encoder; None for a random one, whose size depends on the tokenizer: it is only checked.
 
     Raises:
         ValueError: if the settings cannot work with this encoder or each other, or there is no such encoder: now,
             before any long work.
     """
+    model_args, settings = options.model, given_settings(options)
     if model_args.model_name_or_path is None:
         checked_settings(_random_config(model_args), settings)
         return None
@@ -75,23 +74,19 @@ def _note_inherited(name: str, config: Any, given: dict[str, Any]) -> None:
             "--contrastive_weight 0 to go on with masked LM."
         )
     defaults = default_settings(config) | vars(OBJECTIVES[settings["objective"]].Options())
-    own = {key: settings[key] for key in defaults if key not in given and settings[key] != defaults[key]}
-    if own:
-        logger.info(f"Taken from {name}: {', '.join(f'{key} {value}' for key, value in own.items())}.")
+    inherited = {key: settings[key] for key in defaults if key not in given and settings[key] != defaults[key]}
+    if inherited:
+        logger.info(f"Taken from {name}: {', '.join(f'{key} {value}' for key, value in inherited.items())}.")
 
 
 def prepare_model(
-    start: DocSplitForContrastivePretraining | None,
-    model_args: ModelArguments,
-    data_args: DataArguments,
-    args: PretrainingArguments,
-    tokenizer: Any,
-    settings: dict[str, Any],
+    start: DocSplitForContrastivePretraining | None, options: RunOptions, tokenizer: Any
 ) -> DocSplitForContrastivePretraining:
-    """What `load_start` gave, or a random encoder for this tokenizer, ready to be trained."""
+    """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
+    model_args, data_args, args = options.model, options.data, options.training
     if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
         logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. --bf16 false?")
-    model = start if start is not None else _random(model_args, tokenizer, settings)
+    model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "

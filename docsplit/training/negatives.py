@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as Arguments
 
-from docsplit.data.query_documents import QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.loading import load_encoder
@@ -29,7 +28,6 @@ from docsplit.evaluation.ranking.measures import BM25
 from docsplit.index.segments import write_array
 from docsplit.runtime.files import hash_of_code, write_text
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
-from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ class NegativesCallback(TrainerCallback):
     To be added before `CheckpointCallback`.
 
     Args:
-        dataset: the training queries.
+        trainer: its collator is a `QueryDocumentCollator`, its training data a `QueryDataset`.
         checkpoint: the one that the training resumes from.
 
     Raises:
@@ -83,18 +81,12 @@ class NegativesCallback(TrainerCallback):
             is not there.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        model: DocSplitForContrastivePretraining,
-        tokenizer: PreTrainedTokenizerBase,
-        collator: QueryDocumentCollator,
-        dataset: QueryDataset,
-        options: QueryArguments,
-        checkpoint: Path | None,
-    ):
-        self.trainer, self.model, self.tokenizer = trainer, model, tokenizer
-        self.collator, self.dataset, self.options = collator, dataset, options
+    def __init__(self, trainer: Trainer, options: QueryArguments, checkpoint: Path | None):
+        self.trainer, self.options = trainer, options
+        self.model: Any = trainer.model
+        self.tokenizer: Any = trainer.processing_class
+        self.collator: Any = trainer.data_collator
+        self.dataset: Any = trainer.train_dataset
         self.phases = options.phases
         self.folder, self.current = Path(str(trainer.args.output_dir)) / NEGATIVES_FOLDER, -1  # the phase
         self.file: str | None = None
@@ -197,18 +189,3 @@ class NegativesCallback(TrainerCallback):
         )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_array(self.folder / file, pools)
-
-
-def callback_of(
-    trainer: Trainer,
-    model: DocSplitForContrastivePretraining,
-    tokenizer: PreTrainedTokenizerBase,
-    collator: Any,
-    dataset: Any,
-    options: QueryArguments,
-    checkpoint: Path | None,
-) -> NegativesCallback | None:
-    """The callback, where there are negatives beside those of the batch."""
-    if not options.phases:
-        return None
-    return NegativesCallback(trainer, model, tokenizer, collator, dataset, options, checkpoint)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from accelerate.utils import broadcast_object_list
 from transformers import (
-    PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -17,7 +16,6 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
 from docsplit.embedding.overlap import contamination
 from docsplit.evaluation.heads.table import probe_accuracy, tfidf_accuracy
-from modeling_docsplit import DocSplitForContrastivePretraining
 
 
 class ProbeCallback(TrainerCallback):
@@ -28,16 +26,11 @@ class ProbeCallback(TrainerCallback):
     What was measured before the first step is in the log history, which a resumed run inherits.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        model: DocSplitForContrastivePretraining,
-        tokenizer: PreTrainedTokenizerBase,
-        split: LabelledSplit,
-    ):
+    def __init__(self, trainer: Trainer, split: LabelledSplit):
+        model: Any = trainer.model
         self.trainer = trainer
-        self.encoder: Any = model.encoder.base_model
-        self.tokenizer = tokenizer
+        self.encoder = model.encoder.base_model
+        self.tokenizer: Any = trainer.processing_class
         self.split = split
         self.step = -1  # whose weights gave what follows
         self.features: dict[str, np.ndarray] = {}  # of parts

@@ -27,11 +27,12 @@ class SeenDocumentsCallback(TrainerCallback):
         checkpoint: the one that the training resumes from.
     """
 
-    def __init__(self, trainer: Trainer, model: nn.Module, start: str | None, checkpoint: Path | None):
+    def __init__(self, trainer: Trainer, start: str | None, checkpoint: Path | None):
         self.trainer = trainer
         self.record = _record_at_the_start(start, checkpoint)
         self.on_device: list[tuple[Tensor, Tensor]] = []  # ids (B,) and sketches (B, SKETCH_SIZE) of each batch
         self.noted: list[tuple[np.ndarray, np.ndarray]] = []  # the same, in memory
+        model: Any = trainer.model
         model.register_forward_pre_hook(self._note, with_kwargs=True)
 
     def _note(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

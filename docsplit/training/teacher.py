@@ -24,129 +24,118 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
-from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
+from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
-from modeling_docsplit import DocSplitForContrastivePretraining
+from docsplit.training.arguments import DataArguments, RunOptions
+from docsplit.training.documents import TrainingData
 
 logger = logging.getLogger(__name__)
 
 FEW_DOCUMENTS = 500  # with 258 nothing was gained, with 1,173 something (docs/adaptation.md)
 
-TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 
-
-def give_targets(
-    model: DocSplitForContrastivePretraining,
-    model_args: ModelArguments,
-    data_args: DataArguments,
-    args: PretrainingArguments,
-    datasets: Sequence[Any],
+def provide_targets(
+    options: RunOptions,
+    smoothing: NeighbourDistillation.Options,
+    config: Any,
+    data: TrainingData,
     checkpoint: Path | None,
-) -> dict[str, Any]:
-    """Give the objective a vector for each document, if it is neighbour distillation.
+) -> Path:
+    """Return the file with a vector for each document: made now, or found by a run that resumes.
 
-    All processes must call it; the output folder must be on a file system of all of them.
+    All processes must call it; the output folder must be on a file system of all of them. `data.counts` gets the
+    number of targets and the seconds.
 
     Args:
-        datasets: documents to train on and, perhaps None, to evaluate on. All are each other's neighbours.
+        smoothing: how the start's vectors are averaged.
+        config: of the model that is trained.
+        data: documents to train on and to evaluate on. All are each other's neighbours.
         checkpoint: that the run resumes from: the targets of its first start are used again.
-
-    Returns: what all_results.json says of them.
 
     Raises:
         ValueError: for a stream, a random start, or a checkpoint whose targets are of other documents or options.
     """
-    objective: Any = model.objective
-    path = Path(args.output_dir) / TARGETS_FILE
-    if not isinstance(objective, NeighbourDistillation):
-        if checkpoint is None and args.process_index == 0:
-            path.unlink(missing_ok=True)  # of an earlier run in this folder
-        return {}
-    if data_args.streaming:
+    if options.data.streaming:
         raise ValueError(
             "--streaming does not go with --objective neighbour_distillation, whose neighbours are those of the whole "
             "corpus: leave it out, or name another objective."
         )
-    if model_args.model_name_or_path is None:
+    if options.start is None:
         raise ValueError(
             "--objective neighbour_distillation learns from what the start makes of the documents, and this one is "
             "random: give --model_name_or_path."
         )
-    parts = [dataset["document_id"][:] for dataset in datasets if dataset is not None]
-    wanted = np.unique(np.concatenate([np.asarray(ids) for ids in parts]))
-    about = {"options": json.dumps(asdict(objective.options), sort_keys=True)}
-    about |= {"documents": hashlib.blake2b(wanted.astype("<i8").tobytes(), digest_size=16).hexdigest()}
-    started, made = perf_counter(), Targets.about(path) if checkpoint is not None else None
-    if made is None:
+    started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
+    about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
+    about |= {"documents": hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()}
+    saved = Targets.about(path) if checkpoint is not None else None
+    if saved is None:
         if checkpoint is not None:
-            logger.warning(f"{path} is not there: the targets are made again from {model_args.model_name_or_path}.")
-        _make_targets(model, model_args.model_name_or_path, data_args, args, wanted, about, path)
-    elif about != made:
-        different = {name: (made.get(name), value) for name, value in about.items() if made.get(name) != value}
+            logger.warning(f"{path} is not there: the targets are made again from {options.start}.")
+        targets = _make_targets(options, smoothing, config, document_ids)
+        if options.training.process_index == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Targets.write(path, torch.from_numpy(document_ids), torch.from_numpy(targets), about)
+        if options.training.world_size > 1:
+            dist.barrier()
+    elif about != saved:
+        different = {name: (saved.get(name), value) for name, value in about.items() if saved.get(name) != value}
         raise ValueError(
             f"{path} has the targets of other documents or options (there, here): {different}. Resume with the "
             "corpus and the options of the run, or start a new one."
         )
-    objective.targets = Targets(path)
-    return {"distillation_targets": len(wanted), "distillation_seconds": round(perf_counter() - started, 2)}
+    data.counts["distillation_targets"] = len(document_ids)
+    data.counts["distillation_seconds"] = round(perf_counter() - started, 2)
+    return path
 
 
 def _make_targets(
-    model: DocSplitForContrastivePretraining,
-    name: str,
-    data_args: DataArguments,
-    args: PretrainingArguments,
-    wanted: np.ndarray,
-    about: dict[str, str],
-    path: Path,
-) -> None:
-    """Embed the documents with these ids, by all processes, average, and let the first process write."""
-    check_search(len(wanted))
-    teacher = load_encoder(name, model.config.docsplit["pooling"], device=str(args.device))
-    width = teacher.truncate_dim or teacher.get_embedding_dimension()
-    if width != model.config.hidden_size:
+    options: RunOptions, smoothing: NeighbourDistillation.Options, config: Any, document_ids: np.ndarray
+) -> np.ndarray:
+    """Embed these documents with the start, on all processes: (N, H), which the first process averages."""
+    args, num_documents = options.training, len(document_ids)
+    check_search(num_documents)
+    start = load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device))
+    width = start.truncate_dim or start.get_embedding_dimension()
+    if width != config.hidden_size:
         raise ValueError(
-            f"{name} gives vectors of {width} values, the encoder that is trained {model.config.hidden_size}: a "
+            f"{options.start} gives vectors of {width} values, the encoder that is trained {config.hidden_size}: a "
             "module after its pooling changes the width, which this training leaves out. Start from another encoder."
         )
     with args.main_process_first(desc="reading the corpus"):
-        texts = _texts_of(wanted, data_args)
-    own, _ = embed_documents(
-        teacher, texts, cache_dir=cache_directory(), show_progress=args.should_log and not args.disable_tqdm
-    )
-    options: Any = model.objective.options
-    if args.process_index == 0:
-        if len(wanted) < FEW_DOCUMENTS:
-            logger.warning(
-                f"{len(wanted)} documents are few: where this was measured, an encoder lost with 100 and gained "
-                "nothing with 258. --probe_corpus with labelled documents keeps the better of start and end."
-            )
-        logger.info(
-            f"Targets: {name}'s vectors of {len(wanted):,} documents (the first {teacher.max_seq_length} tokens), "
-            f"averaged {options.smoothing_rounds} times with {options.num_neighbours} neighbours, found by its cosine"
-            + (f" and {options.neighbour_words:g} x that of their words." if options.neighbour_words else ".")
+        texts = texts_of(document_ids, options.data)
+    show_progress = args.should_log and not args.disable_tqdm
+    vectors, _ = embed_documents(start, texts, cache_dir=cache_directory(), show_progress=show_progress)
+    if args.process_index > 0:
+        return vectors
+    if num_documents < FEW_DOCUMENTS:
+        logger.warning(
+            f"{num_documents} documents are few: where this was measured, an encoder lost with 100 and gained "
+            "nothing with 258. --probe_corpus with labelled documents keeps the better of start and end."
         )
-        targets = targets_of(own, texts, options)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Targets.write(path, torch.from_numpy(wanted), torch.from_numpy(targets), about)
-    if args.world_size > 1:
-        dist.barrier()
+    by_words = f" and {smoothing.neighbour_words:g} x that of their words" if smoothing.neighbour_words else ""
+    logger.info(
+        f"Targets: {options.start}'s vectors of {num_documents:,} documents (the first {start.max_seq_length} "
+        f"tokens), averaged {smoothing.smoothing_rounds} times with {smoothing.num_neighbours} neighbours, found by "
+        f"its cosine{by_words}."
+    )
+    return smoothed(vectors, texts, smoothing)
 
 
-def targets_of(vectors: np.ndarray, texts: Sequence[str], options: NeighbourDistillation.Options) -> np.ndarray:
-    """The start's vectors (N, H) of documents that all differ, averaged with neighbours: (N, H) of length one."""
-    averages = options.num_neighbours and options.smoothing_rounds
-    words = options.neighbour_words**0.5 * word_vectors(texts) if averages and options.neighbour_words else None
-    weights = options.smoothing_share, options.neighbour_temperature
-    return smooth(vectors, options.num_neighbours, options.smoothing_rounds, *weights, words)
+def smoothed(vectors: np.ndarray, texts: Sequence[str], smoothing: NeighbourDistillation.Options) -> np.ndarray:
+    """Average the start's vectors (N, H) of distinct documents with their neighbours': (N, H) of length one."""
+    averages = smoothing.num_neighbours and smoothing.smoothing_rounds
+    uses_words = averages and smoothing.neighbour_words
+    words = smoothing.neighbour_words**0.5 * word_vectors(texts) if uses_words else None
+    weights = smoothing.smoothing_share, smoothing.neighbour_temperature
+    return smooth(vectors, smoothing.num_neighbours, smoothing.smoothing_rounds, *weights, words)
 
 
-def _texts_of(wanted: np.ndarray, data_args: DataArguments) -> Any:
-    """The texts of these documents (ids ascending), in their order: a column, which is read as it is needed."""
+def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:
+    """Return the texts of these documents (ids ascending), in their order: a column, read as it is needed."""
     corpus: Dataset = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
     rows: dict[int, int] = {}  # the first that each document stands in
     for row, text in enumerate(corpus[data_args.text_column]):
         if isinstance(text, str):
             rows.setdefault(document_id(text), row)
-    return corpus.select([rows[number] for number in wanted.tolist()])[data_args.text_column]
+    return corpus.select([rows[number] for number in document_ids.tolist()])[data_args.text_column]

@@ -17,8 +17,8 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth, word_vectors
-from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
-from docsplit.training import teacher
+from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
+from docsplit.training.run import Run
 from tests.conftest import make_corpus
 
 
@@ -44,9 +44,9 @@ def pull(run_here, scattered, documents, tmp_path):
         )  # fmt: skip
         return output_dir
 
-    before = teacher.give_targets, list(trainer.DEFAULT_CALLBACKS)
+    before = Run.prepare_objective, list(trainer.DEFAULT_CALLBACKS)
     yield run
-    assert (teacher.give_targets, trainer.DEFAULT_CALLBACKS) == before  # nothing of a lever stays
+    assert (Run.prepare_objective, trainer.DEFAULT_CALLBACKS) == before  # nothing of a lever stays
 
 
 def test_frozen_layers_stay_bit_for_bit_while_others_move(pull, scattered, caplog):
@@ -83,7 +83,7 @@ def test_targets_are_made_again_by_the_moving_average(pull, scattered, documents
     monkeypatch.setattr(NeighbourDistillation, "forward", spy)
     folder = pull("refreshed_every=2", "moving_average=0.6", steps=4)
 
-    (first, again) = (Targets(folder / name) for name in (teacher.TARGETS_FILE, levers.REFRESHED_TARGETS_FILE))
+    (first, again) = (Targets(folder / name) for name in (TARGETS_FILE, levers.REFRESHED_TARGETS_FILE))
     assert Targets.about(folder / levers.REFRESHED_TARGETS_FILE) == {"step": "2"}  # after the last, none
     assert [torch.equal(one, first.vectors) for one in used] == [True, True, False, False]
     assert torch.equal(used[2], again.vectors)
@@ -184,7 +184,7 @@ def test_general_documents_join_the_corpus(pull, documents, tmp_path, capsys):
     assert rows[:40] == [json.loads(line)["text"] for line in documents.open()]
     assert len(set(rows[40:])) == 7
     assert set(rows[40:]) <= {f"A\n\n{one[0]['text']}" for one in sections}
-    ids = Targets(folder / teacher.TARGETS_FILE).document_ids.tolist()
+    ids = Targets(folder / TARGETS_FILE).document_ids.tolist()
     assert set(ids) == {document_id(text) for text in rows}
 
 

@@ -98,6 +98,13 @@ def test_masking_against_its_definition(collator, wordpiece):
     assert not np.isin(masked[chosen & (masked != wordpiece.mask_token_id)], special_ids).any()
 
 
+def test_the_whole_document_twice_is_said_to_be_one_text(dataset, wordpiece):
+    for view, is_said in (("simcse", True), ("docsplit", False), ("half", False)):
+        batch = DocSplitCollator(wordpiece, view=view, max_seq_length=64)(list(dataset.select(range(3))))
+        assert ("same_text" in batch) == is_said
+        assert torch.equal(batch["input_ids"][:, 0], batch["input_ids"][:, 1]) == is_said
+
+
 def test_the_two_views_are_masked_independently(dataset, wordpiece):
     collator = DocSplitCollator(wordpiece, view="simcse", max_seq_length=64)
     (ids, first, _), (same_ids, second, _) = collator.draw(dataset[0])

@@ -20,7 +20,13 @@ from transformers import AutoTokenizer
 from docsplit.embedding.encode import encode
 from docsplit.modeling.families.longformer_attention import BlockedAttention, BlockedLongformerModel
 from docsplit.training import checkpoints, models
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script, free_port, start
@@ -309,8 +315,8 @@ def test_a_random_start_of_any_architecture_can_be_saved(model_type, wordpiece, 
     overrides = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64"
     model_args = ModelArguments(model_type=model_type, config_overrides=overrides, max_seq_length=32)
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    settings = models.settings_of(model_args, args, {})
-    model = models.prepare_model(None, model_args, DataArguments(), args, copy.deepcopy(wordpiece), settings)
+    options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
+    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
     assert model.config.num_hidden_layers == 2
     assert model.config.vocab_size == len(wordpiece)
     for name, value in model.config.to_dict().items():
@@ -325,8 +331,8 @@ def test_a_longformer_has_blocked_attention_unless_asked_not_to(attention, expec
         model_type="longformer", config_overrides=overrides, max_seq_length=32, attn_implementation=attention
     )
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    settings = models.settings_of(model_args, args, {})
-    model = models.prepare_model(None, model_args, DataArguments(), args, copy.deepcopy(wordpiece), settings)
+    options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
+    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
     assert isinstance(model.encoder.base_model, BlockedLongformerModel) == expected
     assert any(isinstance(module, BlockedAttention) for module in model.modules()) == expected
 

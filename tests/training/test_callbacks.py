@@ -41,8 +41,10 @@ class Scripted(nn.Module):
 def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
     """A batch of two has no rank to speak of, and no more than four of the ensemble's functionals."""
     generator, model = torch.Generator().manual_seed(0), Scripted()
-    stand_in = SimpleNamespace(args=SimpleNamespace(world_size=1), callback_handler=SimpleNamespace(callbacks=[]))
-    callback = MetricsCallback(stand_in, model)
+    stand_in = SimpleNamespace(
+        model=model, args=SimpleNamespace(world_size=1), callback_handler=SimpleNamespace(callbacks=[])
+    )
+    callback = MetricsCallback(stand_in)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
         vectors, counts = [], []
         for _ in range(num_steps):

@@ -10,7 +10,13 @@ from safetensors.torch import load_file
 
 import run_docsplit_pretraining
 from docsplit.training import arguments, models
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
+from docsplit.training.arguments import (
+    DataArguments,
+    ModelArguments,
+    PretrainingArguments,
+    QueryArguments,
+    RunOptions,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus
 
@@ -20,9 +26,8 @@ TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_si
 def make(tokenizer, tmp_path, data=None, bf16=None, **options):
     args = PretrainingArguments(str(tmp_path), use_cpu=True, bf16=bf16)
     model_args = ModelArguments(model_type="graph_document", **options)
-    settings = models.settings_of(model_args, args, {"similarity": "dot"})
-    start = models.load_start(model_args, settings)
-    return models.prepare_model(start, model_args, data or DataArguments(), args, tokenizer, settings)
+    run_options = RunOptions(model_args, data or DataArguments(), QueryArguments(), args, {"similarity": "dot"})
+    return models.prepare_model(models.load_start(run_options), run_options, tokenizer)
 
 
 def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
@@ -136,7 +141,7 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
     def load(**options):
         args = PretrainingArguments(str(tmp_path), use_cpu=True, **options)
         model_args = ModelArguments(model_name_or_path=str(tmp_path / "start"))
-        return models.load_start(model_args, models.settings_of(model_args, args, {}))
+        return models.load_start(RunOptions(model_args, DataArguments(), QueryArguments(), args))
 
     with pytest.raises(ValueError, match=r"masked LM alone: its contrastive_weight is 0.*Say --contrastive_weight 1"):
         load()

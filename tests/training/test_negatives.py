@@ -72,8 +72,9 @@ def test_options_that_cannot_be(options, message):
 
 
 def callback(tmp_path, negatives, checkpoint=None):
-    trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path), process_index=0))
-    return NegativesCallback(trainer, None, None, None, None, QueryArguments(negatives=negatives), checkpoint)
+    parts = dict.fromkeys(("model", "processing_class", "data_collator", "train_dataset"))
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path), process_index=0), **parts)
+    return NegativesCallback(trainer, QueryArguments(negatives=negatives), checkpoint)
 
 
 def test_a_checkpoint_whose_negatives_are_gone_and_a_training_without_a_half(tmp_path):

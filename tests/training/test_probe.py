@@ -33,11 +33,13 @@ def probe(split, tiny_model, wordpiece, monkeypatch):
     state = TrainerState(global_step=8)
     trainer = SimpleNamespace(
         state=state,
+        model=tiny_model,
+        processing_class=wordpiece,
         args=SimpleNamespace(disable_tqdm=True),
         is_world_process_zero=lambda: True,
         log=lambda entry: state.log_history.append(entry | {"step": state.global_step}),
     )
-    callback = ProbeCallback(trainer, tiny_model, wordpiece, split)
+    callback = ProbeCallback(trainer, split)
     callback.embedded = []
     embed = callback._embed
     monkeypatch.setattr(callback, "_embed", lambda parts: callback.embedded.append(parts) or embed(parts))

@@ -15,9 +15,7 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import nearest, smooth, unit, word_vectors
-from docsplit.modeling.objectives.neighbour_distillation import Targets
-from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments
-from docsplit.training.teacher import TARGETS_FILE, give_targets
+from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
 from tests.conftest import make_corpus
 from tests.processes import Script, run
 
@@ -117,15 +115,6 @@ def test_two_processes_are_one(scattered, documents, tmp_path):
     for ours, theirs in zip(one, two):  # of all documents, whoever computed them; Adam hides the scale of a gradient
         assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=0.01)
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.01)
-
-
-def test_another_objective_leaves_no_targets_of_an_earlier_run(tiny_model, tmp_path):
-    (tmp_path / TARGETS_FILE).touch()
-    args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    assert give_targets(tiny_model, ModelArguments(), DataArguments(), args, [], tmp_path / "checkpoint-4") == {}
-    assert (tmp_path / TARGETS_FILE).exists()
-    assert give_targets(tiny_model, ModelArguments(), DataArguments(), args, [], None) == {}
-    assert not (tmp_path / TARGETS_FILE).exists()
 
 
 def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattered, documents, tmp_path, failure_of):

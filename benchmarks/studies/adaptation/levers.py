@@ -22,7 +22,6 @@ import logging
 import runpy
 import sys
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -36,11 +35,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from docsplit.data import corpora
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.objectives.info_nce import ObjectiveOutput, info_nce
+from docsplit.modeling.objectives.base import ObjectiveOutput
+from docsplit.modeling.objectives.info_nce import info_nce
 from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import ROOT, write_text
 from docsplit.training import teacher
+from docsplit.training.run import Run
 
 SCRIPT = ROOT / "run_docsplit_pretraining.py"
 REFRESHED_TARGETS_FILE = "refreshed_targets.safetensors"  # in the output folder, of the last refresh
@@ -193,7 +194,7 @@ class RefreshedTargets(TrainerCallback):
     def __init__(self, model: Any, model_args: Any, data_args: Any, args: Any, levers: Levers):
         self.objective, self.levers = model.objective, levers
         self.path = Path(args.output_dir) / REFRESHED_TARGETS_FILE
-        self.texts = teacher._texts_of(self.objective.targets.document_ids.numpy(), data_args)
+        self.texts = teacher.texts_of(self.objective.targets.document_ids.numpy(), data_args)
         self.average: Any = load_encoder(
             model_args.model_name_or_path, model.config.docsplit["pooling"], device=str(args.device)
         )
@@ -215,7 +216,7 @@ class RefreshedTargets(TrainerCallback):
             return
         own, _ = embed_documents(self.average, self.texts)
         before = self.objective.targets
-        vectors = torch.from_numpy(teacher.targets_of(own, self.texts, self.objective.options))
+        vectors = torch.from_numpy(teacher.smoothed(own, self.texts, self.objective.options))
         Targets.write(self.path, before.document_ids, vectors, {"step": str(state.global_step)})
         moved = 1 - F.cosine_similarity(vectors, before.vectors.float()).mean()
         self.objective.targets = Targets(self.path)
@@ -242,21 +243,23 @@ def with_replay(corpus: Path, text_column: str, general: str, count: int) -> Pat
     return path
 
 
-def give_targets(levers: Levers, callbacks: list[Any], original: Any, model: Any, *given: Any) -> dict[str, Any]:
-    """Do what `docsplit.training.teacher.give_targets` does, the `original`, then pull the levers on the model.
+def prepare_objective(levers: Levers, callbacks: list[Any], original: Any, run: Run) -> None:
+    """Do what `docsplit.training.run.Run.prepare_objective` does, the `original`, then pull the levers on the model.
 
     Raises:
         ValueError: where a lever cannot act.
     """
-    model_args, data_args, args, _, checkpoint = given
-    if not isinstance(model.objective, NeighbourDistillation) or args.world_size > 1 or checkpoint is not None:
+    model, options = run.model, run.options
+    is_new = options.training.world_size == 1 and run.checkpoint is None
+    if not isinstance(model.objective, NeighbourDistillation) or not is_new:
         raise ValueError(
             "Levers are for --objective neighbour_distillation, one process and a new run: give these, and no "
             "--resume_from_checkpoint."
         )
-    results = original(model, *given)
+    original(run)
     if levers.frozen_layers:
-        results |= {"frozen_parameters": (frozen := freeze(model.encoder.base_model, levers.frozen_layers))}
+        frozen = freeze(model.encoder.base_model, levers.frozen_layers)
+        run.results["frozen_parameters"] = frozen
         left = sum(one.numel() for one in model.parameters() if one.requires_grad)
         logger.info(
             f"Frozen: embeddings and the first {levers.frozen_layers} layers, {frozen:,} parameters; {left:,} train."
@@ -264,8 +267,7 @@ def give_targets(levers: Levers, callbacks: list[Any], original: Any, model: Any
     if levers.soft_contrast or levers.masked_contrast:
         model.objective = WithContrast(model.objective, model.encoder.base_model, levers)
     if levers.refreshed_every:
-        callbacks.append(RefreshedTargets(model, model_args, data_args, args, levers))
-    return results
+        callbacks.append(RefreshedTargets(model, options.model, options.data, options.training, levers))
 
 
 def main() -> None:
@@ -278,11 +280,11 @@ def main() -> None:
         _, options = given_options(words)
         corpus, column = Path(options.get("corpus", "")), options.get("text_column", "text")
         words += ["--corpus", str(with_replay(corpus, column, levers.replay, levers.replay_count or 0))]
-    # The script calls teacher.give_targets once, between the model and Trainer: one place for all levers.
+    # The script calls Run.prepare_objective once, between the model and Trainer: one place for all levers.
     callbacks = list(trainer.DEFAULT_CALLBACKS)
-    pulled = partial(give_targets, levers, callbacks, teacher.give_targets)
+    original = Run.prepare_objective
     with (
-        patch.object(teacher, "give_targets", pulled),
+        patch.object(Run, "prepare_objective", lambda run: prepare_objective(levers, callbacks, original, run)),
         patch.object(trainer, "DEFAULT_CALLBACKS", callbacks),
         patch.object(sys, "argv", [str(SCRIPT), *words]),
     ):

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.info_nce import InfoNCE, ObjectiveOutput
+from docsplit.modeling.objectives.base import ObjectiveOutput
+from docsplit.modeling.objectives.info_nce import InfoNCE
 
 logger = logging.getLogger(__name__)
 

@@ -1,92 +1,13 @@
-"""What an objective is, and the one that most papers have: InfoNCE on the two views of each document.
-
-An objective owns what it trains besides the encoder (a second encoder, a queue, a head): all of it is training state,
-kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and name it in
-`docsplit.modeling.objectives.table.OBJECTIVES`.
-"""
+"""InfoNCE: the loss that most papers have, on the two views of each document, or on queries and their documents."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from docsplit.modeling.distributed import GlobalBatch, gather_documents, gather_queries
-
-Similarity = Literal["cosine", "dot"]
-
-
-class Encode(Protocol):
-    """Encodes the batch with an encoder."""
-
-    def __call__(self, base_model: nn.Module, view: int | None = None) -> Tensor:
-        """Both views of each document, (B, 2, H), or the one with this number, (B, H)."""
-
-
-@dataclass
-class ObjectiveOutput:
-    """A loss, scaled so that its mean over processes is its value over the documents of all, and what to log."""
-
-    loss: Tensor  # ()
-    num_masked_negatives: Tensor  # (), pairs left out because both are the same document
-    parts: dict[str, Tensor] = field(default_factory=dict)  # of the loss, () each
-    histograms: dict[str, Tensor] = field(default_factory=dict)  # counts (K,), to be summed over steps
-
-
-class Objective(nn.Module):
-    """A loss on the embeddings of a batch, with whatever is trained for it.
-
-    Attributes:
-        Options: a dataclass of its options, with a help text in the metadata of each; its `__post_init__` raises
-            ValueErrors. The script parses them and the checkpoint's config keeps them.
-        has_dropout: False: the encoders are trained without theirs.
-        takes_queries: True: `forward` takes queries with their documents too.
-        alike: names of buffers that all processes compute alike and that are too large to be sent: DDP leaves them
-            out. All others it takes from the first process at each forward pass.
-    """
-
-    Options: ClassVar[type]
-    has_dropout: ClassVar[bool] = True
-    takes_queries: ClassVar[bool] = False
-    alike: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, options: Any, base_model: nn.Module):
-        """Make what is trained besides `base_model`, the encoder; only a copy of that may be kept."""
-        super().__init__()
-        self.options = options
-
-    @classmethod
-    def check(cls, settings: dict[str, Any]) -> None:
-        """Refuse settings of the checkpoint that this objective does not go with.
-
-        Raises:
-            ValueError: with a masked-LM loss, if the objective decides which encoder embeds which view.
-        """
-        if cls.encode is not Objective.encode and (settings["mlm_weight"] or not settings["contrastive_weight"]):
-            raise ValueError(
-                f"{settings['objective']} has an encoder of its own, and the loss is contrastive alone: set "
-                "mlm_weight=0 and contrastive_weight=1; or, if it is the checkpoint's objective and not yours, "
-                "objective='info_nce'."
-            )
-
-    def further_encoders(self) -> tuple[nn.Module, ...]:
-        """Encoders beside the one that is released."""
-        return ()
-
-    def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
-        """Decide which encoder embeds which view: (B, 2, H). Who overrides this goes without masked LM."""
-        return encode(base_model)
-
-    def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """Compare the documents of this process with those of all.
-
-        Args:
-            embeddings: (B, 2, H), of both views of this process's documents, not normalised.
-            document_ids: (B,), equal for equal documents, which never are each other's negatives; or None.
-            counts: the number of documents of each process.
-        """
-        raise NotImplementedError
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Similarity, SoftmaxOptions
 
 
 def info_nce(
@@ -117,24 +38,6 @@ def info_nce(
         if excluded is not None:
             logits = logits.masked_fill(excluded, float("-inf"))
         return F.cross_entropy(logits, targets, reduction="sum")
-
-
-@dataclass
-class SoftmaxOptions:
-    """What all objectives with a softmax over similarities have."""
-
-    contrastive_temperature: float = field(
-        default=0.05, metadata={"help": "Divides similarities. Default: the checkpoint's, else 0.05 (SimCSE)."}
-    )
-    similarity: Similarity = field(
-        default="cosine", metadata={"help": "Of embeddings. Default: the checkpoint's, else cosine."}
-    )
-
-    def __post_init__(self) -> None:
-        if self.contrastive_temperature <= 0:
-            raise ValueError(f"contrastive_temperature is {self.contrastive_temperature}, expected more than 0.")
-        if self.similarity not in get_args(Similarity):
-            raise ValueError(f"similarity is {self.similarity!r}, expected one of {get_args(Similarity)}.")
 
 
 class InfoNCE(Objective):

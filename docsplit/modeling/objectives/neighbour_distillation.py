@@ -21,8 +21,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from docsplit.modeling.objectives.info_nce import Objective, ObjectiveOutput
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Preparation
 from docsplit.runtime.files import write_whole
+
+TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 
 
 class Targets:
@@ -68,6 +70,7 @@ class NeighbourDistillation(Objective):
     """1 - cosine of each view with the start's vector of the document, averaged with those of its neighbours."""
 
     has_dropout = False
+    prepared_files = (TARGETS_FILE,)
 
     @dataclass
     class Options:
@@ -104,6 +107,10 @@ class NeighbourDistillation(Objective):
         super().__init__(options, base_model)
         self.targets: Targets | None = None  # of the corpus, not of the model: in no checkpoint
 
+    def prepare(self, run: Preparation) -> None:
+        """Let the run make the targets, or find those that it was started with."""
+        self.targets = Targets(run.neighbour_targets(self.options))
+
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
         """The mean over documents and their two views; as `Objective.forward`.
 
@@ -114,7 +121,7 @@ class NeighbourDistillation(Objective):
         if self.targets is None or document_ids is None:
             raise RuntimeError(
                 "neighbour_distillation needs document_ids and `model.objective.targets`: "
-                "docsplit.training.teacher makes them, as run_docsplit_pretraining.py does."
+                "docsplit.training.teacher makes them, and run_docsplit_pretraining.py has `prepare` ask for them."
             )
         targets = self.targets.of(document_ids)  # (B, H)
         if targets.shape[-1] != embeddings.shape[-1]:

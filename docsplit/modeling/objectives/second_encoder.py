@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from docsplit.modeling.distributed import gather_documents
-from docsplit.modeling.objectives.info_nce import Encode, Objective, ObjectiveOutput, SoftmaxOptions, info_nce
+from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
+from docsplit.modeling.objectives.info_nce import info_nce
 
 CT_NEGATIVES = 7  # to one positive (Contrastive Tension, section 3)
 

@@ -1,9 +1,10 @@
-"""The objectives by name. Each brings its options and what it trains."""
+"""The objectives by name. Each brings its options, what it trains and what it needs prepared."""
 
 from dataclasses import fields
 
+from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.objectives.bregman import BregmanInfoNCE
-from docsplit.modeling.objectives.info_nce import InfoNCE, Objective
+from docsplit.modeling.objectives.info_nce import InfoNCE
 from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation
 from docsplit.modeling.objectives.second_encoder import ContrastiveTension, MomentumContrast
 
@@ -24,3 +25,8 @@ def option_names(objective: str) -> list[str]:
 def objectives_with(option: str) -> list[str]:
     """The objectives that have an option of this name."""
     return [objective for objective in OBJECTIVES if option in option_names(objective)]
+
+
+def prepared_files() -> set[str]:
+    """Return the names of all files that objectives write into the output folder before training."""
+    return {name for objective in OBJECTIVES.values() for name in objective.prepared_files}

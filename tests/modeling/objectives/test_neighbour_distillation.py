@@ -88,6 +88,7 @@ def test_a_text_that_both_views_are_is_encoded_once(wordpiece, targets, batch, c
     model(**batch)
     assert sum(encoded) == 6
     whole = {name: tensor[:, :1].expand(-1, 2, -1) if tensor.ndim == 3 else tensor for name, tensor in batch.items()}
+    whole |= {"same_text": True}  # as the collator says of the view simcse
     encoded.clear()
     single = model(**whole)
     assert sum(encoded) == 3

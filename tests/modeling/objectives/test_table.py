@@ -15,7 +15,7 @@ from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
-from docsplit.modeling.objectives.info_nce import Objective, ObjectiveOutput
+from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.modeling.settings import checked_settings

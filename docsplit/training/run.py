@@ -1,0 +1,156 @@
+"""A pretraining run: what it has once everything is loaded, and what it leaves when the training is over."""
+
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import gather_object
+from transformers import Trainer
+
+from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.modeling.lora import ADAPTER_FOLDER
+from docsplit.modeling.objectives.table import prepared_files
+from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
+from docsplit.release import hub, reporting
+from docsplit.runtime.launching import explain_out_of_memory
+from docsplit.training import checkpoints, guard, models
+from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
+from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
+from docsplit.training.documents import TrainingData, load_documents, stream_documents
+from docsplit.training.probe import ProbeCallback
+from docsplit.training.ranking_data import load_queries
+from docsplit.training.seen import SeenDocumentsCallback
+from docsplit.training.teacher import provide_targets
+from modeling_docsplit import DocSplitForContrastivePretraining
+
+logger = logging.getLogger("docsplit")
+
+TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
+
+
+def find_checkpoint(options: RunOptions) -> Path | None:
+    """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its own start."""
+    args, model_args = options.training, options.model
+    checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
+    if checkpoint is None:
+        checkpoints.refuse_to_remove(options.output_dir, (options.start, model_args.tokenizer_name))
+    return checkpoint
+
+
+def load_data(
+    options: RunOptions, start: DocSplitForContrastivePretraining | None, checkpoint: Path | None
+) -> TrainingData:
+    """Load documents, a stream of documents, or queries, as the options say."""
+    if options.data.view == QUERY_DOCUMENT:
+        return load_queries(options, checkpoint, start)
+    return (stream_documents if options.data.streaming else load_documents)(options, checkpoint)
+
+
+@dataclass
+class Callbacks:
+    """The callbacks that a run asks again when the training is over; None: the options want none."""
+
+    metrics: MetricsCallback
+    interrupt: InterruptCallback
+    seen: SeenDocumentsCallback
+    probe: ProbeCallback | None
+    pushes: PushCallback | None
+
+
+@dataclass
+class Run:
+    """The options of a run, its documents and its model: all that objective, collator and callbacks are made from.
+
+    Attributes:
+        checkpoint: that the run resumes from; None for a new one.
+    """
+
+    options: RunOptions
+    checkpoint: Path | None
+    data: TrainingData
+    model: DocSplitForContrastivePretraining
+
+    def __post_init__(self) -> None:
+        self.results = self.data.counts  # of all_results.json
+        self.start_folder: Path | None = None  # of the encoder to start from, if it may be better than what comes out
+
+    def prepare_objective(self) -> None:
+        """Load what a checkpoint has beside its encoder, and let the objective prepare the data that it needs."""
+        if self.checkpoint is not None:
+            checkpoints.check_same_model(self.checkpoint, json.loads(self.model.config.to_json_string()))
+            self.model.load_training_state(self.checkpoint)
+        elif self.options.training.process_index == 0:
+            for name in prepared_files():  # by an earlier run in this folder
+                (self.options.output_dir / name).unlink(missing_ok=True)
+        self.model.objective.prepare(self)
+
+    def neighbour_targets(self, options: Any) -> Path:
+        """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""
+        return provide_targets(self.options, options, self.model.config, self.data, self.checkpoint)
+
+    def count_documents(self, collator: Any) -> None:
+        """Count held-out and truncated documents for the results, and log all counts."""
+        self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
+        if self.data.stream is None:
+            self.results |= collator.shares(self.data.train)
+        logger.info(f"Documents: {json.dumps(self.results)}")
+
+    def train(self, trainer: Trainer, callbacks: Callbacks) -> float:
+        """Measure the start, make room for new checkpoints, and train; a signal ends the process with code 130.
+
+        Returns: the mean loss.
+        """
+        args = self.options.training
+        if callbacks.probe is not None:
+            self.start_folder = guard.folder_of(models.name_of_start(self.options.model))
+            if self.checkpoint is None:
+                callbacks.probe.measure(with_test=True)  # logged by train(), whose clock should not count it
+        if trainer.is_world_process_zero():
+            resumes = self.checkpoint is not None
+            checkpoints.make_room(self.options.output_dir, TRAINING_ONLY_FILES, resumes=resumes)
+        with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
+            output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
+        if callbacks.interrupt.received:
+            logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
+            sys.exit(130)
+        return output.training_loss
+
+    def finish(self, trainer: Trainer, callbacks: Callbacks, train_loss: float) -> None:
+        """Save the better of trained encoder and start, and write and push the results; all processes call it."""
+        args, probe, history = self.options.training, callbacks.probe, trainer.state.log_history
+        kept_start = guard.keeps_start(probe, self.start_folder, args)
+        if not kept_start:
+            self._save(trainer)
+
+        # Results that all processes take part in
+        self.results |= {"kept_start": kept_start, "train_loss": train_loss, "global_step": trainer.state.global_step}
+        self.results |= callbacks.metrics.totals(history) | callbacks.seen.finish(kept_start)
+        if self.data.stream is not None:
+            self.results["documents_dropped"] = sum(gather_object([self.data.stream.num_dropped.value]))
+        if probe is not None:
+            self.results |= probe.summary()
+        if not trainer.is_world_process_zero():
+            return
+
+        repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
+        description = reporting.describe_run(args.device.type, args.world_size, repo_id)
+        reporting.write_run(self.options.output_dir, self.results, history, description)
+        if callbacks.pushes is not None:
+            callbacks.pushes.wait()
+            outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
+            hub.push_at_the_end(self.options.output_dir, callbacks.pushes.repo_id, outdated=outdated)
+
+    def _save(self, trainer: Trainer) -> None:
+        """Write the weights as a release; where the best ones were loaded, their training state beside them."""
+        output_dir = self.options.output_dir
+        trainer.save_model()
+        checkpoints.without_pickled_arguments(output_dir)
+        if not trainer.is_world_process_zero():
+            return
+        if self.model.training_state == "missing":
+            best = Path(str(trainer.state.best_model_checkpoint))
+            checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
+        split_release(output_dir, self.model.start_pooler)
