@@ -35,6 +35,10 @@ kill loses at most the steps that ran. A cell that stands in the results is fini
 where the folders are lost, on another machine for example. Cells of other code, data or options are kept in the
 results, apart, and come back with that code, or with --any_code. Failed cells keep the end of their log and are run
 again with --retry alone. The code must not change while a study runs: use a worktree.
+
+The results hold what tables, figures and tests read. Raw samples (values of single queries or test items, bootstrap
+draws) stay in the work_dir, outside the repository. Where a table needs them they are the row's `samples`, of five
+decimals each: `benchmarks.engine.results` puts them into one compressed .npz beside the JSON.
 """
 
 import argparse
@@ -52,18 +56,20 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
+from benchmarks.engine.results import Record, Results, Row, read_results, write_results
 from benchmarks.engine.study import RECORD, Cell, Study, resolve
 from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
 
 PID = "pid"  # in a cell's folder while it runs
 TAIL_LINES = 30  # of the log of a failed cell
 POLL_SECONDS = 0.05
+Arguments = Mapping[str, Mapping[str, Any]]  # options of a study, each as `add_argument` takes it
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
@@ -136,51 +142,55 @@ class Running:
             write_text(self.folder / "seconds.json", json.dumps([self.seconds, self.cpu_seconds]))
             self._start_next()
             return False
-        rows: list[dict[str, Any]] = []
+        self._finish(error)
+        return True
+
+    def _finish(self, error: str | None) -> None:
+        """Leave a record of what was measured, or of what failed."""
+        rows: list[Row] = []
         if error is None:
             try:
                 rows = list(self._rows())
             except (OSError, ValueError, KeyError) as problem:
                 error = f"nothing to measure: {type(problem).__name__}: {problem}"
-        record = {
-            "name": self.cell.name,
-            "status": "done",
-            "key": self.cell.key,
-            "content": self.cell.content,
-            "commit": commit_of_code(),
-            "seconds": round(sum(self.seconds), 1),
-            "cpu_seconds": round(sum(self.cpu_seconds), 1),
-            "steps": [round(seconds, 1) for seconds in self.seconds],
-            "rows": rows,
-        }
+        record = Record(
+            self.cell.name,
+            "done" if error is None else "failed",
+            self.cell.key,
+            self.cell.content,
+            commit_of_code(),
+            seconds=round(sum(self.seconds), 1),
+            cpu_seconds=round(sum(self.cpu_seconds), 1),
+            steps=[round(seconds, 1) for seconds in self.seconds],
+            rows=rows,
+        )
         if error is not None:
+            record.error = f"step {self.step}: {error}"
             log = (self.folder / f"step-{self.step}.log").read_text(errors="replace")
-            record |= {"status": "failed", "error": f"step {self.step}: {error}"}
-            record |= {"log": log.splitlines()[-TAIL_LINES:]}
-        write_text(self.folder / RECORD, json.dumps(record, indent=1))
+            record.log = log.splitlines()[-TAIL_LINES:]
+        write_text(self.folder / RECORD, json.dumps(asdict(record), indent=1))
         (self.folder / PID).unlink()
-        return True
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """What the steps measured; each row whole."""
-        own = {"cell": self.cell.key} | self.cell.fields
+    def _rows(self) -> Iterator[Row]:
+        """What the steps measured, each row with the cell's fields."""
+        fields = {"cell": self.cell.key} | self.cell.fields
         for measure in resolve(self.cell.measures, self.variables):
             content = json.loads(Path(measure.get("file") or measure["rows"]).read_text(encoding="utf-8"))
             if "rows" in measure:
                 rows = content
             else:
                 where = measure.get("where", {})
-                found = content.get("rows", [content])
-                found = [row for row in found if all(row.get(name) == value for name, value in where.items())]
-                if len(found) != 1:
-                    raise ValueError(f"{len(found)} rows of {measure['file']} have {where}, expected one.")
-                rows = [{"metric": measure["metric"], "value": found[0][measure["value"]]}]
+                rows = content.get("rows", [content])
+                rows = [row for row in rows if all(row.get(name) == value for name, value in where.items())]
+                if len(rows) != 1:
+                    raise ValueError(f"{len(rows)} rows of {measure['file']} have {where}, expected one.")
+                rows = [{"metric": measure["metric"], "value": rows[0][measure["value"]]}]
             for row in rows:
-                yield own | row | {"seconds": round(sum(self.seconds), 2)}
+                yield fields | row | {"seconds": round(sum(self.seconds), 2)}
 
 
 def _cpu_seconds_of_children() -> float:
-    """Of all that have ended: the clock says little where cores are shared."""
+    """CPU time of all processes that have ended: the clock says little where cores are shared."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -208,10 +218,10 @@ def show(study: Study, is_active: bool) -> str:
             lines.append(f"{status:18}  {cell.key}  {cell.name}")
             left.append(cell.group)
         else:
-            status = record["status"]
-            seconds[cell.group if status == "done" else ""].append(record["seconds"])
-            lines.append(f"{status:8}{record['seconds']:8.0f} s  {cell.key}  {cell.name}")
-            lines += [f"    {line}" for line in [record["error"], *record["log"][-3:]]] if status == "failed" else []
+            status = record.status
+            seconds[cell.group if status == "done" else ""].append(record.seconds)
+            lines.append(f"{status:8}{record.seconds:8.0f} s  {cell.key}  {cell.name}")
+            lines += [f"    {line}" for line in [record.error, *(record.log or [])[-3:]]] if status == "failed" else []
         counts[status] += 1
     counts["waiting"] += sum(waiting.values())
     left += [group for group, number in waiting.items() for _ in range(number)]
@@ -221,43 +231,50 @@ def show(study: Study, is_active: bool) -> str:
     return "\n".join([*lines, f"{', '.join(f'{n} {name}' for name, n in counts.items() if n)}; left: {estimate}"])
 
 
-def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: float | None, retry: bool) -> int:
-    """Run what is to do; the exit code: 0 if no cell of the study failed."""
+def run(study: Study, options: argparse.Namespace) -> int:
+    """Run what is to do; the exit code: 0 if no cell of the study failed.
+
+    Args:
+        options: those of `add_options`.
+    """
+    output, jobs, budget_hours = options.output, options.jobs, options.budget_hours
     running: list[Running] = []
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     free = [set(cores[job::jobs] or cores) for job in range(jobs)]
-    if retry:
+    if options.retry:
         for cell in study.cells()[0].values():
-            if (record := study.record(cell)) and record["status"] == "failed":
+            if (record := study.record(cell)) and record.status == "failed":
                 study.forget(cell)
-    (failed, apart), has_time = study.write(output), True
-    if apart:
-        print(f"{apart} finished cells of other code, data or options stay in {output}, apart from the study's "
-              "(--any_code counts those of other code as finished).", flush=True)  # fmt: skip
+    results, has_time = study.results(), True
+    write_results(results, output)
+    if results.apart:
+        print(f"{len(results.apart)} finished cells of other code, data or options stay in {output}, apart from the "
+              "study's (--any_code counts those of other code as finished).", flush=True)  # fmt: skip
     try:
         while True:
             cells, _ = study.cells()
             busy = {one.cell.key for one in running}
             to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
-            spent = sum(record["seconds"] for cell in cells.values() if (record := study.record(cell)))
+            spent = sum(record.seconds for cell in cells.values() if (record := study.record(cell)))
             spent += sum(time.monotonic() - one.started for one in running)
             has_time = budget_hours is None or spent < 3600 * budget_hours
             while to_do and len(running) < jobs and has_time:
                 code = [*study.code, *study.groups[to_do[0].group].get("code", [])]
                 if hash_of_code(*code) != study.code_of[to_do[0].group]:
                     raise RuntimeError(f"The code ({', '.join(code)}) changed while the study ran: start again.")
-                running.append(Running(study, to_do.pop(0), free.pop(), niceness))
+                running.append(Running(study, to_do.pop(0), free.pop(), options.nice))
                 print(f"started   {running[-1].cell.name}", flush=True)
             if not running:
                 break
             while not (finished := [one for one in running if one.poll()]):
                 time.sleep(POLL_SECONDS)
             running = [one for one in running if one not in finished]
-            failed, _ = study.write(output)
+            results = study.results()
+            write_results(results, output)
             for one in finished:
                 free.append(one.cores)
-                record = study.record(one.cell) or {}
-                print(f"{record['status']:9} {one.cell.name}: {record['seconds']:.0f} s", flush=True)
+                record = results.cells[one.cell.key]
+                print(f"{record.status:9} {one.cell.name}: {record.seconds:.0f} s", flush=True)
     finally:
         for one in running:
             if one.process is not None:
@@ -266,58 +283,45 @@ def run(study: Study, output: Path, jobs: int, niceness: int, budget_hours: floa
     if not has_time:
         print(f"--budget_hours {budget_hours} are spent: no further cell was started.")
     print(show(study, is_active=False) + f"\nWritten: {output}")
-    return 1 if failed else 0
+    return 1 if results.failed else 0
 
 
 def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, output: str | None = None) -> None:
-    """What every study takes; the folders may have defaults."""
-    folder: dict[str, Any] = {"type": Path, "required": work_dir is None}
-    parser.add_argument("--work_dir", default=work_dir, help="folders of the cells: encoders and logs", **folder)
-    parser.add_argument("--output", default=output, help="the results, rewritten whole after each cell", **folder)
+    """Add what every study takes; the folders may have defaults."""
+    for name, default, text in (
+        ("work_dir", work_dir, "folders of the cells: encoders, logs and raw samples"),
+        ("output", output, "the results, rewritten whole after each cell"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, default=default, required=default is None, help=text)
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time; cores are divided (default: 1)")
     parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
-    parser.add_argument("--budget_hours", type=float, help="of all cells, finished ones included: no new one after it")
+    parser.add_argument("--budget_hours", type=float, help="start no cell once all, finished ones too, took this long")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
-    parser.add_argument(
-        "--any_code", action="store_true", help="cells in the results that other code ran are finished"
-    )
+    parser.add_argument("--any_code", action="store_true", help="count cells that other code ran as finished")
     parser.add_argument("--list", action="store_true", help="say what is done, running and to do; run nothing")
 
 
-def main_of(study: Study, options: argparse.Namespace) -> int:
-    """List or run, as the options say; the exit code."""
+def list_or_run(study: Study, options: argparse.Namespace) -> int:
+    """List or run the cells, as the options say; the exit code."""
     with only_runner(study.work_dir) as is_alone:
         if options.list:
             print(show(study, is_active=not is_alone))
             return 0
         if not is_alone:
             raise SystemExit(f"Another process runs cells in {study.work_dir}: --list shows them.")
-        return run(study, options.output, options.jobs, options.nice, options.budget_hours, options.retry)
-
-
-def run_and_report(
-    study: Study,
-    options: argparse.Namespace,
-    markdown: Callable[[dict[str, Any]], str],
-    plot: Callable[[dict[str, Any], Path], None],
-) -> int:
-    """`main_of`, then tables and a picture of what came out so far, beside the results; the exit code."""
-    code = main_of(study, options)
-    if not options.list:
-        results = json.loads(options.output.read_text(encoding="utf-8"))
-        write_text(options.output.with_suffix(".md"), markdown(results))
-        plot(results, options.output.with_suffix(".png"))
-    return code
+        return run(study, options)
 
 
 def run_study(
     path: Path,
     doc: str | None,
-    arguments: Mapping[str, Mapping[str, Any]],
-    markdown: Callable[[dict[str, Any]], str],
-    plot: Callable[[dict[str, Any], Path], None],
+    arguments: Arguments,
+    markdown: Callable[[Results], str],
+    plot: Callable[[Results, Path], None],
 ) -> NoReturn:
-    """The command line of a study: its options, then the cells, then what came out so far.
+    """The command line of a study: run its cells, then write tables and a figure of what came out so far.
+
+    Groups that are named after an option which is not given, and has no default in the YAML, are left out.
 
     Args:
         path: of the YAML; the folder of the cells and the results have the name of its folder.
@@ -330,17 +334,16 @@ def run_study(
         parser.add_argument(f"--{name}", **settings)
     add_options(parser, f"outputs/{path.parent.name}_study", f"benchmarks/results/{path.parent.name}.json")
     options = parser.parse_args()
-    given = {name: getattr(options, name) for name in ("data_dir", *arguments)}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name in ("data_dir", *arguments) if (value := getattr(options, name)) is not None}
     study = Study(path, options.work_dir, given, options.output, options.any_code)
-    sys.exit(run_and_report(study, options, markdown, plot))
-
-
-def what_is_missing(results: dict[str, Any]) -> str:
-    """The line below the tables that names the cells which they lack."""
-    missing = [*results["not_run"], *(f"{count} cells of {group}" for group, count in results["waiting"].items())]
-    failed = [record["name"] for record in results["cells"].values() if record["status"] == "failed"]
-    return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
+    missing = tuple(name for name in arguments if name not in study.variables)
+    study.groups = {name: group for name, group in study.groups.items() if not name.startswith(missing)}
+    code = list_or_run(study, options)
+    if not options.list:
+        results = read_results(options.output)
+        write_text(options.output.with_suffix(".md"), markdown(results))
+        plot(results, options.output.with_suffix(".png"))
+    sys.exit(code)
 
 
 def main() -> None:
@@ -351,7 +354,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables; paths if they exist")
     options = parser.parse_args()
     given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
-    sys.exit(main_of(Study(options.study, options.work_dir, given, options.output, options.any_code), options))
+    sys.exit(list_or_run(Study(options.study, options.work_dir, given, options.output, options.any_code), options))
 
 
 if __name__ == "__main__":

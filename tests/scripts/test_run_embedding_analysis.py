@@ -21,6 +21,7 @@ from docsplit.evaluation.analysis import similarity
 from docsplit.evaluation.heads.presets import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
+from tests.benchmarks.studies.results import results_of
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import run
 
@@ -137,7 +138,7 @@ def test_the_study_of_claims_reads_what_the_json_says(finished, encoders):
     assert named["news", "noun_to_uniform, ratio", "Ours / masked LM"]["value"] == ratio["ratio"]
     turned = {("news", "noun_to_uniform, ratio", "masked LM / DocSplit"): {"value": 0.8, "low": 0.5, "high": 1.0}}
     assert "1.25 [1.00, 2.00]" in claims.ratio_table(turned, ["news"])
-    text = claims.markdown({"rows": rows, "not_run": ["one"], "waiting": {}, "cells": {}})
+    text = claims.markdown(results_of(rows, not_run=["one"]))
     nouns = contents["attention"]["rows"][0]["noun_to_uniform_mean"]
     assert re.search(rf"noun to uniform \| +{nouns:.2f} \[", text)
     assert "Cells not run: one." in text

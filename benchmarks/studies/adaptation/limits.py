@@ -1,6 +1,6 @@
 """Where adapting may fail: sets of the study of adaptation with another corpus to adapt on, or another question.
 
-python -m benchmarks.studies.adaptation.limits --data "20news, 100 documents" ...    # options of adaptation_measure
+python -m benchmarks.studies.adaptation.limits --data "20news, 100 documents" ...    # the options of its step
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.studies.adaptation import measure as adaptation_measure
+from benchmarks.studies.adaptation import step
 from benchmarks.studies.adaptation.sets import SETS, DataSet, classes_of, news
 from docsplit.data.segmentation import load_sentence_splitter
 
@@ -66,4 +66,4 @@ LIMITS = {name: _with_corpus(corpus_of) for name, corpus_of in CORPORA.items()} 
 
 if __name__ == "__main__":
     SETS.update(LIMITS)
-    adaptation_measure.main()
+    step.main()

@@ -3,7 +3,7 @@
     python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --budget_hours 7
     python -m benchmarks.studies.adaptation.report --data_dir DIR --model DIR_OR_NAME --list
 
-The cells are those of adaptation.yaml: a search on validation data of one set, the winner and its contenders on five
+The cells are those of study.yaml: a search on validation data of one set, the winner and its contenders on five
 sets with three seeds, and what needs no training beside them. DIR has the folders 20newsgroups, aan, cranfield and
 ecthr, and wikipedia, general text for one lever (`benchmarks.studies.adaptation.levers`); python_docs is built in.
 --masked_lm adds the cells from a masked LM, made for example by
@@ -13,20 +13,19 @@ ecthr, and wikipedia, general text for one lever (`benchmarks.studies.adaptation
 Running again goes on where it was stopped: see `benchmarks.engine.cells`. Needs ir-measures.
 """
 
-import argparse
 import re
 import statistics
-import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.engine.cells import add_options, run_and_report, what_is_missing
-from benchmarks.engine.study import Study
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.figures import save
+from benchmarks.engine.results import SAMPLES, Results, Row
+from docsplit.evaluation.results.plots import plt
 
 STUDY = Path(__file__).with_name("study.yaml")
 SIZES = ("documents", "tokens", "steps", "rough_steps")
@@ -36,7 +35,6 @@ SIGNS = (  # what is known of vectors without labels
 )
 SEARCHED = "20news"
 OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
-Row = dict[str, Any]
 
 
 def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
@@ -52,7 +50,7 @@ def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
             of[row["data"], f"{row['method']}, {then}" if then else row["method"]].append(row | {"metric": metric})
     found = {}
     for key, own in of.items():
-        low, high = np.percentile(np.concatenate([row["bootstrap"] for row in own]), [2.5, 97.5])
+        low, high = np.percentile(np.concatenate([row[SAMPLES] for row in own]), [2.5, 97.5])
         means = {name: statistics.mean(row[name] for row in own) for name in ("value", "difference")}
         found[key] = means | {"metric": own[0]["metric"], "seeds": len(own), "low": float(low), "high": float(high)}
         found[key]["trained"] = own[0]["seed"] is not None
@@ -107,9 +105,9 @@ def geometry(rows: list[Row], data: str) -> list[list[str]]:
     return [["", *names], *lines] if names else []
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Results) -> str:
     """The tables, for people."""
-    rows = results["rows"]
+    rows = results.rows
     found = summaries(rows)
     parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
     for key, one in found.items():
@@ -135,7 +133,7 @@ def markdown(results: dict[str, Any]) -> str:
     for data in dict.fromkeys(key[0] for key in parts["methods"]):
         if own := geometry(rows, data):
             lines += [f"Other numbers of {data}:", "", *table(own), ""]
-    lines += [what_is_missing(results)]
+    lines += [results.what_is_missing()]
     return "\n".join(lines) + "\n"
 
 
@@ -161,14 +159,9 @@ def _is_drawn(method: str, trained: bool) -> bool:
     return not trained or method.startswith(("adapt, s", "adapt, w")) or not re.search(", (smoothed|with)", method)
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Results, path: Path) -> None:
     """The difference to the start of each method, with its interval, a panel a data set."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    found = {key: one for key, one in summaries(results["rows"]).items()
+    found = {key: one for key, one in summaries(results.rows).items()
              if _part_of(*key) == "methods" and key[1] != "start"
              and _is_drawn(key[1], one["trained"])}  # fmt: skip
     data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
@@ -187,27 +180,19 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axis.grid(alpha=0.3)
     axes[0][0].set_yticks(range(len(methods)), methods[::-1])
     figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    save(figure, path)
 
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--model", required=True, help="the start: a SentenceTransformer, here or on the Hub")
-    parser.add_argument("--masked_lm", help="another start, with a masked-LM head")
-    for name in SIZES:
-        parser.add_argument(f"--{name}", type=int, help="default: adaptation.yaml's")
-    add_options(parser, "outputs/adaptation", "benchmarks/results/adaptation.json")
-    options = parser.parse_args()
     if find_spec("ir_measures") is None:
-        parser.error("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
-    given = {name: getattr(options, name) for name in ("data_dir", "model", "masked_lm", *SIZES)}
-    given = {name: value for name, value in given.items() if value is not None}
-    study = Study(STUDY, options.work_dir, given, options.output, options.any_code)
-    if options.masked_lm is None:
-        study.groups = {name: group for name, group in study.groups.items() if not name.startswith("masked_lm")}
-    sys.exit(run_and_report(study, options, markdown, plot))
+        raise SystemExit("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
+    arguments: Arguments = {
+        "model": {"required": True, "help": "the start: a SentenceTransformer, here or on the Hub"},
+        "masked_lm": {"help": "another start, with a masked-LM head"},
+        **{name: {"type": int, "help": "default: study.yaml's"} for name in SIZES},
+    }
+    run_study(STUDY, __doc__, arguments, markdown, plot)
 
 
 if __name__ == "__main__":

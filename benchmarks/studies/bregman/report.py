@@ -3,9 +3,9 @@
     python -m benchmarks.studies.bregman.report --data_dir DIR --start outputs/small_longformer --budget_hours 4
     python -m benchmarks.studies.bregman.report --data_dir DIR --start outputs/small_longformer --list
 
-The cells are those of bregman.yaml: a grid around the paper's choice on validation documents, then the best cell,
+The cells are those of study.yaml: a grid around the paper's choice on validation documents, then the best cell,
 SimCSE and the plain start, three seeds, on test documents. DIR has the folders 20newsgroups and ecthr. The start is a
-masked LM of the domain made a Longformer: the header of bregman.yaml has the commands. Running again goes on where it
+masked LM of the domain made a Longformer: the header of study.yaml has the commands. Running again goes on where it
 was stopped: see `benchmarks.engine.cells`. The paper's own numbers, of other weights and data, stand beside.
 """
 
@@ -14,8 +14,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine.cells import run_study, what_is_missing
+import numpy as np
+
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.figures import save
+from benchmarks.engine.results import Results, Row
 from benchmarks.studies.bregman.step import LOGGED
+from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import ONE_CLASS, markdown_table
 from docsplit.runtime.files import ROOT
 
@@ -26,19 +31,20 @@ HEADS = ("mlp", "linear", "mlp, standardized,", "linear, standardized,")
 CENTRES = {"g": "10", "sigma": "2", "steps": "5/5", "batch": "2", "lambda": "2", "batch norm": "with"}
 CENTRE = "centre"
 FINAL = ("micro_f1", "macro_f1", "macro_f1_lexglue", "seconds")
+Measured = dict[str, dict[str, Row]]  # method, metric, row
 WATCHED = {CENTRE: "SimCSE + Bregman", "lambda 0": "SimCSE", "batch norm without": "SimCSE + Bregman, no batch norm"}
 
 
-def grid(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+def grid(rows: list[Row]) -> Measured:
     """Method -> metric -> row, of the cells with one encoder."""
-    found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    found: Measured = defaultdict(dict)
     for row in rows:
         if row["seed"] is not None:
             found[row["method"].strip()][row["metric"]] = row
     return dict(found)
 
 
-def percent(row: dict[str, Any]) -> str:
+def percent(row: Row) -> str:
     """62.1, or 62.1 ± 1.3; marked where the head gives nearly all documents one class."""
     spread = "" if row.get("std") is None else f" ± {100 * row['std']:.1f}"
     return f"{100 * row['value']:.1f}{spread}" + (f" {ONE_CLASS}" if row.get("warning") else "")
@@ -52,7 +58,7 @@ def level_of(method: str) -> tuple[str, str]:
     return method, ""
 
 
-def ablations(found: dict[str, dict[str, dict[str, Any]]], paper: dict[str, Any]) -> list[tuple[str, ...]]:
+def ablations(found: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]:
     """A line a cell: micro- and macro-F1 of each head, the paper's, and whether anything collapsed."""
     published = paper["table_4"] | {"batch norm": paper["table_7"], "pooling": paper["table_6"]}
     lines = []
@@ -70,10 +76,10 @@ def ablations(found: dict[str, dict[str, dict[str, Any]]], paper: dict[str, Any]
     return lines
 
 
-def confirmed(rows: list[dict[str, Any]], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
+def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
     """A line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's scores."""
     published = {(one["head"], one["method"]): one.get(data) for one in paper["table_2"]}
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if "difference" not in row["metric"]:
             head, _, metric = row["metric"].rpartition(" ")
@@ -91,9 +97,9 @@ def confirmed(rows: list[dict[str, Any]], paper: dict[str, Any], data: str) -> l
     return lines
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Results) -> str:
     """The tables, for people."""
-    paper, found = json.loads(PAPER.read_text(encoding="utf-8")), grid(results["rows"])
+    paper, found = json.loads(PAPER.read_text(encoding="utf-8")), grid(results.rows)
     lines = ["# Self-contrastive Bregman divergence, in small", ""]
     if found:
         header = ["factor", "level", *(f"{head.rstrip(',')}: micro / macro-F1" for head in HEADS)]
@@ -109,12 +115,12 @@ def markdown(results: dict[str, Any]) -> str:
             "embeddings in the steps of a log. A Bregman loss of ln(2N - 1) is chance: 1.099 for two documents.",
             "",
         ]
-    final = [row for row in results["rows"] if row["seed"] is None]
+    final = [row for row in results.rows if row["seed"] is None]
     for data, cell in dict.fromkeys((row["data"], row["cell"]) for row in final):  # a table a run
         rows = [row for row in final if (row["data"], row["cell"]) == (data, cell)]
         differences = [row for row in rows if "difference" in row["metric"]]
         lines += [
-            f"{data}, test documents ({results['cells'][cell]['name']}); ± is the deviation over three pretraining "
+            f"{data}, test documents ({results.cells[cell].name}); ± is the deviation over three pretraining "
             "seeds, of the start and of TF-IDF over trainings of the head; seconds are those to embed and to train "
             "a head:",
             "",
@@ -128,19 +134,13 @@ def markdown(results: dict[str, Any]) -> str:
                   f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}", row["ahead"] or "")
                  for row in differences]  # fmt: skip
         lines += [markdown_table(["difference", "metric", "points", "95 %, over items and seeds", "ahead"], table), ""]
-    lines += [what_is_missing(results)]
+    lines += [results.what_is_missing()]
     return "\n".join(lines) + "\n"
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Results, path: Path) -> None:
     """A heat map of the grid: a row a factor, a column a level, the difference to the centre in points."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    found = grid(results["rows"])
+    found = grid(results.rows)
     if CENTRE not in found:
         return
     factors: dict[str, dict[str, float]] = defaultdict(dict)
@@ -167,19 +167,12 @@ def plot(results: dict[str, Any], path: Path) -> None:
     axis.set_title(f"{CHOSEN} on {documents} validation documents, points beside the paper's choice", fontsize=9)
     figure.colorbar(image)
     figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    save(figure, path)
 
 
-def plot_collapse(results: dict[str, Any], path: Path) -> None:
+def plot_collapse(results: Results, path: Path) -> None:
     """What was logged of the embeddings and of the ensemble, step by step, with and without the Bregman term."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    histories = {
-        (row["metric"], row["method"].strip()): row["history"] for row in results["rows"] if row.get("history")
-    }
+    histories = {(row["metric"], row["method"].strip()): row["history"] for row in results.rows if row.get("history")}
     names = [name for name in LOGGED if any((name, method) in histories for method in WATCHED)]
     if not names:
         return
@@ -197,10 +190,10 @@ def plot_collapse(results: dict[str, Any], path: Path) -> None:
     figure.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize=9)
     figure.supxlabel("step", y=0.06, fontsize=9)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    save(figure, path)
 
 
-def plots(results: dict[str, Any], path: Path) -> None:
+def plots(results: Results, path: Path) -> None:
     """The heat map of the grid, and beside it, `..._collapse.png`, what the embeddings do."""
     plot(results, path)
     plot_collapse(results, path.with_name(f"{path.stem}_collapse{path.suffix}"))
@@ -208,9 +201,7 @@ def plots(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    arguments: dict[str, dict[str, Any]] = {
-        "start": {"required": True, "help": "the Longformer to start from, a folder"}
-    }
+    arguments: Arguments = {"start": {"required": True, "help": "the Longformer to start from, a folder"}}
     run_study(STUDY, __doc__, arguments, markdown, plots)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engine.results import Row
 from benchmarks.studies.adaptation.sets import judgments, news, with_validation
 from docsplit.data.passages import to_passages
 from docsplit.data.sets.labelled import LabelledSplit
@@ -21,7 +22,7 @@ from docsplit.runtime.files import write_text
 
 SETS = ("20news", "ecthr")
 PIECE = 300  # words of the documents that the masked LM reads, which has 256 tokens
-METRICS = ("micro_f1", "macro_f1", "macro_f1_lexglue", "accuracy")
+METRICS = ("micro_f1", "macro_f1", "macro_f1_lexglue")
 LOGGED = (  # of the last log: whether the embeddings have collapsed, and whether the ensemble is in use
     *("alignment", "uniformity", "dimension_std", "dimension_correlation", "effective_rank"),
     *("subnetworks_active", "subnetworks_entropy", "info_nce_loss", "bregman_loss"),
@@ -77,7 +78,7 @@ def name_of(encoder: str) -> str:
     return name if given or name == TFIDF else "start"
 
 
-def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[dict[str, Any]]:
+def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
     """A row for each metric of each head of each encoder, its cost, each comparison, and what was logged last.
 
     Of heads beside SetFit those on all labels. The seconds are those to embed and to train the head.

@@ -6,29 +6,33 @@
 
 DocSplit explains its gains so: long documents say the same again (Table 4), sentences of one document are alike
 (Table 5), and after pretraining more attention goes to nouns (SimLTE, Figure 3). The graph document model shows
-clusters (Table 1). The cells are those of claims.yaml; DIR has the folders 20newsgroups, ecthr and wikipedia. Running
+clusters (Table 1). The cells are those of study.yaml; DIR has the folders 20newsgroups, ecthr and wikipedia. Running
 again goes on where it was stopped: see `benchmarks.engine.cells`.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.engine.cells import run_study, what_is_missing
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.figures import save
+from benchmarks.engine.results import Results, Row
+from benchmarks.studies.claims.step import COMPARED, MEASURES
 from docsplit.evaluation.analysis.redundancy import LENGTH_CLASSES
+from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 
 STUDY = Path(__file__).with_name("study.yaml")
 LENGTHS = tuple(LENGTH_CLASSES)
 RATIOS = ("masked LM", "SimCSE", "random")
-Found = dict[tuple[str, str, str], dict[str, Any]]  # (data, metric, method) -> row
+Found = dict[tuple[str, str, str], Row]  # (data, metric, method) -> row
 
 
-def by_name(rows: list[dict[str, Any]]) -> Found:
+def by_name(rows: list[Row]) -> Found:
     """Rows by data, metric and method."""
     return {(row["data"], row["metric"], row["method"]): row for row in rows}
 
 
-def _cell(row: dict[str, Any] | None, decimals: int = 2) -> str:
+def _cell(row: Row | None, decimals: int = 2) -> str:
     """A value with its interval, or else its standard deviation over seeds."""
     if row is None:
         return ""
@@ -62,7 +66,7 @@ def redundancy_table(found: Found, sets: list[str]) -> str:
     return markdown_table(header, lines)
 
 
-def table(found: Found, sets: list[str], metrics: list[str], decimals: int = 2) -> str:
+def table(found: Found, sets: list[str], metrics: Sequence[str], decimals: int = 2) -> str:
     """A row a set and metric, a column an encoder."""
     encoders = _encoders(found, metrics[0])
     lines = [
@@ -76,7 +80,7 @@ def table(found: Found, sets: list[str], metrics: list[str], decimals: int = 2) 
 
 def ratio_table(found: Found, sets: list[str]) -> str:
     """How much more attention nouns get from DocSplit than from the others."""
-    metric = "noun_to_uniform, ratio"
+    metric = f"{COMPARED}, ratio"
     lines = []
     for data in sets:
         cells = []
@@ -91,46 +95,38 @@ def ratio_table(found: Found, sets: list[str]) -> str:
     return markdown_table(["", *(f"DocSplit / {other}" for other in RATIOS)], lines) if lines else ""
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Results) -> str:
     """The tables, for people."""
-    found = by_name(results["rows"])
+    found = by_name(results.rows)
     sets = list(dict.fromkeys(data for data, _, _ in found))
-    attention = [
-        *(f"{part}_to_uniform" for part in ("noun", "noun_frequent", "noun_rare", "verb", "adjective", "other"))
-    ]
     tables = {
         "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank "
         "correlations:": redundancy_table(found, sets),
         "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
         "of one document is the more alike (AUC; the second: than a pair of one class):": table(
-            found, sets, ["inner", "inter", "same_class", "auc", "auc_same_class"]
+            found, sets, MEASURES["similarity"]
         ),
-        "Attention to a word, 1 is uniform:": table(found, sets, [*attention, "special_share"]),
+        "Attention to a word, 1 is uniform:": table(found, sets, MEASURES["attention"]),
         "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
         "SimCSE's):": ratio_table(found, sets),
         "k-means with as many clusters as classes; documents of one class alone:": table(
-            found, sets, ["nmi", "purity"], 3
+            found, sets, MEASURES["clustering"], 3
         ),
-        "Geometry:": table(found, sets, ["alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"]),
+        "Geometry:": table(found, sets, MEASURES["geometry"]),
     }
     parts = [
         "# Which of the papers' explanations hold here",
         "In brackets 95 % intervals over documents, and over seeds where there are three (random, SimCSE, DocSplit); "
         "± is the standard deviation over seeds.",
         *(part for caption, own in tables.items() if own for part in (caption, own)),
-        what_is_missing(results),
+        results.what_is_missing(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Results, path: Path) -> None:
     """R over its null by length; inner and inter similarity; attention to nouns: a line or a group of bars a set."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    found = by_name(results["rows"])
+    found = by_name(results.rows)
     sets = list(dict.fromkeys(data for data, _, _ in found))
     shown = (("auc", "a pair of one document is the more alike (AUC)"),
              ("noun_to_uniform", "attention to nouns, 1 is uniform"))  # fmt: skip
@@ -159,13 +155,12 @@ def plot(results: dict[str, Any], path: Path) -> None:
     below = 0.06 * -(-len(sets) // columns) + 0.02
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=columns, fontsize=9)
     figure.tight_layout(rect=(0, below, 1, 1))
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    plt.close(figure)
+    save(figure, path, dpi=110)
 
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    arguments: dict[str, dict[str, Any]] = {
+    arguments: Arguments = {
         "masked_lm": {"required": True, "help": "where SimCSE and DocSplit go on from, a folder"},
         "model": {"required": True, "help": "another encoder, which is adapted"},
         "spacy_pipeline": {"default": "en_core_web_sm"},

@@ -11,16 +11,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.engine.results import Row
 from benchmarks.studies.adaptation.sets import judgments
 from benchmarks.studies.bregman.step import Parts, label_names, write_parts
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
+from docsplit.evaluation.analysis.redundancy import LENGTH_CLASSES
 from docsplit.runtime.files import write_text
 
 SEEDS = range(3)
 HEADINGS, FEWEST_WORDS = 20, 40  # sections of Wikipedia: of the most frequent headings, and not shorter
 NOT_PROSE = {"References", "External links", "See also", "Notes", "Further reading", "Bibliography"}
-PARTS_OF_SPEECH = ("noun", "verb", "adjective", "other")
+COMPARED = "noun_to_uniform"  # between encoders, on the same documents
+MEASURES = {  # what the report shows of each analysis
+    "similarity": ("inner", "inter", "same_class", "auc", "auc_same_class"),
+    "attention": (
+        *(f"{part}_to_uniform" for part in ("noun", "noun_frequent", "noun_rare", "verb", "adjective", "other")),
+        "special_share",
+    ),
+    "clustering": ("nmi", "purity"),
+    "geometry": ("alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"),
+}
+Analyses = dict[str, Any]  # analysis.json
 
 
 def sections(data_dir: Path) -> Parts:
@@ -101,44 +113,43 @@ def write_random_encoders(masked_lm: str, folder: Path) -> None:
         AutoTokenizer.from_pretrained(masked_lm).save_pretrained(folder / f"random-{seed}")
 
 
-def rows_of(found: dict[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """A row for each number that a claim is about: metric, method, value, low and high.
+def rows_of(analyses: Analyses, names: Mapping[str, str]) -> Iterator[Row]:
+    """A row for each number that the report shows: metric, method, value, low and high.
 
     Args:
-        found: what analysis.json holds.
-        names: what encoders are called that were given no name.
+        analyses: what analysis.json holds.
+        names: what to call encoders that were given no name.
     """
 
     def name_of(encoder: str) -> str:
         return names.get(encoder, encoder.partition("=")[0].rstrip("/").rpartition("/")[2])
 
-    if "redundancy" in found:
-        for row in found["redundancy"]["rows"]:
-            if row["variant"] == "nouns_verbs" and row["n"]:
-                for name in ("r", "r_null", "r_to_null"):
-                    yield _row(f"redundancy {name}, {row['length']} words", "", row, name) | {"n": row["n"]}
-        (growth,) = (one for one in found["redundancy"]["growth"] if one["variant"] == "nouns_verbs")
-        for name in ("r", "r_null", "r_to_null"):
-            yield {"metric": f"rank correlation of length and {name}", "method": "", "value": growth[name]}
-    wanted = ("inner", "inter", "same_class", "inner_minus_inter", "inner_minus_same_class", "auc", "auc_same_class")
-    for row in found.get("similarity", {}).get("rows", []):
-        yield from (_row(name, name_of(row["encoder"]), row, name) for name in wanted)
-    wanted = ("special_share", *(f"{part}_to_uniform" for part in PARTS_OF_SPEECH))
-    wanted += tuple(f"{part}_{third}_to_uniform" for part in PARTS_OF_SPEECH for third in ("frequent", "rare"))
-    for row in found.get("attention", {}).get("rows", []):
-        yield from (_row(name, name_of(row["encoder"]), row, name) for name in wanted if f"{name}_mean" in row)
-    for row in found.get("attention", {}).get("differences", []):
-        values = {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
-        yield {"metric": f"{row['measure']}, ratio", "method": f"{name_of(row['a'])} / {name_of(row['b'])}"} | values
-    for row in found.get("clustering", {}).get("rows", []):
-        if row["features"] == "raw":
-            yield from (_row(name, name_of(row["encoder"]), row, name) for name in ("nmi", "purity"))
-    for row in found.get("geometry", {}).get("rows", []):
-        for name in ("alignment", "uniformity", "mean_cosine", "effective_rank", "hubness"):
-            yield _row(name, name_of(row["encoder"]), row, name)
+    if "redundancy" in analyses:
+        yield from _redundancy(analyses["redundancy"])
+    for analysis, measures in MEASURES.items():
+        for row in analyses.get(analysis, {}).get("rows", []):
+            if row.get("features", "raw") == "raw":
+                method = name_of(row["encoder"])
+                yield from (_row(name, method, row, name) for name in measures if f"{name}_mean" in row)
+    for row in analyses.get("attention", {}).get("differences", []):
+        if row["measure"] == COMPARED:
+            values = {"value": row["ratio"], "low": row["ratio_low"], "high": row["ratio_high"]}
+            method = f"{name_of(row['a'])} / {name_of(row['b'])}"
+            yield {"metric": f"{COMPARED}, ratio", "method": method} | values
 
 
-def _row(metric: str, method: str, row: dict[str, Any], name: str) -> dict[str, Any]:
+def _redundancy(analysis: Analyses) -> Iterator[Row]:
+    """R and R over its null by length of nouns and verbs, and how each goes with length."""
+    for row in analysis["rows"]:
+        if row["variant"] == "nouns_verbs" and row["n"] and row["length"] in LENGTH_CLASSES:
+            for name in ("r", "r_to_null"):
+                yield _row(f"redundancy {name}, {row['length']} words", "", row, name) | {"n": row["n"]}
+    (growth,) = (row for row in analysis["growth"] if row["variant"] == "nouns_verbs")
+    for name in ("r", "r_null", "r_to_null"):
+        yield {"metric": f"rank correlation of length and {name}", "method": "", "value": growth[name]}
+
+
+def _row(metric: str, method: str, row: Row, name: str) -> Row:
     values = {"value": row[f"{name}_mean"], "low": row.get(f"{name}_low"), "high": row.get(f"{name}_high")}
     return {"metric": metric, "method": method, "std": row.get(f"{name}_std")} | values
 
@@ -160,9 +171,9 @@ def main() -> None:
         if options.masked_lm is not None:
             write_random_encoders(options.masked_lm, options.write)
         return
-    found = json.loads(options.analysis.read_text(encoding="utf-8"))
+    analyses = json.loads(options.analysis.read_text(encoding="utf-8"))
     names = {options.masked_lm: "masked LM", options.model: "model"}
-    write_text(options.rows, json.dumps(list(rows_of(found, names)), indent=1) + "\n")
+    write_text(options.rows, json.dumps(list(rows_of(analyses, names)), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m benchmarks.studies.graph.report --data_dir DIR --start outputs/small_mlm --budget_hours 6
     python -m benchmarks.studies.graph.report --data_dir DIR --start outputs/small_mlm --list
 
-The cells are those of graph_study.yaml: full and section graph, and DocSplit read to its maximum length and by
+The cells are those of study.yaml: full and section graph, and DocSplit read to its maximum length and by
 chunk_mean, trained on as many tokens. DIR has the folders wikipedia, 20newsgroups, ecthr and aan. The start is a
-masked LM: the header of graph_study.yaml has the command. Running again goes on where it was stopped: see
+masked LM: the header of study.yaml has the command. Running again goes on where it was stopped: see
 `benchmarks.engine.cells`. The tables have each set's metric, and the same by length of document.
 """
 
@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.engine.cells import run_study, what_is_missing
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.figures import save
+from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.graph.step import THIRDS
 from docsplit.evaluation.results.metrics import Resampled, holm, is_clear, paired_bootstrap
-from docsplit.evaluation.results.plots import matplotlib, plt
+from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 
 STUDY = Path(__file__).with_name("study.yaml")
@@ -46,15 +48,14 @@ TITLES = {
     "fine-tuned": "Fine-tuned, on held-out documents of the train part:",
 }
 MARKERS = "ox^"
-matplotlib.use("Agg")  # no screen needed
 
 
-def method_of(row: dict[str, Any]) -> str:
+def method_of(row: Row) -> str:
     """What a line is called: the method, and how it reads long documents."""
     return row["method"] + (", chunk_mean" if row.get("read") == "chunk_mean" else "")
 
 
-def values_of(rows: list[dict[str, Any]], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
+def values_of(rows: list[Row], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
     """(data, metric) -> method -> the values of its seeds."""
     found: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -63,13 +64,13 @@ def values_of(rows: list[dict[str, Any]], name: str = "value") -> dict[tuple[str
     return {key: dict(own) for key, own in found.items()}
 
 
-def differences(rows: list[dict[str, Any]]) -> list[list[str]]:
+def differences(rows: list[Row]) -> list[list[str]]:
     """A line for each set, metric and two methods: over the same test items, and over seeds where there are some.
 
     p is corrected for the pairs of a set and metric. Ahead is who has a clear difference, where either has several
     pretraining seeds or needs none.
     """
-    values, drawn = values_of(rows), values_of(rows, "drawn")
+    values, drawn = values_of(rows), values_of(rows, SAMPLES)
     trained = {method_of(row) for row in rows if row.get("seed") is not None}
     lines = []
     for key, of_method in drawn.items():
@@ -103,9 +104,9 @@ def kind_of(data: str, metric: str) -> str:
     return next((kind for kind, ends in KINDS.items() if metric.endswith(ends)), "all")
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Results) -> str:
     """A table a kind of metrics, and in it a line a method; then differences."""
-    found = values_of(results["rows"])
+    found = values_of(results.rows)
     parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
     for kind, title in TITLES.items():
         columns = [key for key in found if kind_of(*key) == kind]
@@ -118,27 +119,25 @@ def markdown(results: dict[str, Any]) -> str:
         ]  # fmt: skip
         if lines:
             parts += [title, markdown_table(["method", *(f"{data} {metric}" for data, metric in columns)], lines)]
-    if compared := differences(results["rows"]):
+    if compared := differences(results.rows):
         parts += [
             "Differences in points, 95 % intervals over test items and pretraining seeds (paired bootstrap; of one "
             "seed over items alone; -: it needs none); p by Holm over the pairs of a set and metric:"
         ]
         header = ["data", "metric", "methods", "difference", "95 % interval", "p", "seeds", "ahead"]
         parts += [markdown_table(header, compared)]
-    words = {
-        (row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results["rows"] if "words" in row
-    }
+    words = {(row["data"], row["metric"].rpartition(", ")[2]): row["words"] for row in results.rows if "words" in row}
     parts += [f"{data}, {third}: {low:,} to {high:,} words." for (data, third), (low, high) in words.items()]
-    return "\n\n".join([*parts, what_is_missing(results)]) + "\n"
+    return "\n\n".join([*parts, results.what_is_missing()]) + "\n"
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Results, path: Path) -> None:
     """A panel a set: the metric over the three classes of length, a line a method."""
-    found = values_of(results["rows"])
+    found = values_of(results.rows)
     sets = {data: metric.rpartition(",")[0] for data, metric in found if metric.endswith(THIRDS)}
     if not sets:
         return
-    tuned = [row for row in results["rows"] if "curve" in row]
+    tuned = [row for row in results.rows if "curve" in row]
     panels = len(sets) + bool(tuned)
     figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
     for axis, (data, metric) in zip(axes[0], sets.items()):
@@ -154,15 +153,14 @@ def plot(results: dict[str, Any], path: Path) -> None:
         axes[0, -1].set(title=f"{row['data']}, fine-tuned", ylabel="accuracy on validation (%)", xlabel="epoch")
         axes[0, -1].legend(frameon=False, fontsize=8)
         axes[0, -1].grid(alpha=0.3)
-    figure.savefig(path, dpi=120, metadata={"Software": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    arguments: dict[str, dict[str, Any]] = {
+    arguments: Arguments = {
         "start": {"required": True, "help": "the masked LM to start from, a folder"},
-        **{name: {"type": int, "help": "default: graph_study.yaml's"} for name in SIZES},
+        **{name: {"type": int, "help": "default: study.yaml's"} for name in SIZES},
     }
     run_study(STUDY, __doc__, arguments, markdown, plot)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
 from docsplit.embedding.encoders import EncoderArguments
 from docsplit.embedding.neighbours import unit
@@ -29,7 +30,7 @@ KNOWN = 300
 DRAWS = 500
 
 
-def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
+def rows_of(data: DataSet, measured: Measured) -> Iterator[Row]:
     """The set's metric, accuracy, and the metric of each third of the test documents, which end the texts."""
     yield {"metric": measured.metric, **on_items(measured, np.arange(measured.num_items))}
     if "accuracy" in measured.others:
@@ -42,7 +43,7 @@ def rows_of(data: DataSet, measured: Measured) -> Iterator[dict[str, Any]]:
         yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **own}
 
 
-def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[dict[str, Any]]:
+def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[Row]:
     """`rows_of` standardised vectors, and the metric and accuracy of raw ones.
 
     Args:
@@ -59,7 +60,7 @@ def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> It
             yield row | {"metric": f"{row['metric']}, raw"}
 
 
-def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[dict[str, Any]]:
+def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     """Table 1: k-means of vectors of length one, fitted on train, as many clusters as classes, mean of ten seeds."""
     clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
     found = cluster_measures(clusters, labels)
@@ -67,11 +68,11 @@ def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iter
     yield {"metric": "purity, raw", "value": float(found["purity"].of_runs().mean())}
 
 
-def on_items(measured: Measured, items: np.ndarray) -> dict[str, Any]:
+def on_items(measured: Measured, items: np.ndarray) -> Row:
     """The metric of some test items, and of sets of as many, drawn from them with replacement."""
     generator = np.random.default_rng(0)
     drawn = (items[generator.integers(len(items), size=len(items))] for _ in range(DRAWS))
-    return {"value": measured.of_items(items), "drawn": [round(measured.of_items(rows), 5) for rows in drawn]}
+    return {"value": measured.of_items(items), SAMPLES: [round(measured.of_items(rows), 5) for rows in drawn]}
 
 
 def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +93,7 @@ def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarra
     return vectors, known
 
 
-def of_words(data: DataSet) -> Iterator[tuple[str, dict[str, Any]]]:
+def of_words(data: DataSet) -> Iterator[tuple[str, Row]]:
     """Rows of what needs no encoder, by name: fitted on the training documents alone."""
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     parts = {"train": vectorizer.fit_transform(data.corpus), "all": vectorizer.transform(data.texts)}
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
     parser.add_argument("--rows", type=Path, required=True, help="where they go")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     if options.seen is not None:
         run = json.loads((options.seen / "all_results.json").read_text(encoding="utf-8"))
         seen = {"tokens": run["train_tokens"], "seconds": run["train_runtime"]}

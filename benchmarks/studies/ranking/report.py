@@ -3,7 +3,7 @@
     python -m benchmarks.studies.ranking.report --data_dir DIR --start outputs/start --budget_hours 4
     python -m benchmarks.studies.ranking.report --data_dir DIR --start outputs/start --list
 
-The cells are those of ranking.yaml: BM25, the start as it is, DocSplit and graph documents with and without contrast
+The cells are those of study.yaml: BM25, the start as it is, DocSplit and graph documents with and without contrast
 before, each alone and with BM25, by kind of negatives; Cranfield, python_docs and titles of Wikipedia. DIR has the
 folders cranfield (BEIR's layout) and wikipedia (train.parquet). Running again goes on where it was stopped: see
 `benchmarks.engine.cells`.
@@ -17,17 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.engine.cells import run_study, what_is_missing
+from benchmarks.engine.cells import Arguments, run_study
+from benchmarks.engine.figures import save
+from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.ranking.step import TESTED
 from docsplit.evaluation.analysis.paper_numbers import COLUMN
 from docsplit.evaluation.results.metrics import ItemScores, holm, paired_randomisation
+from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import ROOT
 
 STUDY = Path(__file__).with_name("study.yaml")
 PAPER = ROOT / "docs" / "papers" / "ranking.json"
 MEASURES = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_100": "Recall@100"}
-DRAWS = 2000  # of the bootstrap
 ORDERINGS = (  # better, worse, whose claim it is
     ("docsplit, bm25, dense", "docsplit without contrast, bm25, dense", "contrast helps (paper)"),
     ("graph, bm25, dense", "graph without contrast, bm25, dense", "contrast helps (paper)"),
@@ -39,10 +41,10 @@ ORDERINGS = (  # better, worse, whose claim it is
     ("docsplit, bm25, dense", "start, dense", "training helps (ours)"),
     ("docsplit, bm25, hybrid", "start, hybrid", "training helps beside BM25 (ours)"),
 )
-Found = dict[str, dict[str, dict[str, Any]]]  # method, measure, row
+Found = dict[str, dict[str, Row]]  # method, measure, row
 
 
-def by_data(rows: list[dict[str, Any]]) -> dict[str, Found]:
+def by_data(rows: list[Row]) -> dict[str, Found]:
     """Rows of each data set by method and measure; BM25 is the same in all cells, and the first counts."""
     found: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -55,10 +57,8 @@ def orderings(found: Found) -> list[tuple[str, ...]]:
     pairs = [one for one in ORDERINGS if all(TESTED in found.get(method, {}) for method in one[:2])]
     differences, p_values = [], []
     for better, worse, _ in pairs:
-        ours, theirs = (found[method][TESTED]["queries"] for method in (better, worse))
-        shared = sorted(ours.keys() & theirs.keys())
-        values = [np.array([[side[query] for query in shared]], dtype=np.float32) for side in (ours, theirs)]
-        scores = [ItemScores(own, np.ones_like(own)) for own in values]
+        values = [np.array([found[method][TESTED][SAMPLES]], dtype=np.float32) for method in (better, worse)]
+        scores = [ItemScores(of_queries, np.ones_like(of_queries)) for of_queries in values]
         differences.append(100 * float(values[0].mean() - values[1].mean()))
         p_values.append(paired_randomisation(*scores))
     lines = []
@@ -78,12 +78,12 @@ def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def markdown(results: dict[str, Any]) -> str:
+def markdown(results: Results) -> str:
     """The tables, for people."""
     paper = json.loads(PAPER.read_text(encoding="utf-8"))
     lines = ["# Training for ranking, in small", ""]
-    for data, found in by_data(results["rows"]).items():
-        count = len(next(iter(found.values()))[TESTED]["queries"])
+    for data, found in by_data(results.rows).items():
+        count = len(next(iter(found.values()))[TESTED][SAMPLES])
         lines += [f"{data}, {count} queries, one seed; in percent:", ""]
         table = [
             (method, *(f"{100 * own[measure]['value']:.1f}" for measure in MEASURES)) for method, own in found.items()
@@ -94,18 +94,13 @@ def markdown(results: dict[str, Any]) -> str:
             lines += ["Paired randomisation tests over queries, nDCG@10:", "", markdown_table(header, tested), ""]
     tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
     header = ["method", *(f"{one['data']}: {' / '.join(one['columns'])}" for one in tables)]
-    lines += [f"The {COLUMN}:", "", markdown_table(header, table_of_the_paper(paper)), "", what_is_missing(results)]
+    lines += [f"The {COLUMN}:", "", markdown_table(header, table_of_the_paper(paper)), "", results.what_is_missing()]
     return "\n".join(lines) + "\n"
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def plot(results: Results, path: Path) -> None:
     """A panel a data set, a line a method: nDCG@10, its 95 % bootstrap interval over queries, BM25's dashed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    sets = by_data(results["rows"])
+    sets = by_data(results.rows)
     if not sets:
         return
     methods = list(dict.fromkeys(method for found in sets.values() for method in found))[::-1]
@@ -113,25 +108,24 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(sets), figsize=size, sharey=True, squeeze=False)
     for axis, (data, found) in zip(axes[0], sets.items()):
         for height, method in enumerate(methods):
-            if (own := found.get(method)) is None:
+            if (measured := found.get(method)) is None:
                 continue
-            values = 100 * np.array(list(own[TESTED]["queries"].values()))
-            drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values))).mean(axis=1)
+            value, low, high = (100 * measured[TESTED][name] for name in ("value", "low", "high"))
             colour = "tab:orange" if method.endswith("hybrid") else "black" if method == "BM25" else "tab:blue"
-            axis.plot(np.percentile(drawn, [2.5, 97.5]), [height] * 2, color=colour)
-            axis.plot(values.mean(), height, "o", color=colour)
+            axis.plot([low, high], [height] * 2, color=colour)
+            axis.plot(value, height, "o", color=colour)
             if method == "BM25":
-                axis.axvline(values.mean(), color=colour, linewidth=0.8, linestyle="--")
+                axis.axvline(value, color=colour, linewidth=0.8, linestyle="--")
         axis.grid(alpha=0.3)
         axis.set(title=data, xlabel=f"{MEASURES[TESTED]}, percent")
     axes[0][0].set_yticks(range(len(methods)), methods)
     figure.tight_layout()
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    save(figure, path)
 
 
 def main() -> None:
     """Run the cells, then write what came out so far."""
-    arguments: dict[str, dict[str, Any]] = {"start": {"required": True, "help": "the encoder to start from, a folder"}}
+    arguments: Arguments = {"start": {"required": True, "help": "the encoder to start from, a folder"}}
     run_study(STUDY, __doc__, arguments, markdown, plot)
 
 

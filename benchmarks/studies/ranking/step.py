@@ -8,8 +8,8 @@
         --max_documents 5000
 
 `none` among the negatives is the encoder as it is. Without --folds there is one training, on the split "train", and
-one measurement. A fold that was measured is not run again. A row of nDCG@10 has the value of each query: pairs are
-tested over these.
+one measurement. A fold that was measured is not run again. A row of nDCG@10 has an interval over queries, and the
+value of each query in the order of their names: pairs are tested over these.
 """
 
 import argparse
@@ -23,6 +23,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks.engine.results import SAMPLES, Row
 from docsplit.data.corpora import add_text, load_corpus
 from docsplit.runtime.files import ROOT, write_text
 
@@ -30,6 +33,7 @@ MEASURES = ("ndcg_at_10", "mrr_at_10", "recall_at_100")
 TESTED = MEASURES[0]  # whose value of each query is kept
 METHODS = ("dense", "hybrid", "bm25")
 UNTRAINED = "none"
+DRAWS = 2000  # of the bootstrap over queries
 
 
 def run(script: str, *words: object) -> None:
@@ -55,10 +59,10 @@ def train_and_measure(options: argparse.Namespace, kind: str, fold: int | None) 
     return folder
 
 
-def rows_of(folders: list[Path], method: str) -> Iterator[dict[str, object]]:
+def rows_of(folders: list[Path], method: str) -> Iterator[Row]:
     """A row for each measure of each way of ranking: the mean over the queries of all folds.
 
-    That of nDCG@10 has their values too. BM25, which is none of the encoder's, has a name of its own.
+    The row of nDCG@10 has their values too. BM25 needs no encoder and has a name of its own.
     """
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for folder in folders:
@@ -71,7 +75,10 @@ def rows_of(folders: list[Path], method: str) -> Iterator[dict[str, object]]:
     for (name, measure), values in found.items():
         row = {"method": name, "metric": measure, "value": sum(values.values()) / len(values)}
         if measure == TESTED:
-            row["queries"] = {query: round(value, 4) for query, value in values.items()}
+            of_queries = np.array([round(values[query], 4) for query in sorted(values)])
+            draws = np.random.default_rng(0).choice(of_queries, (DRAWS, len(of_queries))).mean(axis=1)
+            low, high = np.percentile(draws, [2.5, 97.5])
+            row |= {"low": float(low), "high": float(high), SAMPLES: of_queries.tolist()}
         yield row
 
 
@@ -101,7 +108,7 @@ def main() -> None:
     if options.write is not None:
         write_collection(options.corpus, options.max_documents, options.write)
         return
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for kind in options.negatives:
         folds = range(options.folds) if options.folds else [None]
         folders = [train_and_measure(options, kind, fold) for fold in folds]

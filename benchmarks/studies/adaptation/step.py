@@ -1,9 +1,9 @@
 """One step of the cells of the study of adaptation: writes a corpus to adapt on, or measures an encoder.
 
-    python -m benchmarks.studies.adaptation.measure --data 20news --data_dir DIR --corpus corpus.jsonl
-    python -m benchmarks.studies.adaptation.measure --data 20news --data_dir DIR --start NAME \\
+    python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --corpus corpus.jsonl
+    python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --start NAME \\
         --encoder DIR --rows r.json
-    python -m benchmarks.studies.adaptation.measure --data 20news --data_dir DIR --start NAME \\
+    python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --start NAME \\
         --rows r.json  # untrained
 
 Rows have, beside the value, the difference to the start on the same test items, its bootstrap interval, and the drawn
@@ -22,6 +22,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load
 from docsplit.data.preparation import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
@@ -128,7 +129,7 @@ def kept_neighbours(before: np.ndarray, after: np.ndarray, count: int = 10) -> f
     return float(np.mean([len(np.intersect1d(*pair)) / count for pair in rows]))
 
 
-def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[dict[str, Any]]:
+def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[Row]:
     """A row for the set's own metric, with the difference to the start, and one for each other number."""
     generator = np.random.default_rng(0)
     drawn = [generator.integers(measured.num_items, size=measured.num_items) for _ in range(DRAWS)]
@@ -140,7 +141,7 @@ def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[dict
         "difference": measured.value - start.value,
         "low": float(low),
         "high": float(high),
-        "bootstrap": differences.round(5).tolist(),
+        SAMPLES: differences.round(5).tolist(),
     }
     for name, value in measured.others.items():
         yield fields | {"metric": name, "value": value}
@@ -195,9 +196,9 @@ def main() -> None:
         rows = list(rows_of(measured, start := data.measure(before), **fields))
         then = [("smoothed", data.measure(smooth_texts(data.texts, after, SMOOTHED)))]
         then += ((f"with {name}", one) for name, one in beside_words(data, after, word_vectors(data.texts)))
-        rows += [
-            row | {"metric": f"{row['metric']}, {name}"} for name, one in then for row in rows_of(one, start, **fields)
-        ]
+        for name, measured in then:
+            row = next(rows_of(measured, start, **fields))  # of the set's own metric
+            rows.append(row | {"metric": f"{row['metric']}, {name}"})
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.rows, json.dumps(rows) + "\n")
 

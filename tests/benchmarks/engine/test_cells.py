@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from benchmarks.engine.study import Study, resolve
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parents[2]
 TOY = """
 import argparse, json, os, pathlib, time
 parser = argparse.ArgumentParser()

@@ -1,0 +1,142 @@
+"""The results file of a study: JSON that people read, and beside it the raw samples, compressed.
+
+A row may carry `samples`: a metric on drawn test items, or its value for each query. Tables pool them over seeds and
+test pairs of methods on them, so they are kept, but numbers that nobody reads one by one have no place in JSON: there
+a row says how many it has, and they lie in `<study>.npz`, an array a cell.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docsplit.runtime.files import write_text, write_whole
+
+STEPS = 1e5  # of a sample to one: samples have five decimals
+SAMPLES = "samples"
+Row = dict[str, Any]  # cell, data, task, method, seed, metric, value, seconds, and what the study adds
+
+
+@dataclass
+class Record:
+    """A cell that ran."""
+
+    name: str
+    status: str  # done or failed
+    key: str
+    content: str
+    commit: str | None = None
+    seconds: float = 0.0  # by the clock
+    cpu_seconds: float = 0.0
+    steps: list[float] = field(default_factory=list)  # seconds of each
+    rows: list[Row] = field(default_factory=list)
+    error: str | None = None
+    log: list[str] | None = None  # the end of a failed step's
+
+    def without_rows(self) -> dict[str, Any]:
+        """Its entry in the results."""
+        left_out = ("rows",) if self.error else ("rows", "error", "log")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+
+@dataclass
+class Results:
+    """What came out of a study so far.
+
+    `apart` are finished cells that the study no longer has: they ran other code, data or options.
+    """
+
+    versions: dict[str, str | None] = field(default_factory=dict)
+    not_run: list[str] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)  # cells of a group that begin when another one is finished
+    cells: dict[str, Record] = field(default_factory=dict)  # by key
+    apart: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all cells of the study."""
+        return [row for record in self.cells.values() for row in record.rows]
+
+    @property
+    def failed(self) -> list[Record]:
+        """The cells of the study that failed."""
+        return [record for record in self.cells.values() if record.status == "failed"]
+
+    def what_is_missing(self) -> str:
+        """The line below the tables that names the cells which they lack."""
+        missing = [*self.not_run, *(f"{count} cells of {group}" for group, count in self.waiting.items())]
+        failed = [record.name for record in self.failed]
+        return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
+
+
+def read_results(path: Path) -> Results:
+    """The results that `write_results` wrote, samples included."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = defaultdict[str, list[Row]](list)
+    for row in [*content["rows"], *content["apart_rows"]]:
+        rows[row["cell"]].append(row)
+    _fill_in_samples(rows, path.with_suffix(".npz"))
+    cells, apart = (
+        {key: Record(**entry, rows=rows[key]) for key, entry in content[name].items()} for name in ("cells", "apart")
+    )
+    return Results(content["versions"], content["not_run"], content["waiting"], cells, apart)
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write the JSON, an entry a line, after the samples that it counts on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = results.cells | results.apart
+    samples = {key: values for key, record in records.items() if (values := _samples_of(record.rows)).size}
+    if samples:
+        write_whole(path.with_suffix(".npz"), lambda temporary: _save(temporary, samples))
+    parts = [f'"{name}": {json.dumps(getattr(results, name))}' for name in ("versions", "not_run", "waiting")]
+    parts += [f'"{name}": {_one_a_line({key: record.without_rows() for key, record in some.items()})}'
+              for name, some in (("cells", results.cells), ("apart", results.apart))]  # fmt: skip
+    parts += [f'"{name}": {_one_a_line([_counted(row) for record in some.values() for row in record.rows])}'
+              for name, some in (("rows", results.cells), ("apart_rows", results.apart))]  # fmt: skip
+    write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _samples_of(rows: Sequence[Row]) -> np.ndarray:
+    """The samples of a cell, row after row, in steps of the fifth decimal."""
+    samples = [row[SAMPLES] for row in rows if SAMPLES in row]
+    return np.rint(np.concatenate([*samples, []]) * STEPS).astype(np.int32)
+
+
+def _save(path: Path, samples: Mapping[str, np.ndarray]) -> None:
+    with path.open("wb") as file:  # savez would add an ending to the name
+        np.savez_compressed(file, **samples)  # type: ignore[arg-type]
+
+
+def _fill_in_samples(rows: Mapping[str, list[Row]], path: Path) -> None:
+    """Replace the number of samples of each row by the samples."""
+    sampled = {key: [row for row in of_cell if SAMPLES in row] for key, of_cell in rows.items()}
+    if not any(sampled.values()):
+        return
+    with np.load(path) as file:
+        for key, of_cell in sampled.items():
+            ends = np.cumsum([row[SAMPLES] for row in of_cell])
+            for row, steps in zip(of_cell, np.split(file[key], ends[:-1]) if of_cell else []):
+                row[SAMPLES] = (steps / STEPS).tolist()
+
+
+def _counted(row: Row) -> Row:
+    """A row with the number of its samples in their place."""
+    return row | {SAMPLES: len(row[SAMPLES])} if SAMPLES in row else row
+
+
+def _one_a_line(entries: dict[str, Any] | list[Any]) -> str:
+    """JSON that a person can read and compare, an entry a line."""
+    if isinstance(entries, dict):
+        lines, brackets = [f"{json.dumps(name)}: {_compact(entry)}" for name, entry in entries.items()], "{}"
+    else:
+        lines, brackets = [_compact(entry) for entry in entries], "[]"
+    return brackets[0] + "".join(f"\n {line}," for line in lines)[:-1] + ("\n" if lines else "") + brackets[1]
+
+
+def _compact(entry: Any) -> str:
+    return json.dumps(entry, separators=(",", ":"))

@@ -1,0 +1,24 @@
+"""Where adapting may fail: other corpora to adapt on, and another question."""
+
+from benchmarks.studies.adaptation.limits import COPIES, CORPORA, LIMITS, near_duplicates
+from tests.benchmarks.studies.adaptation.vectors import vectors_of
+from tests.conftest import make_corpus
+
+
+def test_limits_change_what_is_adapted_on():
+    texts = ["First one. Second two. Third three.", "Alone"] + [row["text"] for row in make_corpus(30)]
+    copies = near_duplicates(texts, None, 10)
+    assert sorted(copies[:3]) == ["First one. Second two.", "First one. Third three.", "Second two. Third three."]
+    assert copies[3] == "Alone"
+    assert len(near_duplicates(texts[2:], None, 30)) <= 30 // COPIES * COPIES
+    assert CORPORA["20news, 100 documents"](texts * 9, None, 2000) == (texts * 9)[:100]
+
+
+def test_limits_of_real_data(real_data):
+    asking = LIMITS["20news, asking or not"](real_data, "test", 200)
+    measured = asking.measure(vectors_of(len(asking.texts)))
+    assert measured.metric == "5shot_accuracy"
+    assert 0.3 < measured.value < 0.7  # of random vectors and two classes
+    mixed = LIMITS["20news, five fields mixed"](real_data, "test", 200)
+    assert len(mixed.corpus) > len(set(mixed.corpus) & set(asking.corpus)) > 0
+    assert mixed.texts == asking.texts

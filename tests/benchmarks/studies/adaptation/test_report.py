@@ -1,0 +1,99 @@
+"""The study of adaptation: its cells, and what its tables and pages say."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from benchmarks.engine.results import SAMPLES, Record, read_results
+from benchmarks.engine.study import Study
+from benchmarks.studies.adaptation import report as adaptation
+from benchmarks.studies.adaptation.limits import LIMITS
+from benchmarks.studies.adaptation.sets import SETS
+from tests.benchmarks.studies.results import results_of
+from tests.processes import ROOT
+
+
+def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
+    content = yaml.safe_load(adaptation.STUDY.read_text())
+    (tmp_path / "files").mkdir()
+    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
+        (tmp_path / "files" / name).mkdir()
+        (tmp_path / "files" / name / "data.txt").write_text(name)
+    given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
+    cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
+    searched = [cell for cell in cells.values() if cell.group.startswith("search")]
+    assert len(searched) + waiting["search"] == 27
+    assert sorted({cell.fields["data"] for cell in searched if cell.group != "search_words_too"}) == ["20news"]
+    assert (
+        waiting["adapt"]
+        == waiting["adapt_without_words"]
+        == waiting["docsplit"] + waiting["docsplit_again"]
+        == len(SETS) * 3
+    )
+    assert waiting["limits"] + waiting["limits_again"] == len(LIMITS) * 3
+    grids = [group.get("grid", {}) for group in content["groups"].values()]
+    assert all(set(grid.get("data", [])) <= set(SETS) | set(LIMITS) for grid in grids)
+    for cell in cells.values():  # nothing but places is left open
+        assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', ""), (
+            cell
+        )
+
+
+def test_tables_pool_seeds_and_items(tmp_path):
+    def row(data, method, seed, difference, **more):
+        own = {"difference": difference, "low": 0, "high": 0, SAMPLES: [difference - 0.01, difference + 0.01]}
+        return {"cell": f"{method}{seed}", "data": data, "task": "t", "method": method, "seed": seed,
+                "part": "test", "metric": "acc", "value": 0.5 + difference} | own | more  # fmt: skip
+
+    rows = [row("a", "start", None, 0.0), row("a", "adapt", 0, 0.02), row("a", "adapt", 1, 0.04)]
+    for number, (accuracy, cosine) in enumerate([(0.1, 0.5), (0.2, 0.4), (0.3, 0.3)]):
+        rows.append(
+            row("20news", f"search {number}", 0, accuracy, part="validation")
+            | {"metric": "5shot_accuracy", "value": accuracy}
+        )
+        rows.append(
+            {
+                "cell": f"search {number}0",
+                "data": "20news",
+                "method": "s",
+                "part": "validation",
+                "metric": "mean_cosine",
+                "value": cosine,
+            }
+        )
+    rows += [row("a", "adapt, 5 steps", 0, 0.1), row("a, small", "adapt", 0, -0.1)]
+    rows += [row("a", "adapt", 0, 0.2, metric="acc, smoothed"), row("a", "masked LM, adapt", 0, 0.3)]
+    results = results_of(rows, not_run=["z"], waiting={"g": 3})
+    results.cells["x"] = Record("y", "failed", "x", "x")
+    found = adaptation.summaries(rows)["a", "adapt"]
+    assert (found["value"], found["difference"], found["seeds"]) == (pytest.approx(0.53), pytest.approx(0.03), 2)
+    assert 0.01 <= found["low"] < 0.02 < 0.04 < found["high"] <= 0.05
+    assert adaptation.signs(rows)["mean_cosine"] == (pytest.approx(-1), 3)
+    text = adaptation.markdown(results)
+    assert "| start | 50.0 |" in text
+    assert re.search(r"\| adapt \| 53\.0 \(\+3\.0; \+1\.\d to \+4\.\d, 2 seeds\) \|", text)
+    assert "| adapt, smoothed | 70.0 (+20.0;" in text
+    assert "| masked LM, adapt | 80.0 (" in text.partition("From the masked LM")[2].partition("By the number")[0]
+    assert "| a, acc | 60.0 (+10.0;" in text.partition("By the number of steps")[2]
+    assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Limits")[2]
+    assert "| mean_cosine | -1.00 | 3 |" in text
+    assert "Cells not run: z, 3 cells of g. Failed: y." in text
+    drawn = ["adapt", "adapt, smoothed", "adapt, with word vectors, smoothed", "docsplit, learning rate 3e-5"]
+    assert all(adaptation._is_drawn(method, True) for method in drawn)
+    assert adaptation._is_drawn("with word vectors, smoothed", False)
+    assert not adaptation._is_drawn("crop, smoothed", True)
+    assert not adaptation._is_drawn("adapt, neighbours by the encoder alone, smoothed by the encoder alone", True)
+    adaptation.plot(results, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/adaptation.md"])
+def test_pages_show_the_results(page):
+    generated = adaptation.markdown(read_results(ROOT / "benchmarks" / "results" / "adaptation.json"))
+    assert (ROOT / "benchmarks" / "results" / "adaptation.md").read_text() == generated
+    text = (ROOT / page).read_text()
+    shown = re.search(r"<!-- from [./]*benchmarks/results/adaptation\.json -->\n\n((?:\|.*\n)+)", text)[1].splitlines()
+    assert len(shown) > 4
+    assert set(shown) <= set(generated.splitlines())

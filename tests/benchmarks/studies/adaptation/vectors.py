@@ -1,0 +1,10 @@
+"""Vectors at random."""
+
+import numpy as np
+
+from docsplit.embedding.neighbours import unit
+
+
+def vectors_of(size, width=6):
+    """Unit vectors (size, width), always the same."""
+    return unit(np.random.default_rng(0).normal(size=(size, width)).astype(np.float32) + 0.5)
