@@ -210,8 +210,9 @@ def main() -> None:
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
-    from docsplit.embedding.neighbours import nearest, unit
+    from docsplit.embedding.neighbours import nearest
     from docsplit.evaluation.analysis.geometry import map_of
+    from docsplit.runtime.vectors import unit
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     directory, vectors, labels = Path(options.encoder), None, None

@@ -13,7 +13,7 @@ from benchmarks.studies.adaptation import report as adaptation
 from benchmarks.studies.adaptation.limits import COPIES, CORPORA, LIMITS, near_duplicates
 from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import unit
+from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 from tests.processes import ROOT
 

@@ -9,6 +9,8 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
+from docsplit.runtime.vectors import unit
+
 
 def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
     """Cosines, alignment and uniformity of the views of a batch, (B, 2, H) -> scalars.
@@ -37,16 +39,16 @@ def spread(vectors: np.ndarray) -> dict[str, float]:
     `dimension_correlation`: mean absolute correlation of two dimensions, of those that vary; 0 where there is one.
     `effective_rank`: of `effective_rank`; N - 1 at most.
     """
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    std = unit.std(axis=0)
-    standardised = (unit - unit.mean(axis=0))[:, std > 1e-7] / std[std > 1e-7]
+    directions = unit(vectors)
+    std = directions.std(axis=0)
+    standardised = (directions - directions.mean(axis=0))[:, std > 1e-7] / std[std > 1e-7]
     size = standardised.shape[1]
-    correlations = np.abs(standardised.T @ standardised / len(unit))
+    correlations = np.abs(standardised.T @ standardised / len(directions))
     off_diagonal = float(correlations.sum() - correlations.trace())
     return {
         "dimension_std": float(std.mean()),
         "dimension_correlation": off_diagonal / max(size * (size - 1), 1),
-        "effective_rank": effective_rank(unit),
+        "effective_rank": effective_rank(directions),
     }
 
 
@@ -101,9 +103,9 @@ def hubness(neighbours: np.ndarray) -> dict[str, float]:
 
 def mean_cosine(vectors: np.ndarray) -> float:
     """Of all pairs of two of the vectors (N, H): near 1 where all point the same way."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    total = np.square(unit.sum(axis=0, dtype=np.float64)).sum() - np.square(unit, dtype=np.float64).sum()
-    return float(total / (len(unit) * (len(unit) - 1)))
+    directions = unit(vectors)
+    total = np.square(directions.sum(axis=0, dtype=np.float64)).sum() - np.square(directions, dtype=np.float64).sum()
+    return float(total / (len(directions) * (len(directions) - 1)))
 
 
 def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) -> dict[str, float]:
