@@ -128,6 +128,25 @@ def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str
     return heard
 
 
+def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
+    """The map of the page: points (N, 2), whole numbers from 0 to 1000, and the line under it.
+
+    Args:
+        vectors: (N, H), of three documents or more.
+    """
+    from docsplit.evaluation.analysis.maps import project
+
+    points, how = project(vectors, method)
+    if method == "pca":
+        share = points.var(axis=0).sum() / max(float(vectors.var(axis=0).sum()), 1e-12)
+        about = f"{how.capitalize()}, {share:.0%} of the variance."
+    else:
+        about = f"{how}: who is near to whom means something, how far apart groups are not."
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
+    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
+
+
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
     from docsplit.release.card_results import RESULTS_FILE, evaluation_text, read_evaluations, read_json
@@ -211,7 +230,6 @@ def main() -> None:
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import nearest
-    from docsplit.evaluation.analysis.geometry import map_of
     from docsplit.runtime.vectors import unit
 
     options.output.parent.mkdir(parents=True, exist_ok=True)

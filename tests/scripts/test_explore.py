@@ -13,7 +13,6 @@ from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
 from docsplit.embedding import neighbours as search
-from docsplit.evaluation.analysis import geometry as analysis
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
@@ -64,7 +63,7 @@ def test_a_match_is_a_sentence_that_says_something():
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize("shape", [(3, 8), (30, 2), (60, 16)])
 def test_the_map_fits_its_frame(method, shape):
-    points, about = analysis.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
+    points, about = explore.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
     assert points.shape == (shape[0], 2)
     assert points.min() >= 0
     assert points.max() == 1000

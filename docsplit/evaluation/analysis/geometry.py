@@ -1,11 +1,9 @@
-"""What embeddings look like: their geometry, their clusters, and a map of them."""
+"""How embeddings lie in space: cosines, use of dimensions, hubs, clusters."""
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
@@ -127,20 +125,3 @@ def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) 
         **own | {"dimension_std": own["dimension_std"] * width**0.5},
         **hubness(neighbours),
     }
-
-
-def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:
-    """Points (N, 2) with whole numbers from 0 to 1000, and what the page says of them."""
-    start = PCA(min(50, *embeddings.shape), random_state=0).fit(embeddings)
-    points = start.transform(embeddings)
-    about = f"Two principal components, {start.explained_variance_ratio_[:2].sum():.0%} of the variance."
-    if method == "tsne":
-        perplexity = min(30, (len(points) - 1) / 3)
-        points = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=-1).fit_transform(points)
-        about = (
-            f"t-SNE, perplexity {perplexity:.0f}: who is near to whom means something, how far apart groups are not."
-        )
-    points = points[:, :2] if points.shape[1] > 1 else np.pad(points, ((0, 0), (0, 1)))
-    low, high = points.min(axis=0), points.max(axis=0)
-    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
-    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
