@@ -13,7 +13,6 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import base64
 import gzip
-import html
 import json
 from pathlib import Path
 from typing import Any
@@ -149,24 +148,10 @@ def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
-    from docsplit.release.card_results import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+    from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
 
-    tables: list[dict[str, Any]] = []
-    titles: list[str] = []
-    in_table = False
-    for line in evaluation_text(read_json(directory / RESULTS_FILE), read_evaluations(directory)).splitlines():
-        if line.startswith("#"):
-            level = len(line) - len(line.lstrip("#"))
-            titles = [*titles[: max(level - 3, 0)], line.lstrip("# ")]
-        elif line.startswith("|"):
-            if not in_table:
-                tables.append({"title": " · ".join(titles), "rows": []})
-            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
-            if not set("".join(cells)) <= set("-: |"):
-                shown = [html.unescape(cell.replace("**", "").replace("\\", "")) for cell in cells]
-                tables[-1]["rows"].append(shown)
-        in_table = line.startswith("|")
-    return tables
+    tables = tables_of_results(read_json(directory / RESULTS_FILE), read_evaluations(directory))
+    return [{"title": table.title, "rows": [table.header, *table.rows]} for table in tables]
 
 
 def _inside(picture: Path) -> str:
