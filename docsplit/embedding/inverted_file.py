@@ -18,7 +18,7 @@ from docsplit.runtime.vectors import best_of_blocks
 logger = logging.getLogger(__name__)
 
 RECALL, TRIED, DEEP = 0.98, 200, 10  # of the ten best of so many vectors
-CANDIDATES, FEWEST_CANDIDATES = 2, 100  # scored anew, as a multiple of what is wanted
+CANDIDATES, FEWEST_CANDIDATES = 2, 100  # vectors that are scored anew, for each that is wanted; at least in all
 TRAINED = 64  # vectors a cell, from which the cells are learnt
 CHUNK = 100_000  # vectors at a time
 CHUNK_VALUES = 2**23  # numbers of candidates at a time: 32 MB
@@ -72,7 +72,7 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
 
     Returns: rows and exact scores, (Q, K) each, the best first; -1 and -inf where fewer were found.
     """
-    depth = max(CANDIDATES * count, FEWEST_CANDIDATES)
+    depth = num_candidates(count)
     rows = np.full((len(queries), count), -1, dtype=np.int64)
     scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
     step = max(CHUNK_VALUES // (depth * queries.shape[1]), 1)
@@ -85,6 +85,11 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
         rows[start : start + step] = np.take_along_axis(candidates, best, axis=1)
         scores[start : start + step] = np.take_along_axis(exact, best, axis=1)
     return rows, scores
+
+
+def num_candidates(count: int, for_each: int = CANDIDATES) -> int:
+    """How many vectors are scored anew where `count` are wanted."""
+    return max(for_each * count, FEWEST_CANDIDATES)
 
 
 def vectors_of(parts: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
