@@ -13,7 +13,6 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 import base64
 import gzip
-import html
 import json
 from pathlib import Path
 from typing import Any
@@ -67,12 +66,13 @@ def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str
         ValueError: if there are fewer than three, or the encoder is another one now.
     """
     from docsplit.embedding.indexed_encoder import IndexedEncoder
-    from docsplit.index.index import Index, check_encoder
+    from docsplit.index.index import Index
+    from docsplit.index.manifest import check_encoder
 
     index = Index(directory)
     if len(index) < 3:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
-    encoder = IndexedEncoder.of(index.manifest["encoder"])
+    encoder = IndexedEncoder.of(index.manifest.encoder)
     check_encoder(index.manifest, encoder.description)
     places = list(index.documents())
     chosen = [places[number] for number in np.sort(np.random.default_rng(0).permutation(len(places))[:limit])]
@@ -128,26 +128,31 @@ def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str
     return heard
 
 
+def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
+    """The map of the page: points (N, 2), whole numbers from 0 to 1000, and the line under it.
+
+    Args:
+        vectors: (N, H), of three documents or more.
+    """
+    from docsplit.evaluation.analysis.maps import project
+
+    points, how = project(vectors, method)
+    if method == "pca":
+        share = points.var(axis=0).sum() / max(float(vectors.var(axis=0).sum()), 1e-12)
+        about = f"{how.capitalize()}, {share:.0%} of the variance."
+    else:
+        about = f"{how}: who is near to whom means something, how far apart groups are not."
+    low, high = points.min(axis=0), points.max(axis=0)
+    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
+    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
+
+
 def tables_of(directory: Path) -> list[dict[str, Any]]:
     """The tables of the checkpoint's card: a title and the cells, line after line."""
-    from docsplit.release.card_results import RESULTS_FILE, evaluation_text, read_evaluations, read_json
+    from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
 
-    tables: list[dict[str, Any]] = []
-    titles: list[str] = []
-    in_table = False
-    for line in evaluation_text(read_json(directory / RESULTS_FILE), read_evaluations(directory)).splitlines():
-        if line.startswith("#"):
-            level = len(line) - len(line.lstrip("#"))
-            titles = [*titles[: max(level - 3, 0)], line.lstrip("# ")]
-        elif line.startswith("|"):
-            if not in_table:
-                tables.append({"title": " · ".join(titles), "rows": []})
-            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
-            if not set("".join(cells)) <= set("-: |"):
-                shown = [html.unescape(cell.replace("**", "").replace("\\", "")) for cell in cells]
-                tables[-1]["rows"].append(shown)
-        in_table = line.startswith("|")
-    return tables
+    tables = tables_of_results(read_json(directory / RESULTS_FILE), read_evaluations(directory))
+    return [{"title": table.title, "rows": [table.header, *table.rows]} for table in tables]
 
 
 def _inside(picture: Path) -> str:
@@ -210,8 +215,8 @@ def main() -> None:
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.embedding.encode import embed_documents
     from docsplit.embedding.loading import load_encoder
-    from docsplit.embedding.neighbours import nearest, unit
-    from docsplit.evaluation.analysis.geometry import map_of
+    from docsplit.embedding.neighbours import nearest
+    from docsplit.runtime.vectors import unit
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
     directory, vectors, labels = Path(options.encoder), None, None

@@ -162,8 +162,9 @@ def embed(
     from docsplit.embedding.attention import attention_to_tokens, describe_attention
     from docsplit.embedding.graphs import attention_by_kind
     from docsplit.embedding.loading import resolve_prompt, says_pooling
-    from docsplit.embedding.neighbours import nearest, unit
+    from docsplit.embedding.neighbours import nearest
     from docsplit.evaluation.analysis.analyses import NEIGHBOURS
+    from docsplit.runtime.vectors import unit
 
     parts = {"train": split.train_texts} if "clustering" in args.analyses else {}
     reads_all = {"clustering", "map", "geometry"} & set(args.analyses)
@@ -191,10 +192,11 @@ def embed(
 
 def embed_tfidf(split: "LabelledSplit", documents: "Documents", args: AnalysisArguments) -> dict[str, Any]:
     """TF-IDF of the sentences, and of documents and halves the latent semantic analysis of it."""
-    from docsplit.embedding.neighbours import nearest, unit
+    from docsplit.embedding.neighbours import nearest
     from docsplit.evaluation.analysis.analyses import NEIGHBOURS
     from docsplit.evaluation.analysis.clustering import tfidf_svd
     from docsplit.evaluation.heads.table import tfidf_features
+    from docsplit.runtime.vectors import unit
 
     names = ("train", "test", "halves", "sentences")
     texts = (split.train_texts, split.test_texts, documents.halves or [""], documents.sentences.texts or [""])

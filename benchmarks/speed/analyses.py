@@ -30,12 +30,13 @@ from docsplit.data.tagging import load_tagger
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.attention import attention_to_tokens, describe_attention
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.neighbours import nearest, unit
+from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis.analyses import NEIGHBOURS, Documents, choose_documents, measure, redundancy
 from docsplit.evaluation.heads.presets import ANALYSES, NEED_A_TAGGER
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
+from docsplit.runtime.vectors import unit
 
 ATTENTION_TOKENS = 2048  # of one forward pass, as the script has it on a CPU
 

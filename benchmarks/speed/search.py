@@ -68,7 +68,7 @@ def make_texts(size: int) -> list[str]:
 def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """An index; a document is one passage, and its vector is looked up."""
     from docsplit.data.own_documents import Document
-    from docsplit.index.index import build
+    from docsplit.index.changes import build
 
     done = 0
 
@@ -95,7 +95,8 @@ def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
     """The times of an index, and what it found."""
-    from docsplit.index.index import Index, nearest
+    from docsplit.index.first_stage import nearest
+    from docsplit.index.index import Index
     from docsplit.index.segments import query_words
 
     started = time.perf_counter()
@@ -145,7 +146,8 @@ def mine(contender: str, folder: Path, queries: np.ndarray) -> dict[str, float]:
     except ImportError:
         return {}
     if contender == "ours":
-        from docsplit.index.index import Index, nearest
+        from docsplit.index.first_stage import nearest
+        from docsplit.index.index import Index
 
         segments = Index(folder).segments
         return {"mine": _median(lambda _: nearest(segments, queries, 10))}
@@ -187,7 +189,7 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
     import sentence_transformers  # noqa: F401
 
     import docsplit.data.own_documents
-    import docsplit.index.index  # noqa: F401
+    import docsplit.index.changes  # noqa: F401
 
     build, ask = CONTENDERS[contender]
     if part == "build":

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.runtime.vectors import best_of_blocks
+
 logger = logging.getLogger(__name__)
 
 RECALL, TRIED, DEEP = 0.98, 200, 10  # of the ten best of so many vectors
-CANDIDATES, FEWEST_CANDIDATES = 2, 100  # scored anew, as a multiple of what is wanted
+CANDIDATES, FEWEST_CANDIDATES = 2, 100  # vectors that are scored anew, for each that is wanted; at least in all
 TRAINED = 64  # vectors a cell, from which the cells are learnt
 CHUNK = 100_000  # vectors at a time
 CHUNK_VALUES = 2**23  # numbers of candidates at a time: 32 MB
@@ -49,7 +51,8 @@ def make(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
         for start in range(0, len(part), CHUNK):
             index.add(np.ascontiguousarray(part[start : start + CHUNK]))
     queries, depth = sample(TRIED), min(DEEP, total)
-    exact = _nearest(parts, queries, depth)
+    blocks = (queries @ part[start : start + CHUNK].T for part in parts for start in range(0, len(part), CHUNK))
+    exact, _ = best_of_blocks(blocks, len(queries), depth)
     index.nprobe, recall = 1, 0.0
     while recall < RECALL and index.nprobe < cells:
         index.nprobe = min(2 * index.nprobe, cells)
@@ -69,7 +72,7 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
 
     Returns: rows and exact scores, (Q, K) each, the best first; -1 and -inf where fewer were found.
     """
-    depth = max(CANDIDATES * count, FEWEST_CANDIDATES)
+    depth = num_candidates(count)
     rows = np.full((len(queries), count), -1, dtype=np.int64)
     scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
     step = max(CHUNK_VALUES // (depth * queries.shape[1]), 1)
@@ -84,6 +87,11 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
     return rows, scores
 
 
+def num_candidates(count: int, for_each: int = CANDIDATES) -> int:
+    """How many vectors are scored anew where `count` are wanted."""
+    return max(for_each * count, FEWEST_CANDIDATES)
+
+
 def vectors_of(parts: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
     """The vectors (..., H) of rows (...) that are counted through all parts."""
     ends = np.cumsum([len(part) for part in parts])
@@ -93,18 +101,3 @@ def vectors_of(parts: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
         is_own = owners == owner
         vectors[is_own] = parts[owner][rows[is_own] - (ends[owner - 1] if owner else 0)]
     return vectors
-
-
-def _nearest(parts: Sequence[np.ndarray], queries: np.ndarray, count: int) -> np.ndarray:
-    """The rows (Q, count) of the best of all vectors, in no order."""
-    best = np.full((len(queries), count), -np.inf, dtype=np.float32)
-    rows, offset = np.zeros((len(queries), count), dtype=np.int64), 0
-    for part in parts:
-        for start in range(0, len(part), CHUNK):
-            scores = queries @ part[start : start + CHUNK].T
-            numbers = np.broadcast_to(np.arange(scores.shape[1]) + offset, scores.shape)
-            both, numbers = np.concatenate([best, scores], axis=1), np.concatenate([rows, numbers], axis=1)
-            kept = np.argpartition(-both, count - 1, axis=1)[:, :count]
-            best, rows = np.take_along_axis(both, kept, axis=1), np.take_along_axis(numbers, kept, axis=1)
-            offset += scores.shape[1]
-    return rows

@@ -20,6 +20,7 @@ import torch
 from docsplit.data.preparation import document_id
 from docsplit.data.words import TOKEN_PATTERN
 from docsplit.embedding import inverted_file
+from docsplit.runtime.vectors import best_of_blocks, unit
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +37,14 @@ def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.n
         embeddings: (N, H); of length one, they give cosines.
         count: less than N.
     """
-    documents, found, cosines = torch.from_numpy(embeddings), [], []
+    documents, rows, products = torch.from_numpy(embeddings), [], []
     for start in range(0, len(documents), chunk):
-        similarities = documents[start : start + chunk] @ documents.T
-        similarities.diagonal(start).fill_(float("-inf"))  # each with itself
-        best, rows = similarities.topk(count, dim=1)
-        found.append(rows)
-        cosines.append(best)
-    return torch.cat(found).numpy(), torch.cat(cosines).numpy()
+        scores = documents[start : start + chunk] @ documents.T
+        scores.diagonal(start).fill_(float("-inf"))  # each with itself
+        best_rows, best_scores = best_of_blocks([scores], len(scores), count)
+        rows.append(best_rows)
+        products.append(best_scores)
+    return np.concatenate(rows), np.concatenate(products)
 
 
 def check_search(num_documents: int) -> None:
@@ -71,12 +72,6 @@ def nearest_approximately(embeddings: np.ndarray, count: int) -> tuple[np.ndarra
     cosines[own] = -np.inf
     order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
     return np.maximum(np.take_along_axis(found, order, axis=1), 0), np.take_along_axis(cosines, order, axis=1)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (N, H) of length one, float32; those of length zero stay."""
-    vectors = vectors.astype(np.float32)
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def word_vectors(texts: Sequence[str]) -> np.ndarray:

@@ -6,11 +6,14 @@ dimensions into the cells of an inverted file took as much processor time as 5,6
 evaluation more.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
+from torch import Tensor
 
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.embedding.neighbours import unit
+from docsplit.runtime.vectors import best_of_blocks, unit
 
 BLOCK_VECTORS = 4096  # brought to length one at a time
 BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # scores at a time: 8 MB
@@ -27,7 +30,7 @@ def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
     try:
         import faiss
     except ImportError:
-        return _by_torch(queries, documents, depth)
+        return _in_blocks(queries, documents, depth)
     scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # in blocks of its own
     return Retrieved.best(rows, scores, depth)
 
@@ -41,24 +44,21 @@ def make_comparable(vectors: np.ndarray, similarity: str) -> None:
         vectors[start : start + BLOCK_VECTORS] = unit(vectors[start : start + BLOCK_VECTORS])
 
 
-def _by_torch(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
-    """Block by block of queries, and of documents, whose best are joined with the best so far."""
-    found = []
+def _in_blocks(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
+    """Search without faiss: a block of queries after another, each over all blocks of documents."""
     width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
     buffer = torch.empty(min(len(queries), BLOCK_QUERIES) * min(width, len(documents)))  # memory that is met once
+
+    def products(block: Tensor) -> Iterator[Tensor]:
+        for start in range(0, len(documents), width):
+            part = torch.from_numpy(np.ascontiguousarray(documents[start : start + width]))
+            scores = buffer[: len(block) * len(part)].view(len(block), len(part))
+            yield torch.mm(block, part.T, out=scores)  # (Q', N')
+
+    rows, scores = [], []
     for start in range(0, len(queries), BLOCK_QUERIES):
         block = torch.from_numpy(queries[start : start + BLOCK_QUERIES])
-        scores, rows = torch.empty(len(block), 0), torch.empty(len(block), 0, dtype=torch.int32)
-        for first in range(0, len(documents), width):
-            part = torch.from_numpy(np.ascontiguousarray(documents[first : first + width]))
-            products = buffer[: len(block) * len(part)].view(len(block), len(part))
-            torch.mm(block, part.T, out=products)
-            count = min(depth, products.shape[1])
-            if first:  # fewer and fewer are better than the worst of the best so far
-                count = min(count, int(np.count_nonzero(products > scores.amin(dim=1, keepdim=True), axis=1).max()))
-            best, own = products.topk(count, dim=1, sorted=False)
-            scores, rows = torch.cat([scores, best], dim=1), torch.cat([rows, own.int() + first], dim=1)
-            scores, kept = scores.topk(min(depth, scores.shape[1]), dim=1, sorted=False)
-            rows = rows.gather(1, kept)
-        found.append(Retrieved.best(rows.numpy(), scores.numpy(), depth))
-    return Retrieved(np.concatenate([one.rows for one in found]), np.concatenate([one.scores for one in found]))
+        best_rows, best_scores = best_of_blocks(products(block), len(block), depth)
+        rows.append(best_rows.astype(np.int32))
+        scores.append(best_scores)
+    return Retrieved(np.concatenate(rows), np.concatenate(scores))

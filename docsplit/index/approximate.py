@@ -1,11 +1,11 @@
 """Search among millions of passages of an index: by an inverted file beside its segments.
 
-Up to `PASSAGES` exact search takes milliseconds and nothing beside the vectors.
+Up to `PASSAGES` an exact search takes milliseconds, and needs nothing beside the vectors.
 """
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from docsplit.embedding import inverted_file
-from docsplit.index.first_stage import Key
+from docsplit.index.first_stage import Key, Scored
+from docsplit.index.manifest import InvertedFile
 from docsplit.index.segments import Segment
 
 logger = logging.getLogger(__name__)
@@ -23,31 +24,25 @@ CANDIDATES = 10  # passages whose exact scores are computed, for each document t
 RENEWED = 0.1  # once so large a share of the passages is in no cell yet, cells are made anew
 
 
-def is_needed(segments: Sequence[tuple[str, Segment]], known: dict[str, Any] | None) -> bool:
-    """Whether there are so many passages, and too many of them are not in `known`, that a new file is to be made."""
-    sizes = {name: len(segment.passage_vectors) for name, segment in segments}
-    outside = sum(size for name, size in sizes.items() if known is None or name not in known["segments"])
+def is_needed(segments: Mapping[str, Segment], known: InvertedFile | None) -> bool:
+    """Whether an inverted file has to be made: there are so many passages, and `known` lacks too many of them."""
+    sizes = {name: len(segment.passage_vectors) for name, segment in segments.items()}
+    outside = sum(size for name, size in sizes.items() if known is None or name not in known.segments)
     return sum(sizes.values()) > PASSAGES and outside > RENEWED * sum(sizes.values())
 
 
-def make(directory: Path, segments: Sequence[tuple[str, Segment]]) -> dict[str, Any] | None:
-    """Write the inverted file of all passages: what the manifest says of it, None without faiss."""
+def make(directory: Path, segments: Mapping[str, Segment]) -> InvertedFile | None:
+    """Write the inverted file of all passages; None without faiss."""
     try:
         import faiss
     except ImportError:
         logger.warning("Without faiss (pip install faiss-cpu) each query is compared with all passages: that is slow.")
         return None
-    parts = [segment.passage_vectors for _, segment in segments]
+    parts = [segment.passage_vectors for segment in segments.values()]
     index, recall = inverted_file.make(parts)
     name = f"approximate-{uuid.uuid4().hex[:8]}.faiss"
     faiss.write_index(index, str(directory / name))
-    return {
-        "file": name,
-        "segments": [own for own, _ in segments],
-        "sizes": [len(part) for part in parts],
-        "probes": index.nprobe,
-        "recall": recall,
-    }
+    return InvertedFile(name, list(segments), list(map(len, parts)), index.nprobe, recall)
 
 
 @lru_cache(maxsize=2)
@@ -61,39 +56,45 @@ def _read(path: str, probes: int) -> Any:
 
 def nearest(
     directory: Path,
-    known: dict[str, Any],
-    numbers: Sequence[int | None],
-    segments: Sequence[Segment],
+    known: InvertedFile,
+    segments: Mapping[str, tuple[int, Segment]],
     vectors: np.ndarray,
     count: int,
-) -> list[list[tuple[Key, float]]]:
-    """Documents with passages that are probably the nearest to each query (Q, H): key and exact similarity, unordered.
+) -> list[Scored]:
+    """Find documents with passages that are probably the nearest to each query (Q, H), with exact scores, unordered.
 
     Args:
         known: what `make` gave.
-        numbers: of `known["segments"]` among `segments`; None for those that are no longer in the index.
+        segments: all of the index by name, each with its number; `known` may have others, which are passed over.
 
     Raises:
         ValueError: without faiss.
     """
     try:
-        index = _read(str(directory / known["file"]), known["probes"])
+        index = _read(str(directory / known.file), known.probes)
     except ImportError as error:
         raise ValueError("This index needs faiss, which is not installed: pip install faiss-cpu.") from error
-    ends = np.cumsum(known["sizes"])
-    found = []
-    depth = max(CANDIDATES * count, inverted_file.FEWEST_CANDIDATES)
-    for query, own in zip(vectors, index.search(np.ascontiguousarray(vectors), depth)[1]):
+    depth = inverted_file.num_candidates(count, CANDIDATES)
+    rankings = []
+    for query, rows in zip(vectors, index.search(np.ascontiguousarray(vectors), depth)[1]):
         best: dict[Key, float] = {}
-        rows = own[own >= 0]
-        owners = np.searchsorted(ends, rows, side="right")
-        for owner in np.unique(owners):
-            if (number := numbers[owner]) is None:
+        for name, passages in _by_segment(known, rows[rows >= 0]):
+            if name not in segments:
                 continue
-            segment, passages = segments[number], np.sort(rows[owners == owner]) - (ends[owner - 1] if owner else 0)
+            number, segment = segments[name]
             documents = np.searchsorted(segment.passage_starts, passages, side="right") - 1
             for document, score in zip(documents.tolist(), (segment.passage_vectors[passages] @ query).tolist()):
                 if segment.alive[document]:
                     best[number, document] = max(score, best.get((number, document), score))
-        found.append(list(best.items()))
-    return found
+        rankings.append(list(best.items()))
+    return rankings
+
+
+def _by_segment(known: InvertedFile, rows: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Split rows that are counted through all segments: the name of each segment, and its own rows in order."""
+    ends = np.cumsum(known.sizes)
+    owners = np.searchsorted(ends, rows, side="right")
+    return [
+        (known.segments[owner], np.sort(rows[owners == owner]) - (ends[owner] - known.sizes[owner]))
+        for owner in np.unique(owners)
+    ]

@@ -1,56 +1,81 @@
-"""An index for an engine that serves many people: its passages, one after another, into a vector database.
+"""Export an index to a vector database, which serves many people: its passages, one after another.
 
-A database is a module with a function `write(passages, count, description, uri, name, replace)` and its row in
-`DATABASES`; it knows nothing of how an index lies on disk.
+A database is a class that can do what `Database` says, in a file of its own, and its row in `DATABASES`. It knows
+nothing of how an index lies on disk.
 """
 
-import importlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
+from tqdm.auto import tqdm
 
-from docsplit.data.passages import to_passages
-from docsplit.index.index import Index
+from docsplit.index.milvus import Milvus
+from docsplit.index.results import Exported
 
-DATABASES = {"milvus": "docsplit.index.milvus"}
+if TYPE_CHECKING:
+    from docsplit.index.index import Index, StoredPassage
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class StoredPassage:
-    """What a database gets of a passage."""
-
-    id: str  # of the document, and the passage's number in it
-    document: str
-    title: str
-    text: str
-    vector: np.ndarray  # (H,) float32
+BATCH = 1000  # passages of a request
 
 
-def passages_of(index: Index) -> Iterator[StoredPassage]:
-    """All passages of all documents in the index, in order."""
-    for segment, row in index.documents():
-        document, title = segment.ids[row], segment.titles[row]
-        vectors = segment.passage_vectors[segment.passages_of(row)]
-        passages = to_passages(segment.texts[row], index.manifest["passage_words"])
-        for number, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
-            yield StoredPassage(f"{document}#{number}", document, title, passage.text, vector)
+class Database(Protocol):
+    """A collection of passages in a database."""
+
+    def create(self, dimension: int, replace: bool) -> None:
+        """Make the collection.
+
+        Args:
+            dimension: of the vectors, which a scalar product compares: they have length one where the encoder is
+                compared by cosine.
+            replace: drop a collection of this name that is there.
+
+        Raises:
+            ValueError: if there is one and `replace` is False.
+        """
+
+    def insert(self, passages: "Sequence[StoredPassage]") -> int:
+        """Write passages, and return how many texts were cut to what the database holds.
+
+        Raises:
+            ValueError: if the database does not take one of them.
+        """
+
+    def count(self) -> int:
+        """Count the passages that the collection holds, all that were inserted."""
 
 
-def export(index: Index, database: str, uri: str, name: str = "documents", replace: bool = False) -> dict[str, Any]:
+# Each is called with the address of the database and the name of the collection. It raises a ValueError where its
+# client is not installed, or no database answers.
+DATABASES: dict[str, Callable[[str, str], Database]] = {"milvus": Milvus}
+
+
+def export(index: "Index", database: str, uri: str, name: str = "documents", replace: bool = False) -> Exported:
     """Write an index into a database, as a collection of this name.
 
     Args:
-        replace: a collection of this name that is there is dropped first.
-
-    Returns: what the database says that it holds.
+        replace: drop a collection of this name that is there.
 
     Raises:
-        ValueError: if the database is not known, its client is not installed, or the collection is there already.
+        ValueError: if the database is not known, its client is not installed, the collection is there already, or it
+            does not hold all passages in the end.
     """
     if database not in DATABASES:
         raise ValueError(f"There is no database {database!r}, expected one of {', '.join(DATABASES)}.")
-    count = sum(len(segment.passage_vectors[segment.passages_of(row)]) for segment, row in index.documents())
-    module: Any = importlib.import_module(DATABASES[database])
-    return module.write(passages_of(index), count, index.manifest["encoder"], uri, name, replace)
+    collection = DATABASES[database](uri, name)
+    collection.create(index.manifest.encoder["dimension"], replace)
+    total, num_cut = index.num_passages(), 0
+    passages = index.passages()
+    with tqdm(total=total, desc=f"Writing to {uri}", unit="passage") as progress:
+        while batch := list(islice(passages, BATCH)):
+            num_cut += collection.insert(batch)
+            progress.update(len(batch))
+    count = collection.count()
+    if count != total:
+        raise ValueError(f"The collection {name!r} at {uri} holds {count:,} of {total:,} passages: export again.")
+    if num_cut:
+        logger.warning(f"{num_cut} texts were cut: a field of the database holds no more.")
+    return Exported(count, num_cut)

@@ -1,44 +1,53 @@
-"""The documents of an index that are nearest to a query, or have its words."""
+"""Exact search in the segments of an index: by the nearest passages, and by words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 
 from docsplit.index.segments import Segment, bm25
+from docsplit.runtime.vectors import best_of_blocks
 
-CHUNK_VALUES = 2**20  # similarities at a time: 4 MB
+BLOCK_VALUES = 2**20  # similarities at a time: 4 MB
 Key = tuple[int, int]  # number of a segment, row in it
+Scored = list[tuple[Key, float]]  # documents and their scores
 
 
-def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> list[list[tuple[Key, float]]]:
-    """The documents with the nearest passages to each query (Q, H), exactly: key and similarity, the best first.
+def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> list[Scored]:
+    """Find the documents with the nearest passages to each query (Q, H), exactly, the best first.
 
-    Segments are read through their mapping in chunks, so that what is in memory does not grow with them.
+    Segments are read through their mapping in blocks, so that memory does not grow with them.
     """
-    found: list[list[tuple[Key, float]]] = [[] for _ in vectors]
-    for number, segment in enumerate(segments):
-        starts, passages = segment.passage_starts, segment.passage_vectors
-        step = max(CHUNK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
-        for first in range(0, len(starts), step):
-            own = np.asarray(starts[first : first + step])
-            end = segment.passages_of(first + len(own) - 1).stop
-            scores = vectors @ passages[own[0] : end].T  # (Q, P')
-            if len(own) < scores.shape[1]:
-                scores = np.maximum.reduceat(scores, own - own[0], axis=1)  # (Q, N')
-            scores[:, ~segment.alive[first : first + len(own)]] = -np.inf
-            best, rows = torch.from_numpy(scores).topk(min(count, len(own)), dim=1)
-            for ranking, own_best, own_rows in zip(found, best.tolist(), rows.tolist()):
-                ranking += [
-                    ((number, first + row), score) for row, score in zip(own_rows, own_best) if score > -np.inf
-                ]
-    return [sorted(ranking, key=lambda one: (-one[1], one[0]))[:count] for ranking in found]
+    blocks = (scores for segment in segments for scores in _scores(segment, vectors))
+    return _keyed(segments, *best_of_blocks(blocks, len(vectors), count), above=-np.inf)
 
 
-def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> list[tuple[Key, float]]:
-    """The documents with the highest BM25, of those that have one of the words: key and score, the best first."""
-    found = []
-    for number, scores in enumerate(bm25(segments, words)):
-        rows = np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))
-        found += [((number, int(row)), float(scores[row])) for row in rows if scores[row] > 0]
-    return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
+def _scores(segment: Segment, vectors: np.ndarray) -> Iterator[np.ndarray]:
+    """The similarity of each query and each document (Q, N'), a block of documents after another."""
+    starts, passages = segment.passage_starts, segment.passage_vectors
+    step = max(BLOCK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
+    for first in range(0, len(starts), step):
+        block = np.asarray(starts[first : first + step])
+        end = segment.passages_of(first + len(block) - 1).stop
+        scores = vectors @ passages[block[0] : end].T  # (Q, P')
+        if len(block) < scores.shape[1]:
+            scores = np.maximum.reduceat(scores, block - block[0], axis=1)  # (Q, N')
+        scores[:, ~segment.alive[first : first + len(block)]] = -np.inf
+        yield scores
+
+
+def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> Scored:
+    """Find the documents with the highest BM25 among those that have one of the words, the best first."""
+    blocks = (scores[None] for scores in bm25(segments, words))
+    (ranking,) = _keyed(segments, *best_of_blocks(blocks, 1, count), above=0)
+    return ranking
+
+
+def _keyed(segments: Sequence[Segment], rows: np.ndarray, scores: np.ndarray, above: float) -> list[Scored]:
+    """Keys and scores above `above` of each query, from rows (Q, K) that are counted through all segments."""
+    ends = np.cumsum([len(segment.ids) for segment in segments])
+    numbers = np.searchsorted(ends, rows, side="right")
+    starts = np.concatenate([[0], ends])
+    return [
+        [((number, row), score) for number, row, score in zip(*ranking) if score > above]
+        for ranking in zip(numbers.tolist(), (rows - starts[numbers]).tolist(), scores.tolist())
+    ]

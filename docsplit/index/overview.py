@@ -1,8 +1,8 @@
-"""What is in an index as a whole: documents that are nearly the same, and groups with the words that name them."""
+"""An overview of an index: documents that are nearly the same, and groups with the words that name them."""
 
 import logging
 from collections import defaultdict
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
@@ -21,21 +21,39 @@ NAMING_WORDS = 6
 FEWEST_DOCUMENTS = 2  # of a group of several that a naming word is in
 
 
-def duplicates(index: Index, threshold: float = 0.95) -> list[dict[str, Any]]:
-    """Pairs of documents whose vectors have this similarity or more, the most similar first.
+@dataclass(frozen=True)
+class Pair:
+    """Two documents that are nearly the same."""
 
-    `score` is that of the vectors, which documents of the same content share in other words too; `same_words` is the
-    Jaccard similarity of their runs of five words, 1 for copies. More than `MOST_PAIRS` are counted, and said.
+    id: str
+    other: str
+    score: float  # similarity of the vectors: high for the same content in other words, too
+    same_words: float  # Jaccard similarity of their runs of five words, 1 for copies
+
+
+@dataclass(frozen=True)
+class Group:
+    """Documents that a cluster holds."""
+
+    size: int
+    words: list[str]  # that name the group
+    ids: list[str]  # the nearest to the centre first
+
+
+def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
+    """Find the pairs of documents whose vectors have this similarity or more, the most similar first.
+
+    At most `MOST_PAIRS` are returned; a warning says how many there are.
     """
     vectors, places = index.document_vectors(), list(index.documents())
     pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
     step = max(CHUNK_VALUES // max(len(vectors), 1), 1)
     for start in range(0, len(vectors), step):
         scores = vectors[start : start + step] @ vectors[start:].T
-        found = np.argwhere(np.triu(scores >= threshold, k=1))  # each pair once
-        pairs = np.concatenate([pairs, start + found])
-        values = np.concatenate([values, scores[found[:, 0], found[:, 1]]])
-        total += len(found)
+        similar = np.argwhere(np.triu(scores >= threshold, k=1))  # each pair once
+        pairs = np.concatenate([pairs, start + similar])
+        values = np.concatenate([values, scores[similar[:, 0], similar[:, 1]]])
+        total += len(similar)
         if len(values) > 2 * MOST_PAIRS or start + step >= len(vectors):
             order = np.argsort(-values, kind="stable")[:MOST_PAIRS]
             pairs, values = pairs[order], values[order]
@@ -43,18 +61,17 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[dict[str, Any]]:
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
     rows = []
     for (first, second), score in zip(pairs.tolist(), values.tolist()):
-        (own, row), (other, column) = places[first], places[second]
-        same_words = jaccard(own.texts[row], other.texts[column])
-        rows.append({"id": own.ids[row], "other": other.ids[column], "score": score, "same_words": same_words})
+        (segment, row), (other, other_row) = places[first], places[second]
+        same_words = jaccard(segment.texts[row], other.texts[other_row])
+        rows.append(Pair(segment.ids[row], other.ids[other_row], score, same_words))
     return rows
 
 
-def clusters(index: Index, count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """k-means of the documents' vectors: of each group its size, the words that name it, and its documents' ids.
+def clusters(index: Index, count: int, seed: int = 0) -> list[Group]:
+    """Group documents by k-means of their vectors, and name each group by words; the largest group comes first.
 
     A word, no stop-word, names a group if its documents have it more often than those of others do: class-based TF-IDF
-    (Grootendorst 2022), share in the group x log(1 + mean words of a group / count of the word in all). The ids are in
-    the order of their distance to the centre, the nearest first; the largest group comes first.
+    (Grootendorst 2022), share in the group x log(1 + mean words of a group / count of the word in all).
 
     Raises:
         ValueError: if there are fewer documents than groups.
@@ -64,31 +81,30 @@ def clusters(index: Index, count: int, seed: int = 0) -> list[dict[str, Any]]:
     vectors, places = index.document_vectors(), list(index.documents())
     means = MiniBatchKMeans(count, n_init=3, random_state=seed, batch_size=4096).fit(vectors)
     labels = means.labels_
-    names, found = _names(index.segments, labels, count), []
+    names, groups = _names(index.segments, labels, count), []
     for number in range(count):
         rows = np.flatnonzero(labels == number)
         if not len(rows):
             continue
         distances = np.linalg.norm(vectors[rows] - means.cluster_centers_[number], axis=1)
         ids = [places[row][0].ids[places[row][1]] for row in rows[distances.argsort(kind="stable")]]
-        found.append({"size": len(rows), "words": names[number], "ids": ids})
-    return sorted(found, key=lambda group: -group["size"])
+        groups.append(Group(len(rows), names[number], ids))
+    return sorted(groups, key=lambda group: -group.size)
 
 
 def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list[str]]:
-    """The words that name each group, of the labels (N,) of all documents."""
+    """Choose the words that name each group, from the labels (N,) of all documents."""
     totals: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))  # of words that a segment has twice
     in_documents: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))
     start = 0
     for segment in segments:
-        own = np.full(len(segment.ids), count)
-        own[segment.alive] = labels[start : start + segment.num_documents]
+        size, words = len(segment.ids), segment.words
+        group_of = np.full(size, count)  # one group more, of the deleted
+        group_of[segment.alive] = labels[start : start + segment.num_documents]
         start += segment.num_documents
-        groups = scipy.sparse.csr_matrix((np.ones(len(own)), (np.arange(len(own)), own)), shape=(len(own), count + 1))[
-            :, :count
-        ]
-        words = segment.words
-        shape = len(own), len(words.words)
+        groups = scipy.sparse.csr_matrix((np.ones(size), (np.arange(size), group_of)), shape=(size, count + 1))
+        groups = groups[:, :count]  # (N, C)
+        shape = size, len(words.words)
         for table, values in ((totals, words.counts), (in_documents, np.ones(len(words.counts)))):
             counts = scipy.sparse.csc_matrix((values, words.rows, words.starts), shape=shape)
             by_word = (counts.T @ groups).tocsr()  # (V, C)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.data.own_documents import Document
+from docsplit.index.manifest import SegmentEntry
 from docsplit.runtime.files import write_whole
 
 K1, B = 1.5, 0.75  # bm25s's defaults
@@ -198,16 +200,40 @@ class Segment:
         return row if row is not None and self.alive[row] else None
 
 
+def segment_folder(directory: Path, name: str) -> Path:
+    """Name the folder of a segment of an index."""
+    return directory / "segments" / name
+
+
+def open_segment(directory: Path, entry: SegmentEntry) -> Segment:
+    """Open a segment that a manifest names, and map its files.
+
+    Raises:
+        FileNotFoundError: if one of them is gone.
+    """
+    folder = segment_folder(directory, entry.name)
+    segment = Segment(folder, np.load(folder / entry.deleted)) if entry.deleted else Segment(folder)
+    segment.open()
+    return segment
+
+
 def write_segment(
     folder: Path,
-    ids: Sequence[str],
-    titles: Sequence[str],
-    texts: Sequence[str],
+    documents: Sequence[Document],
     document_vectors: np.ndarray,
     passage_vectors: np.ndarray,
     passage_counts: Sequence[int],
 ) -> None:
-    """Write a segment into an empty folder: documents (N), their vectors (N, H), and those of passages (P, H)."""
+    """Write a segment into an empty folder.
+
+    Args:
+        documents: N of them.
+        document_vectors: (N, H).
+        passage_vectors: (P, H), document after document.
+        passage_counts: how many passages each document has.
+    """
+    ids, texts = [document.id for document in documents], [document.text for document in documents]
+    titles = [document.title for document in documents]
     for name, strings in (("ids", ids), ("titles", titles), ("texts", texts)):
         Strings.write(folder / name, strings)
     np.save(folder / "order.npy", np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64))
@@ -218,12 +244,12 @@ def write_segment(
 
 
 def merge_segments(folder: Path, segments: Sequence[Segment]) -> int:
-    """Write the documents of some segments that are in the index as one, into an empty folder: how many."""
+    """Write the documents of some segments that are in the index as one segment, and return how many they are."""
     kept = [(segment, int(row)) for segment in segments for row in np.flatnonzero(segment.alive)]
-    ids, titles, texts = zip(*((segment.ids[row], segment.titles[row], segment.texts[row]) for segment, row in kept))
+    documents = [Document(segment.ids[row], segment.texts[row], segment.titles[row]) for segment, row in kept]
     passages = [segment.passage_vectors[segment.passages_of(row)] for segment, row in kept]
     vectors = np.stack([segment.document_vectors[row] for segment, row in kept])
-    write_segment(folder, ids, titles, texts, vectors, np.concatenate(passages), [len(own) for own in passages])
+    write_segment(folder, documents, vectors, np.concatenate(passages), list(map(len, passages)))
     return len(kept)
 
 

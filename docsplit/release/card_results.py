@@ -7,6 +7,7 @@ there.
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from huggingface_hub import EvalResult
 
 from docsplit.evaluation.results.contamination import contamination_note
 from docsplit.evaluation.results.tables import (
+    Table,
     encoder_names,
     head_name,
     probe_table,
-    result_tables,
     short_names,
     table_notes,
+    table_of_probe,
+    tables_of_rows,
 )
 from docsplit.evaluation.results.task import task_of_file
 
@@ -112,15 +115,29 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
     )
 
 
+def tables_of_results(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[Table]:
+    """All that was measured, as data: each table with its full title, and names as they are."""
+    tables = [table_of_probe(results)] if "probe_after_accuracy" in results else []
+    for evaluation in evaluations:
+        title = f"{evaluation['title']}: {evaluation['dataset']}"
+        shown = tables_of_rows(_with_features(evaluation), task_of_file(evaluation))
+        tables += [replace(table, title=" ".join(f"{title} · {table.title}".split())) for table in shown]
+    return tables
+
+
+def _with_features(evaluation: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"features": "raw"} | row for row in evaluation["rows"]]
+
+
 def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     """All that was measured, as Markdown tables with their headings."""
     parts = []
     if "probe_after_accuracy" in results:
-        parts.append(f"### The frozen encoder before and after\n\n{probe_table(results)}")
+        parts.append(f"### {table_of_probe(results).title}\n\n{probe_table(results)}")
     for evaluation in evaluations:
-        rows = [{"features": "raw"} | row | {"encoder": plain(row["encoder"])} for row in evaluation["rows"]]
+        rows = [row | {"encoder": plain(row["encoder"])} for row in _with_features(evaluation)]
         task = task_of_file(evaluation)
-        tables = re.sub(r"^## ", "#### ", result_tables(rows, task), flags=re.MULTILINE)
+        tables = "\n\n".join(f"#### {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
         groups = [row["encoder"] for row in rows if evaluation["encoder"] in row.get("members", ())]
         this = (
             f"{groups[0].partition('=')[0]} is the mean over seeds of which this model is one"

@@ -10,6 +10,7 @@ import pytest
 import run_probe_classification
 from docsplit.embedding import neighbours
 from docsplit.embedding.encoders import EncoderArguments
+from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
 
@@ -43,7 +44,7 @@ def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
 def test_smoothing_against_a_loop(count, rounds, share, temperature, monkeypatch):
     monkeypatch.setattr(neighbours, "CHUNK_VALUES", 100)  # several chunks of documents
     vectors = vectors_of(30)
-    for words in (None, neighbours.unit(vectors_of(30, 5, seed=1))):
+    for words in (None, unit(vectors_of(30, 5, seed=1))):
         ours = neighbours.smooth(vectors, count, rounds, share, temperature, words)
         expected = smooth_slowly(vectors, count, rounds if count else 0, share, temperature, words)
         np.testing.assert_allclose(ours, expected, atol=1e-5)
@@ -59,7 +60,7 @@ def test_word_vectors_have_the_cosines_of_tf_idf(monkeypatch):
     rows = [
         [(1 + np.log(n)) * (np.log(41 / (found[w] + 1)) + 1) if (n := own[w]) else 0 for w in kept] for own in counts
     ]
-    expected = neighbours.unit(np.array(rows))
+    expected = unit(np.array(rows))
     vectors = neighbours.word_vectors(texts)
     np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
     assert vectors[-1] @ vectors[-2] > 0.99
@@ -102,7 +103,7 @@ def test_a_large_corpus_needs_faiss(monkeypatch):
 def test_the_approximate_search_finds_most_neighbours():
     pytest.importorskip("faiss")
     centres = vectors_of(60, 16)
-    vectors = neighbours.unit(np.repeat(centres, 50, axis=0) + 0.3 * vectors_of(3000, 16, seed=1))
+    vectors = unit(np.repeat(centres, 50, axis=0) + 0.3 * vectors_of(3000, 16, seed=1))
     exact, cosines = neighbours.nearest(vectors, 10)
     found, theirs = neighbours.nearest_approximately(vectors, 10)
     assert not (found == np.arange(3000)[:, None]).any()

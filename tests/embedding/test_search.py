@@ -44,7 +44,7 @@ def test_faiss_finds_the_same():
     pytest.importorskip("faiss")
     queries, documents = vectors()
     check(queries, documents, 50)
-    blocks = module._by_torch(queries, documents, 50)
+    blocks = module._in_blocks(queries, documents, 50)
     assert search(queries, documents, 50).scores == pytest.approx(blocks.scores, abs=1e-5)
 
 

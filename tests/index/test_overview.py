@@ -7,16 +7,17 @@ import pytest
 from bm25s.stopwords import STOPWORDS_EN
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from docsplit.index import index as index_module
+from docsplit.index import changes
 from docsplit.index import overview as index_overview
-from docsplit.index.index import Index, build, delete
+from docsplit.index.changes import build, delete
+from docsplit.index.index import Index
 from docsplit.index.overview import NAMING_WORDS, _names, clusters, duplicates
 from docsplit.index.segments import query_words
-from tests.index.test_index import ENCODER, WORDS, documents, embed  # noqa: F401
+from tests.index.conftest import ENCODER, WORDS, embed
 
 
-def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(index_module, "SEGMENT_DOCUMENTS", 30)  # several segments
+def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", 30)  # several segments
     build(tmp_path, documents, embed, ENCODER, WORDS)
     delete(tmp_path, [documents[5].id])
     index = Index(tmp_path)
@@ -44,7 +45,7 @@ def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatc
         np.testing.assert_allclose([weights[word] for word in names], best)
 
 
-def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):  # noqa: F811
+def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):
     build(tmp_path, documents, embed, ENCODER, WORDS)
     index = Index(tmp_path)
     vectors, ids = index.document_vectors(), [segment.ids[row] for segment, row in index.documents()]
@@ -54,8 +55,8 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
     monkeypatch.setattr(index_overview, "CHUNK_VALUES", 7 * len(ids))  # rows at a time
     found = duplicates(index, threshold)
     assert len(found) > 100
-    assert {(one["id"], one["other"]) for one in found} == set(expected)
-    scores = [one["score"] for one in found]
+    assert {(pair.id, pair.other) for pair in found} == set(expected)
+    scores = [pair.score for pair in found]
     assert scores == sorted(scores, reverse=True)
     assert not caplog.messages
     monkeypatch.setattr(index_overview, "MOST_PAIRS", 20)  # cut off several times on the way
@@ -63,8 +64,8 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
     assert f"{len(found)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
 
 
-def test_more_groups_than_documents_are_refused(documents, tmp_path):  # noqa: F811
+def test_more_groups_than_documents_are_refused(documents, tmp_path):
     build(tmp_path, documents[:3], embed, ENCODER, WORDS)
-    assert [group["size"] for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
+    assert [group.size for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="4 groups of 3 documents"):
         clusters(Index(tmp_path), 4)

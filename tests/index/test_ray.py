@@ -12,7 +12,7 @@ import pytest
 
 import search
 from docsplit.embedding.indexed_encoder import IndexedEncoder
-from docsplit.index import index as index_module
+from docsplit.index import changes
 from docsplit.index import ray as ray_engine
 from docsplit.index.index import Index
 from tests.conftest import make_corpus
@@ -98,7 +98,7 @@ def test_a_build_that_was_stopped_goes_on(cluster, build, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(index_module, "write_segment", full)
+    monkeypatch.setattr(changes, "write_segment", full)
     with pytest.raises(OSError, match="No space left"):
         build("stopped", "--engine", "ray")
     monkeypatch.undo()

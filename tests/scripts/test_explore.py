@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
 from docsplit.embedding import neighbours as search
-from docsplit.evaluation.analysis import geometry as analysis
+from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
@@ -64,7 +64,7 @@ def test_a_match_is_a_sentence_that_says_something():
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 @pytest.mark.parametrize("shape", [(3, 8), (30, 2), (60, 16)])
 def test_the_map_fits_its_frame(method, shape):
-    points, about = analysis.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
+    points, about = explore.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
     assert points.shape == (shape[0], 2)
     assert points.min() >= 0
     assert points.max() == 1000
@@ -144,3 +144,14 @@ def test_bad_corpora_get_clear_errors(tmp_path):
         explore.read_documents(str(path), "text", None, 10)
     with pytest.raises(ValueError, match=r"--label_column is 'topic', but the columns are \['text'\]"):
         explore.read_documents(str(path), "text", "topic", 10)
+
+
+def test_the_tables_are_those_of_the_card(page):
+    """Cells as data: nothing in them is Markdown."""
+    text = card_results.evaluation_text({}, card_results.read_evaluations(page.parent / "encoder"))
+    assert "**62.5** |" in text
+    (table,) = explore.tables_of(page.parent / "encoder")
+    assert table == {
+        "title": "Topics: d · Full training set",
+        "rows": [["encoder", "mlp: Accuracy", "mlp: Macro-F1"], ["e", "62.5", "62.5"]],
+    }

@@ -129,13 +129,13 @@ def test_a_query_of_a_megabyte(index, answer):
 
 def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, answer, monkeypatch):
     """The embeddings of the first run are not computed again."""
-    from docsplit.index import index as index_module
+    from docsplit.index import changes
 
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
     words = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "index")
-    monkeypatch.setattr(index_module, "write_segment", full)
+    monkeypatch.setattr(changes, "write_segment", full)
     with pytest.raises(OSError, match="No space left"):
         run_here(search.main, *words)
     monkeypatch.undo()

@@ -14,8 +14,9 @@ import run_docsplit_pretraining
 from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import nearest, smooth, unit, word_vectors
+from docsplit.embedding.neighbours import nearest, smooth, word_vectors
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
+from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 from tests.processes import Script, run
 

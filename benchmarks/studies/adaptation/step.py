@@ -27,9 +27,10 @@ from benchmarks.studies.adaptation.sets import DataSet, Measured, load
 from docsplit.data.preparation import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.embedding.neighbours import nearest, smooth_texts, unit, word_vectors
+from docsplit.embedding.neighbours import nearest, smooth_texts, word_vectors
 from docsplit.evaluation.analysis.geometry import embedding_geometry
 from docsplit.runtime.files import write_text
+from docsplit.runtime.vectors import unit
 
 DRAWS = 200  # of test items
 MORE_TOKENS = 1024  # that the start reads in pieces, as a control

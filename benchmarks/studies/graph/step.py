@@ -21,9 +21,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
 from docsplit.embedding.encoders import EncoderArguments
-from docsplit.embedding.neighbours import unit
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
 from docsplit.runtime.files import write_text
+from docsplit.runtime.vectors import unit
 
 THIRDS = ("short", "medium", "long")
 KNOWN = 300

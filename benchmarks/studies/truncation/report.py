@@ -25,12 +25,12 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import unit
 from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import search
 from docsplit.evaluation.ranking.measures import measure_retrieved
 from docsplit.runtime.files import ROOT, cache_directory, versions, write_text
 from docsplit.runtime.launching import hardware
+from docsplit.runtime.vectors import unit
 
 DEPTH, RESCORED = 10, 100
 DIMENSIONS = (128, 64)

@@ -1,13 +1,13 @@
-"""What embeddings look like: their geometry, their clusters, and a map of them."""
+"""How embeddings lie in space: cosines, use of dimensions, hubs, clusters."""
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
+
+from docsplit.runtime.vectors import unit
 
 
 def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
@@ -37,16 +37,16 @@ def spread(vectors: np.ndarray) -> dict[str, float]:
     `dimension_correlation`: mean absolute correlation of two dimensions, of those that vary; 0 where there is one.
     `effective_rank`: of `effective_rank`; N - 1 at most.
     """
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    std = unit.std(axis=0)
-    standardised = (unit - unit.mean(axis=0))[:, std > 1e-7] / std[std > 1e-7]
+    directions = unit(vectors)
+    std = directions.std(axis=0)
+    standardised = (directions - directions.mean(axis=0))[:, std > 1e-7] / std[std > 1e-7]
     size = standardised.shape[1]
-    correlations = np.abs(standardised.T @ standardised / len(unit))
+    correlations = np.abs(standardised.T @ standardised / len(directions))
     off_diagonal = float(correlations.sum() - correlations.trace())
     return {
         "dimension_std": float(std.mean()),
         "dimension_correlation": off_diagonal / max(size * (size - 1), 1),
-        "effective_rank": effective_rank(unit),
+        "effective_rank": effective_rank(directions),
     }
 
 
@@ -101,9 +101,9 @@ def hubness(neighbours: np.ndarray) -> dict[str, float]:
 
 def mean_cosine(vectors: np.ndarray) -> float:
     """Of all pairs of two of the vectors (N, H): near 1 where all point the same way."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    total = np.square(unit.sum(axis=0, dtype=np.float64)).sum() - np.square(unit, dtype=np.float64).sum()
-    return float(total / (len(unit) * (len(unit) - 1)))
+    directions = unit(vectors)
+    total = np.square(directions.sum(axis=0, dtype=np.float64)).sum() - np.square(directions, dtype=np.float64).sum()
+    return float(total / (len(directions) * (len(directions) - 1)))
 
 
 def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) -> dict[str, float]:
@@ -125,20 +125,3 @@ def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) 
         **own | {"dimension_std": own["dimension_std"] * width**0.5},
         **hubness(neighbours),
     }
-
-
-def map_of(embeddings: np.ndarray, method: str) -> tuple[np.ndarray, str]:
-    """Points (N, 2) with whole numbers from 0 to 1000, and what the page says of them."""
-    start = PCA(min(50, *embeddings.shape), random_state=0).fit(embeddings)
-    points = start.transform(embeddings)
-    about = f"Two principal components, {start.explained_variance_ratio_[:2].sum():.0%} of the variance."
-    if method == "tsne":
-        perplexity = min(30, (len(points) - 1) / 3)
-        points = TSNE(perplexity=perplexity, init="pca", random_state=0, n_jobs=-1).fit_transform(points)
-        about = (
-            f"t-SNE, perplexity {perplexity:.0f}: who is near to whom means something, how far apart groups are not."
-        )
-    points = points[:, :2] if points.shape[1] > 1 else np.pad(points, ((0, 0), (0, 1)))
-    low, high = points.min(axis=0), points.max(axis=0)
-    scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * 1000 + 500
-    return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."

@@ -54,12 +54,7 @@ def check_size(num_documents: int) -> None:
 
 
 def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[np.ndarray, str]:
-    """Points (N, 2) of vectors (N, H), and what made them.
-
-    Raises:
-        ValueError: for fewer than four documents.
-    """
-    check_size(len(vectors))
+    """Project vectors (N, H) of three documents or more to points (N, 2), and say by which method."""
     width = min(COMPONENTS, *vectors.shape)
     components = PCA(width, random_state=seed).fit_transform(vectors)
     start = components[:, :2] if width > 1 else np.pad(components, ((0, 0), (0, 1)))

@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.metrics import roc_auc_score
 
 from docsplit.evaluation.results.metrics import NUM_SAMPLES, Resampled, item_draws
+from docsplit.runtime.vectors import unit
 
 NUM_PAIRS = 100_000  # of two documents
 BLOCK = 256  # documents at a time, with all others
@@ -137,10 +138,10 @@ def similarity(vectors: Any, sentences: Sentences, num_samples: int = NUM_SAMPLE
     Args:
         vectors: (S, H) of the sentences, of any length; dense or sparse.
     """
-    unit = _unit(vectors)
-    inner, of_documents, weights = _inner_cosines(unit, sentences)
+    directions = _unit(vectors)
+    inner, of_documents, weights = _inner_cosines(directions, sentences)
     kinds = {"inter": sentences.inter} | ({"same_class": sentences.same_class} if len(sentences.same_class) else {})
-    cosines = {kind: _cosines(unit, pairs) for kind, pairs in kinds.items()}
+    cosines = {kind: _cosines(directions, pairs) for kind, pairs in kinds.items()}
     quantiles = np.quantile(np.concatenate([inner, *cosines.values()]), np.linspace(0, 1, BINS + 1)[1:-1])
     edges, num_documents = np.unique(quantiles), sentences.num_documents
     inner_bins = _histogram(of_documents, edges.searchsorted(inner), weights, (num_documents, len(edges) + 1))
@@ -209,7 +210,7 @@ def _unit(vectors: Any) -> Any:
         from sklearn.preprocessing import normalize
 
         return normalize(vectors.tocsr())
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit(vectors)
 
 
 def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ Which measures a table shows, under which titles and in which layout, is what th
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from docsplit.evaluation.results.metrics import is_clear
@@ -75,13 +76,37 @@ def _cell(row: dict[str, Any] | None, measure: str) -> tuple[float, str] | None:
     return None if row is None else _percent(row, measure)
 
 
-def _bold_best(cells: list[list[tuple[float, str] | None]]) -> list[list[str]]:
-    """Cells of `_percent` as text, the best of a column in bold: equal as shown, equally bold."""
-    best = [max((cell[0] for cell in column if cell), default=None) for column in zip(*cells)]
-    return [
-        ["" if cell is None else f"**{cell[1]}**" if cell[0] == top else cell[1] for cell, top in zip(line, best)]
-        for line in cells
-    ]
+@dataclass(frozen=True)
+class Table:
+    """A table before it is written: titles of its columns, cells line after line."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: frozenset[tuple[int, int]] = frozenset()  # line and column of the cells in bold
+
+    def markdown(self) -> str:
+        """Write the table without its title."""
+        cells = [
+            [f"**{cell}**" if (line, column) in self.best else cell for column, cell in enumerate(row)]
+            for line, row in enumerate(self.rows)
+        ]
+        return markdown_table(self.header, cells)
+
+
+def _texts(cells: list[list[tuple[float, str] | None]]) -> list[list[str]]:
+    return [["" if cell is None else cell[1] for cell in line] for line in cells]
+
+
+def _best(cells: list[list[tuple[float, str] | None]], first_column: int) -> frozenset[tuple[int, int]]:
+    """The places of the best cells of each column: equal as shown, equally good."""
+    highest = [max((cell[0] for cell in column if cell), default=None) for column in zip(*cells)]
+    return frozenset(
+        (line, first_column + column)
+        for line, row in enumerate(cells)
+        for column, (cell, top) in enumerate(zip(row, highest))
+        if cell is not None and cell[0] == top
+    )
 
 
 def unique(values: Iterable[Any]) -> list[Any]:
@@ -104,7 +129,12 @@ def _shots(shots: int | None) -> str:
 
 
 def result_tables(rows: Sequence[dict[str, Any]], task: Task) -> str:
-    """The columns of a task, under headings, in its layout.
+    """The tables of `tables_of_rows` in Markdown, under headings."""
+    return "\n\n".join(f"## {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
+
+
+def tables_of_rows(rows: Sequence[dict[str, Any]], task: Task) -> list[Table]:
+    """The columns of a task, in its layout.
 
     A grid has encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2),
     and a line for raw and for standardised features of each encoder. Lines have one for each encoder, head and
@@ -112,20 +142,19 @@ def result_tables(rows: Sequence[dict[str, Any]], task: Task) -> str:
     """
     names = encoder_names(rows)
     if task.layout == "lines":
-        return f"## {' '.join(task.heading.split())}\n\n{_line_table(rows, task, names)}"
-    sections = []
+        return [_line_table(" ".join(task.heading.split()), rows, task, names)]
+    tables = []
     for shots in sorted({row["shots"] for row in rows}, key=lambda shots: shots or 0):  # the full set first
         title = "Full training set" if shots is None else f"{shots} labels per class"
-        grid = _grid_table([row for row in rows if row["shots"] == shots], task, names)
-        sections.append(f"## {title}\n\n{grid}")
-    return "\n\n".join(sections)
+        tables.append(_grid_table(title, [row for row in rows if row["shots"] == shots], task, names))
+    return tables
 
 
 def _several(rows: Sequence[dict[str, Any]], name: str) -> bool:
     return len({row[name] for row in rows}) > 1
 
 
-def _grid_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+def _grid_table(title: str, rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> Table:
     row_of = {(row["encoder"], row["features"], _head(row)): row for row in rows}
     columns = [(head, measure) for head in unique(_head(row) for row in rows) for measure in task.columns]
     encoders = unique(row["encoder"] for row in rows)
@@ -137,9 +166,10 @@ def _grid_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str
     header = ["encoder", *(["features"] if several else []), *(["seeds"] if seeds else [])]
     body = [
         [names[name], *([kind] if several else []), *([seeds[name]] if seeds else []), *line]
-        for (name, kind), line in zip(lines, _bold_best(cells))
+        for (name, kind), line in zip(lines, _texts(cells))
     ]
-    return markdown_table([*header, *(f"{head}: {task.measures[measure]}" for head, measure in columns)], body)
+    best = _best(cells, first_column=len(header))
+    return Table(title, [*header, *(f"{head}: {task.measures[measure]}" for head, measure in columns)], body, best)
 
 
 def _has_groups(rows: Iterable[dict[str, Any]]) -> bool:
@@ -152,21 +182,21 @@ def _seeds(row: dict[str, Any]) -> str:
     return str(row.get("pretraining_seeds") or "")
 
 
-def _line_table(rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+def _line_table(title: str, rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> Table:
     """DocSplit v1, Table 3, is such a table with accuracy alone."""
-    cells = _bold_best([[_percent(row, measure) for measure in task.columns] for row in rows])
+    cells = [[_cell(row, measure) for measure in task.columns] for row in rows]
     several = _several(rows, "features")
     body = [
         [
             *(names[row["encoder"]], _head(row), *([row["features"]] if several else []), *line, _seeds(row)),
             f"[{100 * row[f'{task.main}_low']:.1f}, {100 * row[f'{task.main}_high']:.1f}]",
         ]
-        for row, line in zip(rows, cells)
+        for row, line in zip(rows, _texts(cells))
     ]
-    titles = [*(["features"] if several else []), *(task.measures[measure] for measure in task.columns)]
-    return markdown_table(
-        ["encoder", task.head_title, *titles, "seeds", f"{task.measures[task.main]}, 95 % interval"], body
-    )
+    first = ["encoder", task.head_title, *(["features"] if several else [])]
+    measures = [task.measures[measure] for measure in task.columns]
+    header = [*first, *measures, "seeds", f"{task.measures[task.main]}, 95 % interval"]
+    return Table(title, header, body, _best(cells, first_column=len(first)))
 
 
 def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
@@ -311,10 +341,8 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def probe_table(results: dict[str, Any]) -> str:
-    """A Markdown table of the probe: random start, after pretraining, TF-IDF."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
+def table_of_probe(results: dict[str, Any]) -> Table:
+    """The probe's accuracies: random start, after pretraining, TF-IDF."""
     selected = "probe_validation_documents" in results  # runs of before had C = 1, and no validation documents
     body = []
     for name, prefix in (
@@ -326,12 +354,20 @@ def probe_table(results: dict[str, Any]) -> str:
         chosen = [f"{results[f'{prefix}_5shot_c']:g}, {results[f'{prefix}_c']:g}"] if selected else []
         body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}", *chosen))
     header = ["logistic regression on", "5 labels a class", "all labels", *(["C of these"] if selected else [])]
+    return Table("The frozen encoder before and after", header, body)
+
+
+def probe_table(results: dict[str, Any]) -> str:
+    """A Markdown table of the probe, and what is to be known of it."""
+    if "probe_after_accuracy" not in results:
+        return "No probe was asked for (--probe_corpus)."
+    table = table_of_probe(results).markdown()
     spread_of = "± is the standard deviation over 10 draws of the labels."
     test = f"Accuracy over {results['probe_classes']} classes on {results['probe_test_documents']:,}"
-    if not selected:
-        return f"{markdown_table(header, body)}\n\n{test} test documents; {spread_of}"
+    if "probe_validation_documents" not in results:
+        return f"{table}\n\n{test} test documents; {spread_of}"
     return (
-        f"{markdown_table(header, body)}\n\n{test} sealed test documents, which neither training nor selection reads; "
+        f"{table}\n\n{test} sealed test documents, which neither training nor selection reads; "
         f"{spread_of} Selection, of C and of checkpoints if asked for, is on "
         f"{results['probe_validation_documents']:,} validation documents.{_seen_text(results)}"
     )

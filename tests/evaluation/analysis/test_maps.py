@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from docsplit.evaluation.analysis import maps
-from docsplit.evaluation.analysis.maps import check_method, plot_maps, project
+from docsplit.evaluation.analysis.maps import check_method, check_size, plot_maps, project
 
 GENERATOR = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(3), 20)
@@ -39,8 +39,10 @@ def test_pca_against_an_eigendecomposition():
 def test_few_documents_and_narrow_vectors_have_a_map():
     assert project(VECTORS[:5])[0].shape == (5, 2)
     assert project(VECTORS[:, :1], "pca")[0].shape == (60, 2)
-    with pytest.raises(ValueError, match="give four or more"):
-        project(VECTORS[:3])
+    assert project(VECTORS[:3])[0].shape == (3, 2)
+    check_size(4)
+    with pytest.raises(ValueError, match="3 test documents are no map: give four or more"):
+        check_size(3)
 
 
 def test_what_is_not_installed_is_said(monkeypatch, caplog):

@@ -7,7 +7,7 @@ from benchmarks.engine.results import SAMPLES
 from benchmarks.studies.adaptation import step
 from benchmarks.studies.adaptation.sets import DataSet, Measured
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import unit
+from docsplit.runtime.vectors import unit
 from tests.benchmarks.studies.adaptation.vectors import vectors_of
 from tests.conftest import make_corpus
 

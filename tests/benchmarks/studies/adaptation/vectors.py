@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from docsplit.embedding.neighbours import unit
+from docsplit.runtime.vectors import unit
 
 
 def vectors_of(size, width=6):

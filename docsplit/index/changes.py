@@ -1,0 +1,278 @@
+"""Changes of an index: build it, add documents, delete documents.
+
+Every change writes new files beside the old ones and then replaces the manifest, whole or not at all. Killed at any
+moment, or on a full disk, the index is the old one or the new one.
+"""
+
+import dataclasses
+import fcntl
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docsplit.data.own_documents import Document
+from docsplit.data.passages import to_passages
+from docsplit.index import approximate
+from docsplit.index.index import Index
+from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, check_encoder, read_manifest
+from docsplit.index.results import Added, Built
+from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
+
+logger = logging.getLogger(__name__)
+
+SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while a segment is written
+SEGMENT_CHARACTERS = 2**28
+MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Lock an index for one writer, and remove what an earlier one left unfinished, but for its embeddings.
+
+    Raises:
+        ValueError: if another process writes, or the folder is someone else's.
+    """
+    marks = (FILE, "lock")
+    if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in marks):
+        raise ValueError(
+            f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
+        _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
+        yield
+
+
+def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
+    """Remove the files of an index that its manifest does not name."""
+    kept = {entry.name: entry.deleted for entry in manifest.segments} if manifest else {}
+    inverted_file = manifest.approximate.file if manifest and manifest.approximate else None
+    for file in directory.glob("approximate-*.faiss"):
+        if file.name != inverted_file:
+            file.unlink()
+    for folder in (directory / "segments").glob("*"):
+        if folder.name not in kept:
+            shutil.rmtree(folder)
+            logger.info(f"Removed {folder.name}, which an earlier run left unfinished or unused.")
+            continue
+        for file in folder.glob("deleted-*.npy"):
+            if file.name != kept[folder.name]:
+                file.unlink()
+
+
+def build(
+    directory: Path,
+    documents: Iterable[Document],
+    embed: Embed,
+    encoder: dict[str, Any],
+    passage_words: int = 100,
+) -> Built:
+    """Make an index of documents.
+
+    Args:
+        embed: texts to vectors (N, H), of length one if the similarity is the cosine. A document is embedded whole, as
+            far as the encoder reads, and by passage; a document of one passage is embedded once.
+        encoder: what the manifest says of it: `name`, `hash`, and settings.
+
+    Raises:
+        ValueError: if there is an index already, if ids repeat, or if no document has text.
+    """
+    with writing(directory):
+        if (directory / FILE).exists():
+            raise ValueError(f"There is an index in {directory} already: `search.py add` adds to it.")
+        writer = _Writer(directory, embed, passage_words)
+        writer.write(documents)
+        if not writer.entries:
+            raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
+        _commit(directory, Manifest(VERSION, encoder, passage_words, None, writer.entries))
+        shutil.rmtree(directory / "cache", ignore_errors=True)
+    return writer.built
+
+
+def add(
+    directory: Path, documents: Iterable[Document], embed: Embed, encoder: dict[str, Any], replace: bool = False
+) -> Added:
+    """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
+
+    Documents that are in the index with the same text and title stay as they are. So do those whose new text is empty:
+    they are counted as empty.
+
+    Raises:
+        ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for
+            another encoder.
+    """
+    with writing(directory):
+        index = Index(directory)
+        check_encoder(index.manifest, encoder)
+        changed: set[str] = set()
+        unchanged = 0
+
+        def new_documents() -> Iterator[Document]:
+            nonlocal unchanged
+            for document in documents:
+                if (place := index.find(document.id)) is not None:
+                    segment, row = place
+                    if (segment.texts[row], segment.titles[row]) == (document.text, document.title):
+                        unchanged += 1
+                        continue
+                    if not replace:
+                        raise ValueError(
+                            f"{document.id!r} is in the index with another text: --replace puts the new one there."
+                        )
+                    changed.add(document.id)
+                yield document
+
+        writer = _Writer(directory, embed, index.manifest.passage_words)
+        writer.write(new_documents())
+        replaced = changed - writer.empty_ids
+        entries = _merged(directory, [*_without(index, replaced), *writer.entries])
+        _commit(directory, dataclasses.replace(index.manifest, segments=entries))
+        shutil.rmtree(directory / "cache", ignore_errors=True)
+    return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
+
+
+def delete(directory: Path, ids: Iterable[str]) -> int:
+    """Take documents out of an index, and return how many.
+
+    Raises:
+        ValueError: naming ids that are not in it, before anything changes.
+    """
+    read_manifest(directory)  # no folder is made where none is
+    with writing(directory):
+        index, ids = Index(directory), set(ids)
+        if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):
+            raise ValueError(
+                f"{len(missing)} ids are not in the index, {missing[0]!r} for one: nothing was deleted. "
+                "An id is what a query prints first."
+            )
+        _commit(directory, dataclasses.replace(index.manifest, segments=_without(index, ids)))
+    return len(ids)
+
+
+def _commit(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest, from which on the index is the new one; before, an inverted file where one is needed."""
+    segments = {entry.name: open_segment(directory, entry) for entry in manifest.segments}
+    if approximate.is_needed(segments, manifest.approximate):
+        manifest = dataclasses.replace(manifest, approximate=approximate.make(directory, segments))
+    manifest.write(directory)
+
+
+def _without(index: Index, ids: set[str]) -> list[SegmentEntry]:
+    """Mark documents as deleted, and return the entries of the segments that hold any other."""
+    entries = []
+    for entry, segment in zip(index.manifest.segments, index.segments):
+        rows = [row for document_id in ids if (row := segment.find(document_id)) is not None]
+        if rows:
+            deleted = np.sort(np.concatenate([segment.deleted, rows])).astype(np.int64)
+            name = f"deleted-{uuid.uuid4().hex[:8]}.npy"
+            write_array(segment.folder / name, deleted)
+            entry = SegmentEntry(entry.name, name, len(segment.ids) - len(deleted))
+        entries += [entry] if entry.documents else []
+    return entries
+
+
+@dataclass
+class _Writer:
+    """Writes documents as segments that no manifest names yet.
+
+    Attributes:
+        entries: of the segments that are written.
+        empty_ids: of documents without text.
+    """
+
+    directory: Path
+    embed: Embed
+    passage_words: int
+    entries: list[SegmentEntry] = field(default_factory=list)
+    built: Built = field(default_factory=Built)
+    empty_ids: set[str] = field(default_factory=set)
+
+    def write(self, documents: Iterable[Document]) -> None:
+        """Embed and write all documents, a segment after another."""
+        for batch in _batches(self._with_passages(documents)):
+            self._write_segment(batch)
+
+    def _with_passages(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[str]]]:
+        seen: set[str] = set()
+        for document in documents:
+            if document.id in seen:
+                raise ValueError(f"The id {document.id!r} is given twice: nothing was written.")
+            seen.add(document.id)
+            if passages := [passage.text for passage in to_passages(document.text, self.passage_words)]:
+                yield document, passages
+            else:
+                self.built.empty += 1
+                self.empty_ids.add(document.id)
+
+    def _write_segment(self, batch: Sequence[tuple[Document, list[str]]]) -> None:
+        documents = [document for document, _ in batch]
+        sizes = [len(passages) for _, passages in batch]
+        texts = [text for _, passages in batch for text in passages]
+        # A document of one passage is that passage.
+        several = [row for row, size in enumerate(sizes) if size > 1]
+        vectors = self.embed(texts + [documents[row].text for row in several])
+        passage_vectors = vectors[: len(texts)]
+        document_vectors = passage_vectors[np.cumsum([0, *sizes])[:-1]]
+        document_vectors[several] = vectors[len(texts) :]
+        folder = segment_folder(self.directory, uuid.uuid4().hex)
+        folder.mkdir(parents=True)
+        write_segment(folder, documents, document_vectors, passage_vectors, sizes)
+        self.entries.append(SegmentEntry(folder.name, None, len(batch)))
+        self.built.documents += len(batch)
+        self.built.passages += len(texts)
+
+
+def _batches(documents: Iterable[tuple[Document, list[str]]]) -> Iterator[list[tuple[Document, list[str]]]]:
+    """Group documents: at most `SEGMENT_DOCUMENTS`, and as many as `SEGMENT_CHARACTERS` hold."""
+    batch: list[tuple[Document, list[str]]] = []
+    characters = 0
+    for document, passages in documents:
+        batch.append((document, passages))
+        characters += len(document.text)
+        if len(batch) == SEGMENT_DOCUMENTS or characters >= SEGMENT_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _merged(directory: Path, entries: list[SegmentEntry]) -> list[SegmentEntry]:
+    """Merge many small segments into few: what was deleted is gone from them, and nothing is embedded again."""
+    kept, small = [], []
+    for entry in entries:
+        segment = open_segment(directory, entry)
+        # The shares of what a segment may hold.
+        size = entry.documents / SEGMENT_DOCUMENTS, segment.num_bytes / SEGMENT_CHARACTERS
+        if max(size) < 0.5:
+            small.append((entry, segment, size))
+        else:
+            kept.append(entry)
+    if len(small) <= MOST_SMALL_SEGMENTS:
+        return entries
+    group, filled = list[Segment](), (0.0, 0.0)
+    for _, segment, size in small:
+        both = filled[0] + size[0], filled[1] + size[1]
+        if max(both) > 1:
+            kept.append(_merge(directory, group))
+            group, both = [], size
+        group, filled = [*group, segment], both
+    return [*kept, _merge(directory, group) if len(group) > 1 else small[-1][0]]
+
+
+def _merge(directory: Path, segments: Sequence[Segment]) -> SegmentEntry:
+    """Write the documents of some segments as a new one."""
+    folder = segment_folder(directory, uuid.uuid4().hex)
+    folder.mkdir()
+    return SegmentEntry(folder.name, None, merge_segments(folder, segments))

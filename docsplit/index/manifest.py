@@ -1,0 +1,88 @@
+"""The manifest of an index: its segments, and the encoder that its vectors are of."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from docsplit.runtime.files import write_text
+
+FILE = "manifest.json"
+VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """What a manifest says of a segment."""
+
+    name: str  # of its folder
+    deleted: str | None  # the file in it that lists the rows that are no longer in the index
+    documents: int  # that are in the index
+
+
+@dataclass(frozen=True)
+class InvertedFile:
+    """The inverted file beside the segments, which covers the passages of those that were there when it was made."""
+
+    file: str
+    segments: list[str]  # names, in the order of their passages
+    sizes: list[int]  # their passages
+    probes: int  # cells that a query reads
+    recall: float  # measured with so many cells
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an index says of itself."""
+
+    version: int
+    encoder: dict[str, Any]  # `name`, `hash`, and settings
+    passage_words: int
+    approximate: InvertedFile | None  # None: all passages are compared
+    segments: list[SegmentEntry]
+
+    def write(self, directory: Path) -> None:
+        """Replace the manifest of a folder, whole or not at all."""
+        write_text(directory / FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of an index.
+
+    Raises:
+        ValueError: if there is none, or one of another version.
+    """
+    path = directory / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version = content["version"]
+    except FileNotFoundError as error:
+        raise ValueError(f"There is no index in {directory}: make one with `search.py build`.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): build the index again.") from error
+    if version != VERSION:
+        raise ValueError(f"{directory} is an index of version {version}, this is version {VERSION}: build it again.")
+    approximate = content["approximate"]
+    return Manifest(
+        version,
+        content["encoder"],
+        content["passage_words"],
+        approximate and InvertedFile(**approximate),
+        [SegmentEntry(**entry) for entry in content["segments"]],
+    )
+
+
+def check_encoder(manifest: Manifest, encoder: dict[str, Any]) -> None:
+    """Refuse an encoder that is not that of the index.
+
+    Raises:
+        ValueError: naming both.
+    """
+    expected = manifest.encoder
+    if expected["hash"] != encoder["hash"]:
+        changed = [name for name in expected if expected[name] != encoder.get(name) and name not in ("hash", "name")]
+        raise ValueError(
+            f"The index was built with {expected['name']} ({expected['hash'][:8]}), not with {encoder['name']} "
+            f"({encoder['hash'][:8]}){': other ' + ', '.join(changed) if changed else ''}. Vectors of two encoders "
+            "cannot be compared: build the index again."
+        )
