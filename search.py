@@ -92,11 +92,11 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
 def build(options: argparse.Namespace) -> dict[str, Any]:
     """Make an index."""
     from docsplit.data.own_documents import read_documents
-    from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.index import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
+    encoder = Encoder.of({"name": options.model, "given": given}, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
     return build(options.index_dir, documents, embedder(options, encoder), encoder.description, options.passage_words)
 
@@ -115,16 +115,16 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     """What turns documents into vectors: this process, or Ray's workers."""
     from docsplit.index.ray import embedder_on_ray
 
-    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed
+    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed_for_index
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """The encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.index import check_encoder, read_manifest
 
     manifest = read_manifest(options.index)
-    encoder = IndexedEncoder.of(manifest["encoder"], options.model, options.index / "cache")
+    encoder = Encoder.of(manifest["encoder"], options.model, options.index / "cache")
     check_encoder(manifest, encoder.description)
     return encoder
 

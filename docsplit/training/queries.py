@@ -10,9 +10,9 @@ import numpy as np
 from datasets import Dataset
 
 from docsplit.data.query_documents import Collection, QueryDataset, QueryDocumentCollator, tokenizer_of_texts
+from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.evaluation.ranking.folds import divide
 from docsplit.modeling.families.graph import is_graph
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments

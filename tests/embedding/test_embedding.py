@@ -17,8 +17,9 @@ from transformers import BertModel
 
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
+from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encode import _fingerprint, embed_documents, encode
-from docsplit.embedding.encoders import EncoderArguments, members_of
+from docsplit.embedding.encoder import load_groups
 from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling
 from docsplit.modeling.encoding import micro_batches
 from docsplit.runtime import launching
@@ -140,7 +141,8 @@ def test_members_of_unlike_lengths_are_said(checkpoint, tmp_path, caplog, length
     folders = [str(tmp_path / f"seed-{seed}") for seed in range(2)]
     for folder, length in zip(folders, lengths):
         load_encoder(str(checkpoint), max_seq_length=length).save(folder)
-    EncoderArguments(folders, max_seq_length=given).check(f"A={','.join(folders)}", ["A text."])
+    (group,) = load_groups([f"A={','.join(folders)}"], EncoderArguments(folders, max_seq_length=given))
+    group.check(["A text."])
     assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is said
 
 

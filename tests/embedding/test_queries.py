@@ -6,9 +6,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Router, StaticEmbedding, Transformer
 
-from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.queries import embed_queries
 
 TEXTS = ["bread and butter", "the ship was at anchor", ""]
 
@@ -24,9 +23,9 @@ def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
     model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
     model.save(str(tmp_path / "model"))
     loaded = load_encoder(str(tmp_path / "model"), device="cpu")
-    vectors, info = embed_queries(loaded, TEXTS, dtype=torch.float32)
+    vectors, facts = embed_queries(loaded, TEXTS, dtype=torch.float32)
     expected = {"": "", "ask: ": "ask: "}.get(prompts.get("query", "")) or prompts.get("any", "")
-    assert info == {"query_prompt": expected, "similarity": "cosine"}
+    assert facts == QueryFacts(expected, "cosine")
     assert vectors == pytest.approx(model.encode([expected + text for text in TEXTS], prompt=""), abs=1e-5)
     if prompts.get("query"):
         assert vectors == pytest.approx(model.encode_query(TEXTS), abs=1e-5)
@@ -47,14 +46,14 @@ def test_a_route_for_queries_is_taken(wordpiece):
     assert abs(vectors - documents).max() > 0.1
     model.prompts = {"query": "bread "}
     asked, plain = (embed_queries(model, TEXTS[1:2], prompt) for prompt in (None, ""))
-    assert (asked[1]["query_prompt"], plain[1]["query_prompt"]) == ("bread ", "")
+    assert (asked[1].query_prompt, plain[1].query_prompt) == ("bread ", "")
     assert asked[0] == pytest.approx(model.encode_query(TEXTS[1:2]), abs=1e-6)
     assert plain[0] == pytest.approx(vectors[1:2], abs=1e-6)
 
 
 def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):
     model.similarity_fn_name = "dot"
-    assert embed_queries(model, TEXTS)[1]["similarity"] == "dot"
+    assert embed_queries(model, TEXTS)[1].similarity == "dot"
     model.similarity_fn_name = "euclidean"
-    assert embed_queries(model, TEXTS)[1]["similarity"] == "cosine"
+    assert embed_queries(model, TEXTS)[1].similarity == "cosine"
     assert "compares by euclidean distance" in caplog.text
