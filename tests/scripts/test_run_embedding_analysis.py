@@ -27,7 +27,7 @@ from tests.processes import run
 FEW_PAIRS = 2000  # of sentences: what 100,000 say is tested beside the function
 SCRIPT = (
     "-c",
-    f"from docsplit.evaluation import similarity; similarity.NUM_PAIRS = {FEW_PAIRS}; "
+    f"from docsplit.evaluation.analysis import similarity; similarity.NUM_PAIRS = {FEW_PAIRS}; "
     "from run_embedding_analysis import main; main()",
 )
 FIGURES = ("redundancy", "similarity", "attention", "map")

@@ -28,7 +28,7 @@ TWO_CS = (1.0, 100.0)  # and which C is chosen
 SCRIPT = (
     "-c",
     f"from docsplit.evaluation.heads.presets import PRESETS; vars(PRESETS['docsplit'].mlp).update({FEW_EPOCHS}); "
-    f"from docsplit.evaluation import heads; heads.C_GRID = {TWO_CS}; "
+    f"from docsplit.evaluation.heads import frozen; frozen.C_GRID = {TWO_CS}; "
     "from run_probe_classification import main; main()",
 )
 COLUMNS = {

@@ -12,6 +12,7 @@ import pytest
 import explore
 import search
 from docsplit.data.own_documents import read_documents
+from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import Index
 from tests.conftest import make_corpus
@@ -64,6 +65,17 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     text = answer("query", index, query, as_json=False)
     assert text.startswith("  1  0.0")
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
+
+
+def test_the_encoder_is_loaded_once_for_all_questions(index, notes, answer, monkeypatch):
+    loaded, load = [], encoder_module.load_encoder
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: loaded.append(name) or load(name, *rest))
+    asked = iter(["kettle", "a boat in the harbour", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
+    answer("query", index, as_json=False)
+    assert len(loaded) == 1
+    answer("add", index, notes)
+    assert len(loaded) == 2
 
 
 def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
