@@ -65,14 +65,14 @@ def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str
     Raises:
         ValueError: if there are fewer than three, or the encoder is another one now.
     """
-    from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.index import Index
     from docsplit.index.manifest import check_encoder
 
     index = Index(directory)
     if len(index) < 3:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
-    encoder = IndexedEncoder.of(index.manifest.encoder)
+    encoder = Encoder.of(index.manifest.encoder)
     check_encoder(index.manifest, encoder.description)
     places = list(index.documents())
     chosen = [places[number] for number in np.sort(np.random.default_rng(0).permutation(len(places))[:limit])]

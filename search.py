@@ -33,11 +33,11 @@ METHODS = ("hybrid", "dense", "bm25")
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
     from docsplit.data.own_documents import read_documents
-    from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    encoder = IndexedEncoder(options.model, **given, cache_dir=options.index_dir / "cache")
+    encoder = Encoder.of({"name": options.model, "given": given}, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
     yield build(options.index_dir, documents, embedder(options, encoder), encoder.description, options.passage_words)
 
@@ -56,16 +56,16 @@ def embedder(options: argparse.Namespace, encoder: Any) -> Any:
     """Choose what turns documents into vectors: this process, or Ray's workers."""
     from docsplit.index.ray import embedder_on_ray
 
-    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed
+    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed_for_index
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.embedding.indexed_encoder import IndexedEncoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.manifest import check_encoder, read_manifest
 
     manifest = read_manifest(options.index)
-    encoder = IndexedEncoder.of(manifest.encoder, options.model, options.index / "cache")
+    encoder = Encoder.of(manifest.encoder, options.model, options.index / "cache")
     check_encoder(manifest, encoder.description)
     return encoder
 

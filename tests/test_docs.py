@@ -18,7 +18,7 @@ import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
 from docsplit.data.views import VIEWS
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.training import arguments
 from tests.processes import ROOT, run
 
@@ -33,16 +33,16 @@ ARGUMENTS = {
         *arguments.OPTIONS_OF_OBJECTIVES.values(),
     ],
     "run_probe_classification.py": [
-        EncoderArguments, run_probe_classification.DataArguments, run_probe_classification.ProbeArguments,
+        EncoderArguments, run_probe_classification.LabelledArguments, run_probe_classification.ProbeArguments,
     ],
     "run_aan_retrieval.py": [
-        EncoderArguments, run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments,
+        EncoderArguments, run_aan_retrieval.CitationArguments, run_aan_retrieval.LinkArguments,
     ],
     "run_document_retrieval.py": [
-        EncoderArguments, run_document_retrieval.DataArguments, run_document_retrieval.RetrievalArguments,
+        EncoderArguments, run_document_retrieval.RankingArguments, run_document_retrieval.RetrievalArguments,
     ],
     "run_embedding_analysis.py": [
-        EncoderArguments, run_embedding_analysis.DataArguments, run_embedding_analysis.AnalysisArguments,
+        EncoderArguments, run_embedding_analysis.LabelledArguments, run_embedding_analysis.AnalysisArguments,
     ],
 }  # fmt: skip
 

@@ -30,13 +30,14 @@ from docsplit.data.tagging import load_tagger
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.attention import attention_to_tokens, describe_attention
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.neighbours import nearest
-from docsplit.evaluation.analysis.analyses import NEIGHBOURS, Documents, choose_documents, measure, redundancy
+from docsplit.evaluation.analysis.analyses import measure
+from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
+from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
 from docsplit.evaluation.heads.presets import ANALYSES, NEED_A_TAGGER
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
-from docsplit.runtime.vectors import unit
 
 ATTENTION_TOKENS = 2048  # of one forward pass, as the script has it on a CPU
 
@@ -68,7 +69,7 @@ def vectors_of(analysis: str, documents: Documents, encoder: Any) -> dict[str, A
         return {"halves": embed_documents(encoder, documents.halves)[0]}
     if analysis == "attention":
         tokens = attention_to_tokens(encoder, documents.texts, "", ATTENTION_TOKENS)
-        return {"attention": (describe_attention(encoder), list(tokens))}
+        return {"attention": (describe_attention(encoder), iter(list(tokens)))}
     return {}
 
 
@@ -85,15 +86,15 @@ def measure_all(split: LabelledSplit, base: Any, shallow: Any, options: argparse
     parts = {"train": split.train_texts, "test": split.test_texts}
     raw = {part: embed_documents(shallow, texts)[0] for part, texts in parts.items()}
     for analysis in ANALYSES[1:]:
-        own = argparse.Namespace(**vars(options) | {"analyses": [analysis]})
+        own = AnalysisArguments(analyses=[analysis])
         start = time.perf_counter()
         documents = choose_documents(split, own, tagger if analysis in NEED_A_TAGGER else None)
         spent = time.perf_counter() - start + seconds_of_passes(analysis, documents, base, options.sample)
-        found = vectors_of(analysis, documents, shallow)
+        found: dict[str, Any] = vectors_of(analysis, documents, shallow)
         start = time.perf_counter()
         if analysis == "geometry":
-            found["neighbours"] = nearest(unit(raw["test"]), min(NEIGHBOURS, len(raw["test"]) - 1))[0]
-        measure("encoder", {"info": {"num_parameters": 1}, "parts": {"raw": raw}, **found}, split, documents, own)
+            found["neighbours"] = nearest_of(raw["test"])
+        measure("encoder", Embedded({"num_parameters": 1}, {"raw": raw}, **found), split, documents, own)
         seconds[analysis] = spent + time.perf_counter() - start
     return seconds
 
@@ -112,9 +113,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/analyses.json"), help="JSON written")
     options = parser.parse_args()
 
-    # As run_embedding_analysis.py has them.
-    defaults = {"sentence_splitter": "rules", "sample_documents": 1000, "word_weight": "sum", "map_method": "tsne"}
-    vars(options).update(defaults | {"num_seeds": 10, "seed": 0})
     sizes = {"max_train_samples": round(0.6 * options.documents), "max_test_samples": round(0.4 * options.documents)}
     files = {"train_file": options.train_file, "test_file": options.test_file}
     split = load_labelled(LabelledArguments(**files, **sizes))

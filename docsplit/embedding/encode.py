@@ -2,6 +2,7 @@
 
 encode            an encoder in memory whose config has our settings (probes during training)
 embed_documents   any encoder, as `docsplit.embedding.loading` gives it: cached on disk, long texts in pieces
+embed_queries     the same for queries, with the prompt and on the route that an encoder has for them
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
 from docsplit.embedding.graphs import GraphEmbedder
-from docsplit.embedding.loading import resolve_prompt
+from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.modeling.encoding import pool
 from docsplit.modeling.families.graph import is_graph
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
@@ -38,6 +40,7 @@ from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 logger = logging.getLogger(__name__)
 
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
+SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
 
 
 @torch.inference_mode()
@@ -146,6 +149,38 @@ def embed_documents(
         cache_dir = cache_dir / f"embeddings-{key}"
     shape = (len(texts), model.truncate_dim or model.get_embedding_dimension() or 0)
     return collect(in_chunks(texts, embedder, show_progress, cache_dir), shape, output_file)
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """What a row of results says of the vectors of queries."""
+
+    query_prompt: str
+    similarity: str  # of `SIMILARITIES`: how they and documents are to be compared
+
+
+def embed_queries(
+    model: SentenceTransformer, queries: Sequence[str], prompt: str | None = None, **options: Any
+) -> tuple[np.ndarray, QueryFacts]:
+    """Embed queries, as `model.encode_query` would: with the prompt for queries, on the route for queries.
+
+    Args:
+        model: of `load_encoder`.
+        prompt: put before each query. Default: the model's own for queries, else its default prompt.
+        options: `dtype`, `micro_batch_tokens`, `cache_dir` and `show_progress` of `embed_documents`.
+
+    Returns: (Q, H) float32, and the prompt and the similarity.
+    """
+    prompt = resolve_query_prompt(model, prompt)
+    similarity = str(model.similarity_fn_name)
+    if similarity not in SIMILARITIES:
+        logger.warning(f"This encoder compares by {similarity} distance; here documents are ranked by cosine.")
+        similarity = "cosine"
+    if isinstance(model[0], Transformer):
+        vectors, _ = embed_documents(model, queries, prompt, **options)
+    else:  # it has its own ways, a route for queries, say
+        vectors = model.encode_query(list(queries), prompt=prompt, show_progress_bar=False)
+    return np.asarray(vectors, dtype=np.float32), QueryFacts(prompt, similarity)
 
 
 class _EncoderEmbedder:

@@ -5,38 +5,82 @@ read an encoder whose vectors are all alike, and standardising can change the or
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.finetuning import finetune
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder
+from docsplit.evaluation.arguments import ProbeArguments
+from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
+from docsplit.evaluation.heads.finetuning import check_batch_size, finetune
 from docsplit.evaluation.heads.frozen import HeadOutput, standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
-from docsplit.evaluation.heads.setfit import setfit
-from docsplit.evaluation.heads.table import HEADS, runs_of
+from docsplit.evaluation.heads.setfit import check_setfit, setfit
+from docsplit.evaluation.heads.table import HEADS, few_shot_runs, runs_of, tfidf_features
+from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
 from docsplit.evaluation.results.result import Result, classification_result
 
 logger = logging.getLogger(__name__)
 
 
-class ProbeOptions(Protocol):
-    """What is trained, and how often."""
+class Classification(LabelledEvaluation):
+    """Heads on frozen embeddings of labelled documents, and heads that train the encoder."""
 
-    heads: list[str]
-    probe_preset: str
-    shots: list[int]  # labels a class; the full training set always comes along
-    num_draws: int
-    num_seeds: int
-    seed: int
+    title, card_title = "Probes", "Classification"
+    not_encoders = (TFIDF,)
+    args: ProbeArguments
 
-    @property
-    def finetuning(self) -> dict[str, Any]:
-        """Options of `finetune`."""
+    def settings(self) -> dict[str, Any]:
+        """The documents, and how encoders are fine-tuned."""
+        return super().settings() | {"finetuning": self.args.finetuning}
+
+    def sample(self) -> list[str]:
+        """Two training documents."""
+        return self.split.train_texts[:2]
+
+    def check(self, encoder_args: EncoderArguments) -> None:
+        """Check draws, and heads that do not go together with them or with TF-IDF."""
+        args = self.args
+        for shots in args.shots:
+            self.split.draws(shots, args.num_draws, args.seed)
+        if "finetune" in args.heads:
+            check_batch_size(args.finetuning["batch_size"])
+        if "setfit" in args.heads:
+            for shots in args.shots:
+                check_setfit(self.split, few_shot_runs(self.split, shots, args.num_draws, args.seed))
+        if TFIDF in encoder_args.model_name_or_path and not set(args.heads) & set(TFIDF_HEADS):
+            raise ValueError(f"tfidf has the heads {', '.join(TFIDF_HEADS)}: add one of them to --heads.")
+
+    def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
+        """Train and measure every head.
+
+        All processes embed and tune; the first one alone trains heads on frozen features.
+        """
+        if encoder is None:
+            features = dict(zip(self.split.texts, tfidf_features(*self.split.texts.values())))
+            return list(probe(name, features, TFIDF_FACTS, self.split, self.args)) if is_main else []
+        vectors, facts = encoder.embed_parts(self.split.texts, is_main)
+        info = facts.row()
+        frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
+        return [*frozen, *tune(name, encoder.copy, info, self.split, self.args, show_progress=is_main)]
+
+    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+        """Draw the few-shot curve and that of fine-tuning."""
+        lines, task = [], self.results[0].task
+        if plot_few_shot(rows, task, folder / "few_shot.png"):
+            lines.append(f"The few-shot curve is in {folder / 'few_shot.png'}.")
+        if plot_convergence(rows, task, folder / "convergence.png"):
+            lines.append(
+                f"Fine-tuning, epoch by epoch, is in {folder / 'convergence.png'}, and in numbers in its CSV."
+            )
+        return lines
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[..., HeadOutput], str | None]:
@@ -51,7 +95,7 @@ def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[.
 
 
 def probe(
-    name: str, features: dict[str, Any], info: dict[str, Any], split: LabelledSplit, options: ProbeOptions
+    name: str, features: dict[str, Any], info: dict[str, Any], split: LabelledSplit, options: ProbeArguments
 ) -> Iterator[Result]:
     """Train each head on frozen features: on each few-shot draw, and on the full data for each seed.
 
@@ -89,7 +133,7 @@ def tune(
     load: Callable[[], SentenceTransformer],
     info: dict[str, Any],
     split: LabelledSplit,
-    options: ProbeOptions,
+    options: ProbeArguments,
     show_progress: bool,
 ) -> Iterator[Result]:
     """Train the encoder itself, by all processes: on the full data (finetune) and on the draws (setfit).

@@ -1,17 +1,143 @@
-"""Pairs of papers, linked or not: features, untrained scores, and what popularity alone gives away."""
+"""Pairs of papers, linked or not: heads on an encoder's embeddings, untrained scores, and what popularity gives away.
 
+The MLP reads a pair's two embeddings as they are and standardised: each number of [a; b] to mean 0 and deviation 1
+over the training pairs.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from scipy.stats import binomtest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import normalize
 
-from docsplit.data.sets.citation_splits import PairPart
-from docsplit.data.sets.citations import CitationPairs
+from docsplit.data.bm25 import bm25_scores
+from docsplit.data.sets.arguments import CitationArguments
+from docsplit.data.sets.citation_splits import PairPart, pair_products
+from docsplit.data.sets.citations import CitationPairs, load_citation_pairs
+from docsplit.embedding.encoder import Encoder
+from docsplit.evaluation.arguments import LinkArguments
+from docsplit.evaluation.compare import Evaluation
+from docsplit.evaluation.heads.frozen import HeadOutput, Run, standardize
+from docsplit.evaluation.heads.mlp import mlp
+from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS
+from docsplit.evaluation.results.report import text_statistics
+from docsplit.evaluation.results.result import NO_ENCODER, Result, link_result
 
-CHUNK_PAIRS = 4096  # scored at a time: bounds the memory
+logger = logging.getLogger(__name__)
+
+
+class Links(Evaluation):
+    """Heads on pairs of papers."""
+
+    title = card_title = "Citation links"
+    reports_each = False
+    data_args: CitationArguments
+    args: LinkArguments
+    pairs: CitationPairs
+
+    def load(self, show_progress: bool) -> None:
+        """Read papers and links."""
+        self.pairs = load_citation_pairs(self.data_args, self.args.seed)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Documents that each split's pairs are made of."""
+        papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
+        texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
+        return text_statistics(self.source(), texts, 2)
+
+    def settings(self) -> dict[str, Any]:
+        """The pairs, and what was left out of them."""
+        return {
+            "pairs": {name: len(part.labels) for name, part in self.pairs.parts.items()},
+            "counts": self.pairs.counts,
+            "data_fingerprint": self.pairs.fingerprint(),
+            "splits_made_here": self.pairs.made_here,
+        }
+
+    def sample(self) -> list[str]:
+        """Two papers."""
+        return self.pairs.texts[:2]
+
+    def names(self, given: list[str]) -> list[str]:
+        """All, or none where only baselines are asked for."""
+        return given if set(self.args.heads) & set(LINK_HEADS) else []
+
+    def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
+        """Embed each paper once, by all processes; the first one trains and measures the heads."""
+        assert encoder is not None
+        embeddings, facts = encoder.embed_all(self.pairs.texts, self.pairs.test_documents, is_main)
+        return list(link(name, embeddings, facts.row(), self.pairs, self.args)) if is_main else []
+
+    def finish(self) -> None:
+        """Measure what needs no encoder."""
+        self.results += baselines(self.pairs, self.args)
+
+    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """Warn where popularity alone is better than chance."""
+        linked = self.pairs.test.labels.mean()  # share of linked pairs
+        sizes = len(self.pairs.test.labels), max(linked, 1 - linked)
+        popular = (popularity_warning(row["accuracy_mean"], *sizes) for row in rows if row["head"] == "popularity")
+        notes = [warning for warning in popular if warning]
+        for note in notes:
+            logger.warning(note)
+        return notes
+
+
+def link(
+    name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: CitationPairs, options: LinkArguments
+) -> Iterator[Result]:
+    """The heads on an encoder's embeddings."""
+    papers, labels = num_papers(pairs.test), pairs.test.labels
+    if "mlp" in options.heads:
+        all_pairs = np.arange(len(pairs.train.labels))
+        runs = [Run(all_pairs, options.seed + number) for number in range(options.num_seeds)]
+        raw = [pair_features(embeddings, part) for part in (pairs.train, pairs.validation, pairs.test)]
+        for features, parts in (("raw", raw), ("standardized", standardize(*raw))):
+            output = mlp(
+                parts[0],
+                pairs.train.labels,
+                runs,
+                parts[2],
+                num_classes=2,
+                few_shot=False,
+                validation=(parts[1], pairs.validation.labels),
+                hidden=embeddings.shape[1],
+                training=PRESETS[options.probe_preset].mlp,
+            )
+            own, preset = info | {"features": features}, options.probe_preset
+            yield link_result(name, "mlp", output, labels, own, preset=preset, test_documents=papers)
+    if "cosine" in options.heads:
+        train, test = (cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
+        threshold = best_threshold(train, pairs.train.labels)
+        output = untrained(test, 0.0)
+        yield link_result(name, "cosine", output, labels, info, threshold, test_documents=papers)
+
+
+def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
+    """Scores (M,) of the test pairs as a head of one run gives them."""
+    return HeadOutput(scores[None, :, None].astype(np.float32), seconds, trainable_parameters=0)
+
+
+def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
+    """What needs no encoder."""
+    for head in (head for head in options.heads if head in LINK_BASELINES):
+        logger.info(f"Scoring the pairs by {head}")
+        started, threshold = perf_counter(), 0.5
+        if head == "bm25":
+            both = PairPart(*map(np.concatenate, zip(astuple(pairs.train), astuple(pairs.test))))
+            scores = bm25_scores(pairs.texts, both, show_progress=True)
+            train, test = np.split(scores, [len(pairs.train.labels)])
+            threshold = best_threshold(train, pairs.train.labels)
+        else:
+            test = popularity(pairs, options.seed)
+        output = untrained(test, perf_counter() - started)
+        papers, labels = num_papers(pairs.test), pairs.test.labels
+        yield link_result(head, head, output, labels, NO_ENCODER, threshold, is_baseline=True, test_documents=papers)
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
@@ -31,17 +157,6 @@ def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:
         embeddings: (N, H), dense or sparse; a row of zeros is similar to nothing.
     """
     return pair_products(normalize(embeddings), normalize(embeddings), part)
-
-
-def pair_products(left: Any, right: Any, part: PairPart) -> np.ndarray:
-    """Scalar products of rows `first` of `left` and rows `second` of `right`, dense or both sparse."""
-    products = np.empty(len(part.first), dtype=np.float32)
-    for start in range(0, len(products), CHUNK_PAIRS):
-        chunk = slice(start, start + CHUNK_PAIRS)
-        one, other = left[part.first[chunk]], right[part.second[chunk]]
-        product = one.multiply(other) if scipy.sparse.issparse(one) else one * other
-        products[chunk] = np.asarray(product.sum(axis=1)).ravel()
-    return products
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docsplit.embedding.encode import CODE
-from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.embedding.encoder import Encoder
 from docsplit.index.segments import write_array
 from docsplit.runtime.files import add_texts, hash_of_code, versions
 
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to give each worker some
 
 
-def embedder_on_ray(encoder: IndexedEncoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """`encoder.embed`, computed by the workers of a Ray cluster.
+def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
+    """`encoder.embed_for_index`, computed by the workers of a Ray cluster.
 
     That of RAY_ADDRESS or of `ray start`, or one of this machine alone, which ends with this process. There is a
     worker for each GPU that the cluster has when texts come, or for each CPU if it has none.
@@ -110,14 +110,14 @@ class _Worker:
     """What each worker holds: the encoder, loaded by its name."""
 
     def __init__(self, description: dict[str, Any]):
-        self.encoder = IndexedEncoder.of(description)
+        self.encoder = Encoder.of(description)
         if self.encoder.description["hash"] != description["hash"]:
             raise ValueError(
                 f"On {os.uname().nodename} {description['name']} is another encoder than where it started."
             )
 
     def __call__(self, shard: dict[str, np.ndarray]) -> dict[str, Any]:
-        vectors = self.encoder.embed(shard["texts"][0].tolist())
+        vectors = self.encoder.embed_for_index(shard["texts"][0].tolist())
         return {"start": shard["start"], "vectors": [vectors.tobytes()]}
 
 

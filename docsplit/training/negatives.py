@@ -19,12 +19,11 @@ import torch.distributed as dist
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers import TrainingArguments as Arguments
 
+from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.embedding.encode import embed_documents, identity
+from docsplit.embedding.encode import embed_documents, embed_queries, identity
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import make_comparable, search
-from docsplit.evaluation.ranking.measures import BM25
 from docsplit.index.segments import write_array
 from docsplit.runtime.files import hash_of_code, write_text
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
@@ -164,9 +163,9 @@ class NegativesCallback(TrainerCallback):
         queries = [ranking.queries[number] for number in self.dataset.numbers]
         logger.info(f"Embedding {len(ranking.documents):,} documents, to find negatives.")
         documents, _ = embed_documents(encoder, ranking.documents, show_progress=show)
-        asked, info = embed_queries(encoder, queries)
+        asked, facts = embed_queries(encoder, queries)
         for vectors in (asked, documents):
-            make_comparable(vectors, info["similarity"])
+            make_comparable(vectors, facts.similarity)
         weights = identity(encoder)
         if args.world_size > 1:
             dist.barrier()  # all have loaded it

@@ -6,9 +6,9 @@ from pathlib import Path
 import bm25s
 import pytest
 
+from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.data.words import tokenize
-from docsplit.evaluation.ranking.measures import BM25
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.encode import embed_documents, encode
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from docsplit.modeling.saving import split_release
@@ -190,8 +190,8 @@ def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
 
 
 def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):
-    _, said = EncoderArguments([str(checkpoint)]).embed_all(str(checkpoint), TEXTS[:3], show_progress=False)
-    assert said["long_documents"] == "passages"
+    _, facts = Encoder(str(checkpoint)).embed_all(TEXTS[:3])
+    assert facts.long_documents == "passages"
 
 
 def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):

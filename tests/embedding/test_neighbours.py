@@ -9,7 +9,8 @@ import pytest
 
 import run_probe_classification
 from docsplit.embedding import neighbours
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -115,11 +116,9 @@ def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus
     tiny_model.save_pretrained(tmp_path / "encoder")
     wordpiece.save_pretrained(tmp_path / "encoder")
     texts = [row["text"] for row in make_corpus(20)]
+    name = str(tmp_path / "encoder")
     plain, smoothed = (
-        EncoderArguments([str(tmp_path / "encoder")], smooth_neighbours=count).embed_all(
-            str(tmp_path / "encoder"), texts, show_progress=False
-        )
-        for count in (0, 3)
+        Encoder(name, EncoderArguments([name], smooth_neighbours=count)).embed_all(texts) for count in (0, 3)
     )
     expected = smooth_slowly(plain[0], 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
     np.testing.assert_allclose(smoothed[0], expected, atol=1e-4)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import search
-from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine
 from docsplit.index.index import Index
@@ -65,7 +65,7 @@ def assert_same(index, expected):
 @pytest.mark.engines
 def test_workers_that_are_killed_lose_nothing_and_double_nothing(cluster, build, tmp_path, monkeypatch):
     expected = build("here")
-    monkeypatch.setattr(IndexedEncoder, "embed", lambda *arguments: pytest.fail("embedded in this process"))
+    monkeypatch.setattr(Encoder, "embed_for_index", lambda *arguments: pytest.fail("embedded in this process"))
     killed = []
 
     def kill_one_that(is_wanted):
@@ -112,7 +112,7 @@ def test_a_build_that_was_stopped_goes_on(cluster, build, monkeypatch):
 
 @pytest.mark.engines
 def test_a_worker_that_has_another_encoder_is_refused(cluster, scattered, tmp_path):
-    encoder = IndexedEncoder(str(scattered), cache_dir=tmp_path)
+    encoder = Encoder(str(scattered), cache_dir=tmp_path)
     encoder.description["hash"] = "0"
     with pytest.raises(ValueError, match="is another encoder than where it started") as failure:
         ray_engine.embedder_on_ray(encoder)(["A text."])

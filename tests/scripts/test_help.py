@@ -25,10 +25,10 @@ SCRIPTS = (
 )
 OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives and queries bring
     "run_docsplit_pretraining": (arguments.ModelArguments, arguments.DataArguments, arguments.PretrainingArguments),
-    "run_probe_classification": (run_probe_classification.DataArguments, run_probe_classification.ProbeArguments),
-    "run_aan_retrieval": (run_aan_retrieval.DataArguments, run_aan_retrieval.RetrievalArguments),
-    "run_document_retrieval": (run_document_retrieval.DataArguments, run_document_retrieval.RetrievalArguments),
-    "run_embedding_analysis": (run_embedding_analysis.DataArguments, run_embedding_analysis.AnalysisArguments),
+    "run_probe_classification": (run_probe_classification.LabelledArguments, run_probe_classification.ProbeArguments),
+    "run_aan_retrieval": (run_aan_retrieval.CitationArguments, run_aan_retrieval.LinkArguments),
+    "run_document_retrieval": (run_document_retrieval.RankingArguments, run_document_retrieval.RetrievalArguments),
+    "run_embedding_analysis": (run_embedding_analysis.LabelledArguments, run_embedding_analysis.AnalysisArguments),
 }
 
 OURS = {"docsplit", "modeling_docsplit", "modeling_graph_document", "yaml", *SCRIPTS}

@@ -11,8 +11,8 @@ import pytest
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import load_collection
-from docsplit.evaluation.ranking.folds import divide
 from docsplit.runtime.arguments import parse_arguments
 from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES
 from run_docsplit_pretraining import ARGUMENTS, main

@@ -9,9 +9,9 @@ import pytest
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.data.sets.citations import load_citation_pairs
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.runtime.arguments import parse_arguments
-from run_aan_retrieval import DataArguments, RetrievalArguments, main
+from run_aan_retrieval import CitationArguments, LinkArguments, main
 from tests.conftest import make_corpus
 from tests.processes import ROOT, run
 
@@ -54,7 +54,7 @@ def pair_options(data):
 def test_rows_say_how_many_papers_of_the_test_pairs_were_seen(run_here, encoder, data, tmp_path):
     names = ("train", "validation", "test")
     files = {f"{name}_pairs_file": str(data / f"{name}.tsv") for name in names}
-    pairs = load_citation_pairs(DataArguments(papers_file=str(data / "papers.jsonl"), **files))
+    pairs = load_citation_pairs(CitationArguments(papers_file=str(data / "papers.jsonl"), **files))
     tested = [pairs.texts[paper] for paper in sorted({*pairs.test.first, *pairs.test.second})]
     others = [pairs.texts[paper] for paper in {*pairs.train.first}]
     record, seen = TrainingDocuments(), [*tested[: len(tested) // 3], *others]  # of the test pairs a third
@@ -193,7 +193,7 @@ def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder,
 
 
 def test_the_recipe_is_options_of_the_script():
-    types = (EncoderArguments, DataArguments, RetrievalArguments)
+    types = (EncoderArguments, CitationArguments, LinkArguments)
     recipe = str(ROOT / "recipes" / "retrieval_aan.yaml")
     _, data_args, args = parse_arguments(types, "", [recipe, "--model_name_or_path", "a"])
     assert (data_args.lra_dir, args.num_seeds) == ("data/aan", 3)

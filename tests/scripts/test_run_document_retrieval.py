@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from docsplit.data.bm25 import BM25
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
-from docsplit.evaluation.ranking.measures import BM25, measure_retrieved
+from docsplit.evaluation.ranking.measures import measure_retrieved
 from run_document_retrieval import main
 from tests.conftest import make_corpus
 from tests.processes import run

@@ -14,12 +14,12 @@ from transformers import BertModel
 
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.runtime.arguments import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
-from run_probe_classification import DataArguments, ProbeArguments, main
+from run_probe_classification import LabelledArguments, ProbeArguments, main
 from tests.conftest import make_corpus, tiny_config
 from tests.processes import ROOT, run
 
@@ -305,7 +305,7 @@ def test_bad_input_ends_with_a_message_before_any_long_work(
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("probe_*.yaml")), ids=lambda path: path.stem)
 def test_recipes_are_options_of_the_script(recipe):
-    types = (EncoderArguments, DataArguments, ProbeArguments)
+    types = (EncoderArguments, LabelledArguments, ProbeArguments)
     encoder_args, data_args, args = parse_arguments(types, "", [str(recipe), "--model_name_or_path", "a", "tfidf"])
     assert encoder_args.model_name_or_path == ["a", "tfidf"]
     assert (data_args.dataset_name is None) != (data_args.train_file is None)

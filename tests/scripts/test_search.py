@@ -12,7 +12,8 @@ import pytest
 import explore
 import search
 from docsplit.data.own_documents import read_documents
-from docsplit.embedding.indexed_encoder import IndexedEncoder
+from docsplit.embedding import encoder as encoder_module
+from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import Index
 from tests.conftest import make_corpus
 
@@ -49,13 +50,13 @@ def index(notes, scattered, tmp_path, answer):
 def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     query = sorted(notes.iterdir())[3].read_text()[:60]
     found = answer("query", index, query, "--method", "dense", "--count", 3)
-    encoder = IndexedEncoder(str(scattered))
+    encoder = Encoder(str(scattered))
     best = {}
     from docsplit.data.passages import to_passages
 
     for document in read_documents(notes):
         passages = [passage.text for passage in to_passages(document.text, 20)]
-        best[document.id] = float((encoder.embed(passages) @ encoder.embed_query(query)).max())
+        best[document.id] = float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max())
     expected = sorted(best, key=lambda key: -best[key])[:3]
     assert [row["score"] for row in found["rows"]] == pytest.approx([best[key] for key in expected], abs=1e-5)
     by_words = answer("query", index, "kettle", "--method", "bm25")["rows"]
@@ -66,14 +67,25 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
 
 
+def test_the_encoder_is_loaded_once_for_all_questions(index, notes, answer, monkeypatch):
+    loaded, load = [], encoder_module.load_encoder
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: loaded.append(name) or load(name, *rest))
+    asked = iter(["kettle", "a boat in the harbour", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
+    answer("query", index, as_json=False)
+    assert len(loaded) == 1
+    answer("add", index, notes)
+    assert len(loaded) == 2
+
+
 def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answer, monkeypatch):
     changed = tmp_path / "changed"
     shutil.copytree(notes, changed)
     names = sorted(path.name for path in changed.iterdir())
     (changed / names[0]).write_text("Quite another text about lighthouses.")
     (changed / "new.md").write_text("# New\n\nA new text about lighthouses.")
-    embedded, embed = [], IndexedEncoder.embed
-    monkeypatch.setattr(IndexedEncoder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
+    embedded, embed = [], Encoder.embed_for_index
+    monkeypatch.setattr(Encoder, "embed_for_index", lambda self, texts: embedded.extend(texts) or embed(self, texts))
     counts = answer("add", index, changed, "--replace")
     assert (counts["documents"], counts["replaced"], counts["unchanged"]) == (2, 1, 24)
     assert sorted(embedded) == ["# New A new text about lighthouses.", "Quite another text about lighthouses."]

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
+from docsplit.data.bm25 import BM25, bm25_scores
 from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
 from docsplit.data.sets.citations import load_pair_files
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
@@ -24,7 +25,7 @@ from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.heads.table import runs_of
 from docsplit.evaluation.links import cosine_scores
-from docsplit.evaluation.ranking.measures import BM25, bm25_scores, measure_retrieved, top_of_scores
+from docsplit.evaluation.ranking.measures import measure_retrieved, top_of_scores
 from docsplit.evaluation.results.metrics import micro_f1_items, predictions
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000

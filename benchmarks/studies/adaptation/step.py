@@ -26,10 +26,11 @@ from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load
 from docsplit.data.preparation import document_id
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.neighbours import nearest, smooth_texts, word_vectors
 from docsplit.evaluation.analysis.geometry import embedding_geometry
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
 DRAWS = 200  # of test items
@@ -170,16 +171,16 @@ def main() -> None:
         write_text(options.corpus, "".join(json.dumps({"text": text}) + "\n" for text in data.corpus))
         return
 
-    def arguments(name: str, **more: Any) -> EncoderArguments:
+    def encoder_of(name: str, **more: Any) -> Encoder:
         own = {"pooling": options.pooling, "max_seq_length": options.max_seq_length, "dtype": "float32"}  # anywhere
-        return EncoderArguments([name], **own, **more)
+        return Encoder(name, EncoderArguments([name], **own, **more), cache_directory())
 
     def vectors_of(name: str, texts: list[str], **more: Any) -> np.ndarray:
-        return unit(arguments(name, **more).embed_all(name, texts, show_progress=False)[0])
+        return unit(encoder_of(name, **more).embed_all(texts)[0])
 
     fields = {"task": data.task, "part": options.part}
     if options.encoder is None:
-        model = arguments(options.start).load(options.start)
+        model = encoder_of(options.start).model
         read, further = (beginnings(model, data.texts, count) for count in (options.max_seq_length, MORE_TOKENS))
         more = vectors_of(options.start, further, long_documents="chunk_mean")
         found = list(untrained(data, vectors_of(options.start, data.texts), more, read))

@@ -20,9 +20,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
-from docsplit.embedding.encoders import EncoderArguments
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
 THIRDS = ("short", "medium", "long")
@@ -86,8 +87,8 @@ def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarra
     if data.task == "links":
         rows = np.setdiff1d(rows, known[KNOWN:])
         known = known[:KNOWN]
-    arguments = EncoderArguments([encoder], long_documents=read, **own)
-    found = arguments.embed_all(encoder, [data.texts[row] for row in rows], show_progress=False)[0]
+    options = EncoderArguments([encoder], long_documents=read, **own)
+    found = Encoder(encoder, options, cache_directory()).embed_all([data.texts[row] for row in rows])[0]
     vectors = np.zeros((len(data.texts), found.shape[1]), dtype=np.float32)
     vectors[rows] = found
     return vectors, known

@@ -23,9 +23,8 @@ import numpy as np
 
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
-from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encode import embed_documents, embed_queries
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.queries import embed_queries
 from docsplit.embedding.search import search
 from docsplit.evaluation.ranking.measures import measure_retrieved
 from docsplit.runtime.files import ROOT, cache_directory, versions, write_text

@@ -1,14 +1,17 @@
 """Pairs of papers for training and testing that share no paper, and in which popularity says nothing."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import networkx
 import numpy as np
+import scipy.sparse
 
 SHARES = (0.8, 0.1, 0.1)  # of the links inside communities: train, validation, test
 COMMUNITY_RESOLUTION = 10  # many small communities, so that each split has many topics
 TRIES = 200  # to find a pair to exchange papers with, for each pair
 PART_NAMES = ("train", "validation", "test")
+CHUNK_PAIRS = 4096  # multiplied at a time: bounds the memory
 
 
 @dataclass
@@ -18,6 +21,17 @@ class PairPart:
     first: np.ndarray  # (P,) int64, indices of papers
     second: np.ndarray  # (P,) int64
     labels: np.ndarray  # (P,) int64, 1 where one cites the other, else 0
+
+
+def pair_products(left: Any, right: Any, part: PairPart) -> np.ndarray:
+    """Scalar products of rows `first` of `left` and rows `second` of `right`, dense or both sparse."""
+    products = np.empty(len(part.first), dtype=np.float32)
+    for start in range(0, len(products), CHUNK_PAIRS):
+        chunk = slice(start, start + CHUNK_PAIRS)
+        one, other = left[part.first[chunk]], right[part.second[chunk]]
+        product = one.multiply(other) if scipy.sparse.issparse(one) else one * other
+        products[chunk] = np.asarray(product.sum(axis=1)).ravel()
+    return products
 
 
 def make_splits(

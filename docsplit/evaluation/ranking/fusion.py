@@ -5,10 +5,8 @@ list has that list's lowest score. The weight of a query's fold is the one with 
 nDCG@10, or one weight is chosen on queries that are not reported at all: never on what is reported.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -62,44 +60,6 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
         fused = fuse([one[one >= 0].tolist() for one in lists])[:depth]
         rows[number, : len(fused)], scores[number, : len(fused)] = zip(*fused) if fused else ((), ())
     return Retrieved(rows, scores)
-
-
-def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
-    """Query numbers of each fold.
-
-    Args:
-        folds: how many, drawn with `seed`; or a JSON file with the query ids of each, [["301", ...], ...], as others
-            give Robust04's. Ids of queries that were left out may be among them.
-
-    Raises:
-        ValueError: if there are fewer than two, or a query is in none of them or in two.
-    """
-    count = len(ranking.query_ids)
-    if folds.isdigit():
-        if not 2 <= int(folds) <= count:
-            raise ValueError(f"--folds is {folds}: expected 2 to {count}, the number of queries.")
-        return [np.sort(part) for part in np.array_split(np.random.default_rng(seed).permutation(count), int(folds))]
-    if not Path(folds).is_file():
-        raise ValueError(f"--folds {folds} is neither a number nor a JSON file with lists of query ids.")
-    try:
-        lists = json.loads(Path(folds).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"--folds {folds} is no JSON: {error}.") from error
-    if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(one, list) for one in lists):
-        raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
-    fold_of: dict[str, int] = {}
-    for number, own in enumerate(lists):
-        for query in map(str, own):
-            if fold_of.setdefault(query, number) != number:
-                raise ValueError(f"--folds {folds} has query {query} in two folds.")
-    if missing := [query for query in ranking.query_ids if query not in fold_of]:
-        raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
-    of_each = np.array([fold_of[query] for query in ranking.query_ids])
-    parts = [np.flatnonzero(of_each == number) for number in range(len(lists))]
-    parts = [part for part in parts if len(part)]
-    if len(parts) < 2:
-        raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
-    return parts
 
 
 def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:

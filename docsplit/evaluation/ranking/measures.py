@@ -1,16 +1,11 @@
-"""Scores of documents by their words, and what a ranking of documents for queries is worth."""
+"""What a ranking of documents for queries is worth."""
 
 import math
 from collections.abc import Sequence
 
-import bm25s
 import numpy as np
-import scipy.sparse
 
-from docsplit.data.sets.citation_splits import PairPart
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.data.words import tokenize
-from docsplit.evaluation.links import pair_products
 from docsplit.evaluation.results.metrics import ItemScores
 
 MEASURED_QUERIES = 32  # at a time: bounds the memory
@@ -29,49 +24,6 @@ MEASURES = {
     "judged_at_20": "Judged@20",
 }
 DEEPEST_CUTOFF = 100  # of these but AP, which reads the whole list
-
-
-def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = False) -> np.ndarray:
-    """BM25 (bm25s, its defaults, English stop-words) of each paper as a query for the other, averaged, (P,) float32.
-
-    The term weights of the index are those of `bm25s`; only the scores of the pairs asked for are added up.
-
-    Args:
-        texts: all papers: they are the collection in which terms are rare or frequent.
-        part: the pairs; reading the texts is what takes long, so join the splits' pairs and score them at once.
-    """
-    tokens = tokenize(texts, show_progress=show_progress)
-    retriever = bm25s.BM25()
-    retriever.index(tokens, show_progress=show_progress, leave_progress=False)
-    index = retriever.scores
-    num_terms = len(index["indptr"]) - 1
-    weights = scipy.sparse.csc_matrix(
-        (index["data"], index["indices"], index["indptr"]), shape=(len(texts), num_terms)
-    ).tocsr()  # (N, V): what a term adds for a document that has it
-    starts = np.cumsum([0, *map(len, tokens.ids)])
-    terms = np.fromiter((term for ids in tokens.ids for term in ids), dtype=np.int32, count=starts[-1])
-    queries = scipy.sparse.csr_matrix((np.ones(len(terms), dtype=np.float32), terms, starts), weights.shape)
-    queries.sum_duplicates()  # (N, V): how often a query has each term
-    return (pair_products(queries, weights, part) + pair_products(weights, queries, part)) / 2
-
-
-class BM25:
-    """An index of documents by their words: bm25s, with English stop-words."""
-
-    def __init__(self, documents: Sequence[str], k1: float = 1.5, b: float = 0.75, show_progress: bool = False):
-        """Index these; the defaults of `k1` and `b` are those of bm25s, Anserini's are 0.9 and 0.4."""
-        self.size, self.show_progress = len(documents), show_progress
-        tokens = tokenize(documents, show_progress=show_progress)
-        self.retriever = bm25s.BM25(k1=k1, b=b)
-        self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
-
-    def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
-        """The `depth` best documents of each query; those that share no word with it are not found."""
-        words = tokenize(queries, return_ids=False)
-        rows, scores = self.retriever.retrieve(
-            words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
-        )
-        return Retrieved.best(np.where(scores > 0, rows, -1), np.where(scores > 0, scores, 0), depth)
 
 
 def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:

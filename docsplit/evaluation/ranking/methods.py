@@ -1,21 +1,32 @@
 """Every method of ranking a collection's documents for its queries, as `Result`s: dense, BM25, and both together.
 
-`RankingRun` holds what encoders share: the queries, BM25's lists and the folds that a hybrid's weight is chosen on.
+`DocumentRanking` holds what encoders share: the queries, BM25's lists and the folds that a hybrid's weight is chosen
+on.
 """
 
 import csv
 import io
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.data.bm25 import BM25
+from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.folds import describe as describe_fold
+from docsplit.data.sets.folds import divide, make_folds
+from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection, other_queries
+from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.overlap import share_of_queries
+from docsplit.embedding.search import make_comparable, search
+from docsplit.evaluation.compare import Evaluation
 from docsplit.evaluation.heads.presets import BM25 as BM25_NAME
 from docsplit.evaluation.heads.presets import BM25_PARAMETERS
+from docsplit.evaluation.ranking.arguments import RetrievalArguments
 from docsplit.evaluation.ranking.fusion import (
     best_weight,
     cross_validated,
@@ -23,37 +34,101 @@ from docsplit.evaluation.ranking.fusion import (
     reciprocal_rank_fusion,
     union_of,
 )
-from docsplit.evaluation.ranking.measures import BM25, curves, measure_retrieved
+from docsplit.evaluation.ranking.measures import check_measures, curves, measure_retrieved
 from docsplit.evaluation.results.plots import plot_ranking
+from docsplit.evaluation.results.report import text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Result
 from docsplit.evaluation.results.tables import encoder_names
 from docsplit.evaluation.results.task import RANKING
 from docsplit.runtime.files import write_text
 
+logger = logging.getLogger(__name__)
+
 DEPTH = 1000  # documents a query: of all lists, and of what a hybrid joins
 SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for training
+JOINED = ("hybrid", "rrf")  # methods: an encoder together with BM25
 CURVE_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
-@dataclass
-class RankingRun:
-    """A collection that encoders are compared on, and what was found in it so far."""
+class DocumentRanking(Evaluation):
+    """Documents ranked for queries by each encoder, by BM25, and by both together."""
 
+    title = card_title = "Documents ranked for queries"
+    reports_each = False
+    data_args: RankingArguments
+    args: RetrievalArguments
     ranking: Ranking
-    collection: str  # what results call it
-    folds: list[np.ndarray]  # query numbers of each
-    selection: Ranking | None  # queries that a hybrid's weight is chosen on, in place of the folds
-    show_progress: bool = False
+    selection: Ranking | None = None  # queries that a hybrid's weight is chosen on, in place of the folds
+    folds: Sequence[np.ndarray] = ()  # query numbers of each
+    show_progress = False
 
-    def __post_init__(self) -> None:
+    def __init__(self, data_args: RankingArguments, args: RetrievalArguments):
+        super().__init__(data_args, args)
+        self.given: list[str] = []  # encoders, and bm25, as they were typed
+        self.by_words: list[Result] = []
         self.bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
         self.curves: dict[tuple[str, str], dict[str, np.ndarray]] = {}  # of each encoder and method
         self.weights: dict[str, np.ndarray] = {}  # of each encoder's hybrid, a query
+
+    def load(self, show_progress: bool) -> None:
+        """Read the collection, and choose the queries that a hybrid's weight is chosen on.
+
+        Raises:
+            ValueError: if there is no such split or fold, or one that others would not find.
+        """
+        check_measures()
+        options, args = self.data_args, self.args
+        self.ranking, self.show_progress = load_collection(options, args.seed), show_progress
+        if args.fold is not None:
+            if options.max_queries is not None:
+                raise ValueError("--max_queries would make other folds than those of the training: leave it out.")
+            _, chosen, reported = divide(self.ranking, args.folds, args.fold)
+            notes = [*self.ranking.notes, describe_fold(args.folds, args.fold)]
+            self.ranking, self.selection = self.ranking.with_queries(reported), self.ranking.with_queries(chosen)
+            self.ranking.notes = notes
+        elif args.selection_split:
+            chosen_on = replace(options, split=args.selection_split, max_queries=SELECTION_QUERIES)
+            self.selection = other_queries(self.ranking, chosen_on, args.seed)
+        elif "hybrid" in args.methods:
+            self.folds = make_folds(self.ranking, args.folds, args.seed)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Documents and queries."""
+        parts = {"documents": self.ranking.documents, "queries": self.ranking.queries}
+        return text_statistics(self.source(), parts, num_classes=None)
+
+    def settings(self) -> dict[str, Any]:
+        """The collection, and what was left out of it."""
+        return {
+            "counts": self.ranking.counts,
+            "data_fingerprint": self.ranking.fingerprint(),
+            "queries_reported": len(self.ranking.queries),
+            "documents": len(self.ranking.documents),
+        }
+
+    def describe(self) -> str:
+        """The data in one line, with the fold."""
+        return super().describe() + (f", queries of fold {self.args.fold}" if self.args.fold is not None else "")
+
+    def sample(self) -> list[str]:
+        """Two documents."""
+        return self.ranking.documents[:2]
+
+    def names(self, given: list[str]) -> list[str]:
+        """The encoders; bm25 is none, and stands where it was typed."""
+        self.given = given
+        return [name for name in given if name != BM25_NAME] if {*self.args.methods} != {BM25_NAME} else []
 
     @property
     def queries(self) -> list[str]:
         """Those reported, and after them those for selection."""
         return [*self.ranking.queries, *(self.selection.queries if self.selection else [])]
+
+    def prepare(self, is_main: bool) -> None:
+        """Rank by BM25, where it is reported or joined with an encoder."""
+        only_dense = {*self.args.methods} == {"dense"} and self.names(self.given)
+        if is_main and (BM25_NAME in self.given or not only_dense):
+            self.by_words = self.find_by_words()
 
     def find_by_words(self) -> list[Result]:
         """BM25 with the default parameters, which hybrids use too, and with Anserini's."""
@@ -65,41 +140,65 @@ class RankingRun:
             self.bm25 = self.bm25 or (found, others)
             info = NO_ENCODER | {f"bm25_{name}": value for name, value in parameters.items()}
             seconds = perf_counter() - started
-            results.append(self._result(BM25_NAME, method, found, info, seconds, is_baseline=True))
+            results.append(self._result(BM25_NAME, method, found, info, seconds))
         return results
 
-    def rank(
-        self, name: str, found: Retrieved, info: dict[str, Any], seconds: float, methods: Sequence[str]
-    ) -> list[Result]:
-        """The lists of an encoder, alone and joined with BM25's.
+    def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
+        """Embed by all processes; search, join with BM25 and measure, by the first of them."""
+        assert encoder is not None
+        ranking = self.ranking
+        documents, facts = encoder.embed_all(ranking.documents, ranking.relevant_documents, is_main)
+        queries, query_facts = encoder.embed_queries(self.queries, self.args.query_prompt, is_main)
+        if not is_main:
+            return []
+        if seen := share_of_queries(name, ranking.queries):
+            ranking.notes.append(
+                f"{name} was trained on {seen:.1%} of these queries: its results on them are too good."
+            )
+            logger.warning(ranking.notes[-1])
+        started = perf_counter()
+        for vectors in (queries, documents):
+            make_comparable(vectors, query_facts.similarity)
+        found = search(queries, documents, DEPTH)
+        seconds = perf_counter() - started
+        info = facts.row() | asdict(query_facts) | {"queries_seen_in_training_share": seen}
+        return self.rank(name, found, info, seconds)
+
+    def rank(self, name: str, found: Retrieved, info: dict[str, Any], seconds: float) -> list[Result]:
+        """Measure the lists of an encoder, alone and joined with BM25's.
 
         Args:
             found: for `queries`.
             seconds: that the search took.
-            methods: of dense, hybrid and rrf.
+
+        Raises:
+            ValueError: if they are to be joined with BM25's, and `find_by_words` was not called.
         """
         dense, dense_others = found.divided(len(self.ranking.queries))
-        results = [self._result(name, "dense", dense, info, seconds)] if "dense" in methods else []
-        if self.bm25 is None or not {"hybrid", "rrf"} & {*methods}:
+        results = [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
+        joined = [method for method in self.args.methods if method in JOINED]
+        if not joined:
             return results
-        if "hybrid" in methods:
-            union = union_of(dense, self.bm25[0])
+        if self.bm25 is None:
+            raise ValueError(f"{' and '.join(joined)} of {name} need BM25's lists: call find_by_words first.")
+        words, words_others = self.bm25
+        if "hybrid" in joined:
+            union = union_of(dense, words)
             if self.selection is None:
                 weights = cross_validated(union, self.ranking, self.folds)
             else:
-                values = ndcg_of_weights(union_of(dense_others, self.bm25[1]), self.selection)
+                values = ndcg_of_weights(union_of(dense_others, words_others), self.selection)
                 weights = np.full(len(self.ranking.queries), best_weight(values))
             chosen = {"hybrid_weights": sorted({float(weight) for weight in weights})}
             self.weights[name] = weights
             results.append(self._result(name, "hybrid", union.ranked(weights, DEPTH), info | chosen, seconds))
-        if "rrf" in methods:
-            joined = reciprocal_rank_fusion(dense, self.bm25[0], DEPTH)
-            results.append(self._result(name, "rrf", joined, info, seconds))
+        if "rrf" in joined:
+            fused = reciprocal_rank_fusion(dense, words, DEPTH)
+            results.append(self._result(name, "rrf", fused, info, seconds))
         return results
 
-    def _result(
-        self, name: str, method: str, found: Retrieved, info: dict[str, Any], seconds: float, is_baseline: bool = False
-    ) -> Result:
+    def _result(self, name: str, method: str, found: Retrieved, info: dict[str, Any], seconds: float) -> Result:
+        is_baseline = name == BM25_NAME
         self.curves[name, method] = curves(found, self.ranking, CURVE_DEPTHS)
         return Result(
             RANKING,
@@ -109,19 +208,35 @@ class RankingRun:
             dict(measure_retrieved(found, self.ranking)),
             seconds,
             trainable_parameters=0,
-            info=info | {"method": method.partition(" ")[0], "collection": self.collection},
+            info=info | {"method": method.partition(" ")[0], "collection": self.source()},
             is_baseline=is_baseline,
             pretraining_seeds=None if is_baseline else 1,
             test_documents=len(self.ranking.documents),
         )
 
+    def finish(self) -> None:
+        """Put BM25 where it was typed, else last, and what is joined with it behind all others."""
+        if BM25_NAME in (*self.given, *self.args.methods):
+            self.results += self.by_words
+        order = [*self.given, BM25_NAME]
+        self.results.sort(key=lambda result: (result.head in JOINED, order.index(result.encoder)))
 
-def with_plain_measures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that have each mean under the name of its measure too: there is one run of each search."""
-    return [row | {measure: row[f"{measure}_mean"] for measure in RANKING.measures} for row in rows]
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows that have each mean under the name of its measure too: there is one run of each search."""
+        return [row | {measure: row[f"{measure}_mean"] for measure in RANKING.measures} for row in super().rows()]
+
+    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """What was left out, and whose training had these queries."""
+        return self.ranking.notes
+
+    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+        """Write queries.csv, and curves.csv with curves.png."""
+        write_queries(folder / "queries.csv", self.results, self)
+        draw_curves(folder, self.results, self)
+        return []
 
 
-def write_queries(path: Path, results: Sequence[Result], run: RankingRun) -> None:
+def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -> None:
     """Every measure of every query, encoder and method, as CSV: means over the members of a group of seeds."""
     fold_of = np.zeros(len(run.ranking.queries), dtype=int)
     for number, fold in enumerate(run.folds):
@@ -142,7 +257,7 @@ def write_queries(path: Path, results: Sequence[Result], run: RankingRun) -> Non
     write_text(path, written.getvalue())
 
 
-def draw_curves(folder: Path, results: Sequence[Result], run: RankingRun) -> None:
+def draw_curves(folder: Path, results: Sequence[Result], run: DocumentRanking) -> None:
     """nDCG and recall over depth: curves.png, and the numbers as curves.csv; means over a group's members."""
     shown = encoder_names([{"encoder": result.encoder, "members": result.members} for result in results])
     written, named = io.StringIO(), {}

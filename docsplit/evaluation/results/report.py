@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from accelerate import PartialState
 
-from docsplit.data.sets.arguments import LabelledArguments
-from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.evaluation.results.contamination import contamination_note
-from docsplit.evaluation.results.data_names import data_source
 from docsplit.evaluation.results.metrics import is_clear
 from docsplit.evaluation.results.tables import (
     cost_table,
@@ -46,18 +42,6 @@ def text_statistics(name: str, parts: dict[str, list[str]], num_classes: int | N
             }
         )
     return rows
-
-
-def read_labelled(
-    data_args: LabelledArguments, data_name: str | None, seed: int, state: PartialState
-) -> tuple[LabelledSplit, list[dict[str, Any]]]:
-    """Labelled documents, read by the main process first, and their statistics, which are printed."""
-    with state.main_process_first():  # the others find them in the cache
-        split = load_labelled(data_args, seed)
-    statistics = text_statistics(data_source(data_args, data_name), split.texts, len(split.class_names))
-    if state.is_main_process:
-        print(f"\n{statistics_table(statistics)}\n")
-    return split, statistics
 
 
 def write_comparison(

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from docsplit.data.bm25 import bm25_scores
 from docsplit.data.sets import citation_splits, citations
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart
 from docsplit.data.sets.citations import CitationPairs
 from docsplit.evaluation import links
-from docsplit.evaluation.ranking import measures as ranking
 
 # --- Pairs of others -----------------------------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ def part():
 
 
 def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
-    monkeypatch.setattr(links, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
     embeddings = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     embeddings[part.first[0]] = 0
     expected = []
@@ -467,10 +467,10 @@ def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
 
 
 def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch):
-    monkeypatch.setattr(links, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
     texts = [*corpus["text"][:28], "the of and", "?"]  # the last two have no term
     part.first[:2], part.second[2:4] = 28, 29
-    scores = ranking.bm25_scores(texts, part)
+    scores = bm25_scores(texts, part)
     retriever = bm25s.BM25()
     words = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
     retriever.index(words, show_progress=False)
@@ -478,7 +478,7 @@ def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monke
     expected = [(by_query[a][b] + by_query[b][a]) / 2 for a, b in zip(part.first, part.second)]
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
     assert np.std(scores) > 0
-    np.testing.assert_array_equal(scores, ranking.bm25_scores(texts, PairPart(part.second, part.first, part.labels)))
+    np.testing.assert_array_equal(scores, bm25_scores(texts, PairPart(part.second, part.first, part.labels)))
 
 
 @given(st.lists(st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 0.5000001, 3.0]), st.integers(0, 1)), min_size=1))

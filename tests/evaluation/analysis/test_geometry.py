@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import skew
 
-from docsplit.evaluation.analysis.analyses import random_halves
 from docsplit.evaluation.analysis.geometry import geometry, hubness, mean_cosine
+from docsplit.evaluation.analysis.sample import random_halves
 
 GENERATOR = np.random.default_rng(0)
 

@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_sp
 from torch import nn
 
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.classification import head_of
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads import mlp as mlp_head
@@ -33,7 +34,6 @@ from docsplit.evaluation.heads.table import (
 )
 from docsplit.evaluation.results.plots import plot_convergence
 from docsplit.evaluation.results.task import CLASSIFICATION
-from run_probe_classification import ProbeArguments
 from tests.conftest import make_corpus
 
 WIDTH, CLASSES = 12, 3

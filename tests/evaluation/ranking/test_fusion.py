@@ -1,7 +1,5 @@
 """Two rankings joined, against dictionaries and loops; and weights that are never chosen on what is reported."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from docsplit.evaluation.ranking.fusion import (
     WEIGHTS,
     best_weight,
     cross_validated,
-    make_folds,
     ndcg_of_weights,
     reciprocal_rank_fusion,
     union_of,
@@ -114,39 +111,3 @@ def test_of_weights_that_are_equally_good_the_middle_one_is_taken():
     values = np.zeros((21, 4))
     values[[4, 5, 6, 7, 8]] = 0.5
     assert best_weight(values) == WEIGHTS[6]
-
-
-def test_folds_share_no_query_and_have_them_all(tmp_path):
-    ranking, _, _ = example()
-    folds = make_folds(ranking, "3", seed=0)
-    assert sorted(np.concatenate(folds)) == list(range(QUERIES))
-    assert sorted(map(len, folds)) == [13, 13, 14]
-    assert any((one != two).any() for one, two in zip(folds[1:], make_folds(ranking, "3", seed=1)[1:]))
-    file = tmp_path / "folds.json"
-    file.write_text(
-        json.dumps([[f"q{q}" for q in range(number, QUERIES, 2)] + ["left out"] * (number == 0) for number in (0, 1)])
-    )
-    assert [fold.tolist() for fold in make_folds(ranking, str(file), 0)] == [
-        list(range(n, QUERIES, 2)) for n in (0, 1)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("1", "expected 2 to 40"),
-        ("41", "expected 2 to 40"),
-        ("none.json", "neither a number nor a JSON file"),
-        ([["q0", "q1"], ["q2"]], "lacks 37 of 40 queries, such as q3"),
-        ([["q0", "q1"], ["q0"]], "has query q0 in two folds"),
-        ({"a": ["q0"]}, "should be two or more lists"),
-        ([[f"q{number}" for number in range(40)], ["left out"]], "has all 40 queries in one fold"),
-    ],
-)
-def test_folds_that_cannot_be_are_refused(tmp_path, content, message):
-    ranking, _, _ = example()
-    if not isinstance(content, str):
-        (tmp_path / "folds.json").write_text(json.dumps(content))
-        content = str(tmp_path / "folds.json")
-    with pytest.raises(ValueError, match=message):
-        make_folds(ranking, content, 0)

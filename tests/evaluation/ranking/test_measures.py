@@ -9,10 +9,11 @@ import pytest
 from bm25s.stopwords import STOPWORDS_EN
 from sklearn.metrics import ndcg_score
 
+from docsplit.data.bm25 import BM25
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
-from docsplit.evaluation.ranking.measures import BM25, MEASURES, curves, measure_retrieved, top_of_scores
+from docsplit.evaluation.ranking.measures import MEASURES, curves, measure_retrieved, top_of_scores
 from docsplit.evaluation.results.task import RANKING as TASK
 
 RANKING = Ranking(

@@ -67,11 +67,15 @@ def test_of_links_only_papers_that_count_are_embedded(monkeypatch):
     monkeypatch.setattr(step, "KNOWN", 2)
     embedded = []
 
-    def embed_all(self, encoder, given, show_progress):
-        embedded.extend(given)
-        return np.array([[float(text.split()[1]) + 1] for text in given]), {}
+    class CountingEncoder:
+        def __init__(self, *loaded_from):
+            pass
 
-    monkeypatch.setattr(step.EncoderArguments, "embed_all", embed_all)
+        def embed_all(self, given):
+            embedded.extend(given)
+            return np.array([[float(text.split()[1]) + 1] for text in given]), None
+
+    monkeypatch.setattr(step, "Encoder", CountingEncoder)
     vectors, known = step.embed("ours", data, "truncate")
     assert embedded == texts[:6]
     np.testing.assert_array_equal(vectors[:, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0])

@@ -15,7 +15,7 @@ from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn, tiny_config
-from tests.embedding.test_embedding import OnDisk
+from tests.embedding.test_chunks import OnDisk
 
 CHUNK = 7
 TEXTS = [row["text"] for row in make_corpus(30)] + ["", "ship", "storm"]  # 5 chunks: the last round is not full

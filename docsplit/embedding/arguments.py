@@ -1,0 +1,113 @@
+"""The options of scripts that compare encoders. Nothing heavy is imported: `--help` reads this module."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from docsplit.modeling.families.longformer import LongDocuments
+from docsplit.modeling.settings import Pooling
+
+
+@dataclass
+class EncoderArguments:
+    """The encoders to compare and how they embed."""
+
+    model_name_or_path: list[str] = field(
+        metadata={
+            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel. One method's "
+            "encoders from several pretraining seeds are one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row "
+            "with their mean, and intervals over seeds too. NAME=PATH names a single one."
+        }
+    )
+    pooling: Pooling | None = field(
+        default=None,
+        metadata={"help": "Token states to embedding, for encoders that say nothing about it. Default: cls."},
+    )
+    override_pooling: Pooling | None = field(
+        default=None, metadata={"help": "In place of the pooling that an encoder brings. Default: what it brings."}
+    )
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a text, with special ones. Default: the checkpoint's, else 512 (the paper's)."},
+    )
+    long_documents: LongDocuments = field(
+        default="truncate",
+        metadata={"help": "Of longer texts: the beginning alone, or the mean over chunks of that length."},
+    )
+    prompt: str | None = field(
+        default=None, metadata={"help": "Put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."}
+    )
+    smooth_neighbours: int = field(
+        default=0,
+        metadata={
+            "help": "Average each vector with those of its N nearest documents, by its cosine and by words, "
+            "among all, test documents included (transductive), as neighbour_distillation's targets are; 0: no."
+        },
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = field(
+        default="auto", metadata={"help": "Of the matrix products. auto: bfloat16 where the hardware has it."}
+    )
+    embedding_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Texts x longest text of one forward pass: speed and memory. Default: 2048 (GPU 16384)."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_seq_length is not None and self.max_seq_length < 3:
+            raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
+        if self.smooth_neighbours < 0:
+            raise ValueError(f"--smooth_neighbours is {self.smooth_neighbours}: expected 0 (none) or more.")
+        if self.embedding_tokens is not None and self.embedding_tokens < 1:
+            raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
+
+
+@dataclass
+class ComparisonArguments:
+    """How often, and who hears of it."""
+
+    num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
+    seed: int = field(
+        default=0,
+        metadata={"help": "Of splits that are made here, draws and trainings; of python_docs never of the split."},
+    )
+    data_name: str | None = field(
+        default=None,
+        metadata={"help": "How results and cards call the data. Default: by the Hub's name, or those of the files."},
+    )
+    push_results: bool = field(
+        default=False,
+        metadata={
+            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
+            "Hub if they are there."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < 1:
+            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
+
+
+def members_of(name: str) -> list[str]:
+    """The encoders of an argument: PATH or NAME=PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
+
+    What exists under the whole name is one encoder, and so is a name without a comma or NAME=.
+
+    Raises:
+        ValueError: if a member is empty or named twice, or is no encoder, or NAME has a comma.
+    """
+    stated = re.match(r"[^/\\,=]+=", name)
+    if Path(name).exists() or ("," not in name and not stated):
+        return [name]
+    members = name.split(",")
+    if re.match(r"[^/\\,=]+,[^/\\=]*=", name) and not any(Path(member).exists() for member in members):
+        raise ValueError(f"{name!r}: a comma stands between encoders, so NAME cannot have one.")
+    if stated and not all(Path(member).exists() for member in members):
+        members = name[stated.end() :].split(",")
+    distinct = {Path(member).resolve() if Path(member).exists() else member for member in members}
+    if "" in members or len(distinct) < len(members) or "tfidf" in members:
+        raise ValueError(
+            f"{name!r} should be NAME=PATH, or encoders from several pretraining seeds, PATH,PATH or NAME=PATH,PATH: "
+            "each once, none empty, and without tfidf, which has no seeds."
+        )
+    return members

@@ -1,0 +1,304 @@
+"""One encoder, from its name to vectors: loaded once, checked, and handed to all that embeds with it."""
+
+import copy
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from docsplit.embedding.arguments import EncoderArguments, members_of
+from docsplit.embedding.encode import SIMILARITIES, QueryFacts, embed_documents, embed_queries, identity
+from docsplit.embedding.graphs import is_graph_encoder
+from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, resolve_prompt
+from docsplit.embedding.neighbours import smooth_texts, unit
+from docsplit.embedding.overlap import contamination
+from docsplit.modeling.settings import Pooling
+from docsplit.runtime.files import cache_directory
+from docsplit.runtime.launching import default_dtype
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """What a row of results says of the encoder whose vectors it was measured on."""
+
+    pooling: str
+    max_seq_length: int | None
+    num_parameters: int
+    long_documents: str  # `LongDocuments`, or passages
+    dtype: str
+    embedding_seconds: float
+    prompt: str
+    seen_in_pretraining_share: float | None  # of the test documents; None: unknown
+    near_duplicate_share: float | None
+    smooth_neighbours: int
+    pooling_of_checkpoint: str | None = None  # where another one takes its place
+
+    def row(self) -> dict[str, Any]:
+        """The columns of a row; `pooling_of_checkpoint` only where there is one."""
+        columns = asdict(self)
+        if self.pooling_of_checkpoint is None:
+            del columns["pooling_of_checkpoint"]
+        return columns
+
+
+class Encoder:
+    """An encoder with the options that it embeds by. The model is loaded once, here.
+
+    Between uses it can `rest` on the CPU; `model` brings it back to its device.
+
+    Args:
+        name: of a SentenceTransformer or any `AutoModel`, on the Hub or here.
+        options: how it embeds. Default: as the encoder itself says.
+        cache_dir: where embeddings are kept; None: nowhere.
+
+    Raises:
+        ValueError: naming the encoder, if it cannot be loaded or its pooling cannot be replaced.
+    """
+
+    def __init__(self, name: str, options: EncoderArguments | None = None, cache_dir: Path | None = None):
+        self.name, self.cache_dir = name, cache_dir
+        self.options = options or EncoderArguments([name])
+        self._model = load_encoder(name, self.options.pooling, self.options.max_seq_length)
+        self._device = self._model.device
+        self.replaced_pooling: str | None = None  # what the checkpoint brought, where --override_pooling replaced it
+        if self.options.override_pooling is not None:
+            try:
+                self.replaced_pooling = replace_pooling(self._model, self.options.override_pooling)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+
+    @classmethod
+    def of(cls, description: dict[str, Any], name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
+        """Load the encoder that the manifest of an index describes, from another place if `name` is given."""
+        name = name or description["name"]
+        return cls(name, EncoderArguments([name], **description["given"]), cache_dir)
+
+    # --- Where the model is ---
+
+    @property
+    def model(self) -> SentenceTransformer:
+        """The model on its device."""
+        return self._model.to(self._device)
+
+    def rest(self) -> None:
+        """Leave the memory of the GPU, if it is on one, until `model` is read again."""
+        self._model.to("cpu")
+
+    def copy(self) -> SentenceTransformer:
+        """A copy of the model, on its device, for what changes weights or attention."""
+        self.rest()
+        return copy.deepcopy(self._model).to(self._device)
+
+    def with_pooling(self, pooling: Pooling) -> "Encoder":
+        """The same weights with another pooling."""
+        other = copy.copy(self)
+        other._model = self.copy()
+        other.replaced_pooling = replace_pooling(other._model, pooling)
+        return other
+
+    # --- Texts to vectors ---
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the matrix products."""
+        given = self.options.dtype
+        return default_dtype(self._device) if given == "auto" else getattr(torch, given)
+
+    @property
+    def prompt(self) -> str:
+        """What stands before each document."""
+        return resolve_prompt(self._model, self.options.prompt)
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """How many tokens of a text are read."""
+        return self._model.max_seq_length
+
+    def embed(self, texts: Sequence[str], show_progress: bool = False) -> np.ndarray:
+        """Embed documents by `embed_documents` with the options, not smoothed: (N, H) float32."""
+        return self._embed(texts, self.cache_dir, show_progress)[0]
+
+    def _embed(self, texts: Sequence[str], cache_dir: Path | None, show_progress: bool) -> tuple[np.ndarray, float]:
+        return embed_documents(
+            self.model,
+            texts,
+            prompt=self.options.prompt,
+            long_documents=self.options.long_documents,
+            dtype=self.dtype,
+            micro_batch_tokens=self.options.embedding_tokens,
+            cache_dir=cache_dir,
+            show_progress=show_progress,
+        )
+
+    def embed_all(
+        self, texts: Sequence[str], test_texts: Sequence[str] = (), show_progress: bool = False
+    ) -> tuple[np.ndarray, EncoderFacts]:
+        """Embed each distinct text once, and smooth where the options say so.
+
+        Args:
+            test_texts: what results are measured on: was the encoder trained on some of it?
+
+        Returns: (len(texts), H) float32, and what a row of results says of them.
+        """
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
+        vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
+        facts = self.facts(seconds, test_texts)
+        if self.options.smooth_neighbours:
+            vectors = smooth_texts(list(rows), vectors, self.options.smooth_neighbours)
+        return vectors[[rows[text] for text in texts]], facts
+
+    def embed_parts(
+        self, parts: dict[str, list[str]], show_progress: bool = False
+    ) -> tuple[dict[str, np.ndarray], EncoderFacts]:
+        """Embed every part (`test` is required): an array for each, and what a row of results says of them."""
+        texts = [text for texts in parts.values() for text in texts]
+        vectors, facts = self.embed_all(texts, parts["test"], show_progress)
+        ends = np.cumsum([len(texts) for texts in parts.values()])
+        return dict(zip(parts, np.split(vectors, ends[:-1]))), facts
+
+    def embed_queries(
+        self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
+    ) -> tuple[np.ndarray, QueryFacts]:
+        """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and what a row says."""
+        return embed_queries(
+            self.model,
+            queries,
+            prompt=prompt,
+            dtype=self.dtype,
+            micro_batch_tokens=self.options.embedding_tokens,
+            cache_dir=self.cache_dir,
+            show_progress=show_progress,
+        )
+
+    def facts(self, seconds: float, test_texts: Sequence[str] = ()) -> EncoderFacts:
+        """Describe the encoder for rows of results; the log says how much of the test it was trained on.
+
+        Args:
+            seconds: that embedding took.
+        """
+        seen, near = contamination(self.name, test_texts).values()
+        return EncoderFacts(
+            **describe_encoder(self._model),
+            long_documents="passages" if is_graph_encoder(self._model) else self.options.long_documents,
+            dtype=str(self.dtype).removeprefix("torch."),
+            embedding_seconds=seconds,
+            prompt=self.prompt,
+            seen_in_pretraining_share=seen,
+            near_duplicate_share=near,
+            smooth_neighbours=self.options.smooth_neighbours,
+            pooling_of_checkpoint=self.replaced_pooling,
+        )
+
+    def check(self, texts: Sequence[str]) -> None:
+        """Embed a few texts: what cannot work fails before any long work.
+
+        Raises:
+            ValueError: naming the encoder.
+        """
+        if self.replaced_pooling is not None:
+            logger.warning(
+                f"{self.name} brings {self.replaced_pooling} pooling; {self.options.override_pooling} is used "
+                "(--override_pooling)."
+            )
+        try:
+            self._embed(texts, None, show_progress=False)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+
+    # --- For an index ---
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What the manifest of an index says of the encoder, by which `of` finds it again.
+
+        Raises:
+            ValueError: if it compares vectors neither by cosine nor by dot product.
+        """
+        similarity = self._similarity
+        if similarity not in SIMILARITIES:
+            raise ValueError(
+                f"{self.name} compares vectors by {similarity}: an index can by cosine or dot product alone."
+            )
+        local, facts = Path(self.name), describe_encoder(self._model)
+        return {
+            "name": str(local.resolve()) if local.exists() else self.name,
+            "hash": identity(self._model),
+            "given": {name: getattr(self.options, name) for name in ("pooling", "max_seq_length", "prompt")},
+            "pooling": facts["pooling"],
+            "max_seq_length": facts["max_seq_length"],
+            "prompt": self.prompt,
+            "similarity": similarity,
+            "dimension": self._model.truncate_dim or self._model.get_embedding_dimension(),
+        }
+
+    @property
+    def _similarity(self) -> str:
+        return str(self._model.similarity_fn_name or "cosine")
+
+    def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
+        """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
+        return self._comparable(self.embed(texts, show_progress=True))
+
+    def embed_query(self, text: str) -> np.ndarray:
+        """Embed a query for an index, (H,) float32; it is not kept in the cache."""
+        return self._comparable(embed_queries(self.model, [text])[0])[0]
+
+    def _comparable(self, vectors: np.ndarray) -> np.ndarray:
+        return unit(vectors) if self._similarity == "cosine" else vectors
+
+
+@dataclass(frozen=True)
+class EncoderGroup:
+    """The encoders of one argument of --model_name_or_path.
+
+    There is one, or one for each pretraining seed; what is no encoder (tfidf) has none.
+    """
+
+    name: str
+    encoders: list[Encoder]
+
+    @property
+    def members(self) -> list[str]:
+        """Their names."""
+        return [encoder.name for encoder in self.encoders] or [self.name]
+
+    def check(self, texts: Sequence[str]) -> None:
+        """`Encoder.check` each; warn where they read texts of different lengths."""
+        for encoder in self.encoders:
+            encoder.check(texts)
+            encoder.rest()
+        lengths = {encoder.max_seq_length for encoder in self.encoders}
+        if len(lengths) > 1:
+            shown = " and ".join(map(str, sorted(lengths, key=str)))
+            logger.warning(
+                f"The encoders of {self.name} read {shown} tokens: --max_seq_length sets one length for all."
+            )
+
+
+def load_groups(
+    names: Iterable[str], options: EncoderArguments, not_encoders: Sequence[str] = ()
+) -> list[EncoderGroup]:
+    """Load the encoders of all arguments, each once, with the shared cache; they rest until they are used.
+
+    Args:
+        not_encoders: names among them that stand for something else, such as tfidf.
+    """
+    loaded: dict[str, Encoder] = {}
+    groups = []
+    for name in names:
+        members = [] if name in not_encoders else members_of(name)
+        for member in members:
+            if member not in loaded:
+                loaded[member] = Encoder(member, options, cache_directory())
+                loaded[member].rest()
+        groups.append(EncoderGroup(name, [loaded[member] for member in members]))
+    return groups

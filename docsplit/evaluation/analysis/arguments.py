@@ -1,0 +1,44 @@
+"""The options of the analyses. Nothing heavy is imported: `--help` reads this module."""
+
+from dataclasses import dataclass, field
+
+from docsplit.embedding.arguments import ComparisonArguments
+from docsplit.evaluation.heads.presets import ANALYSES, GRAPH_ATTENTION, MAP_METHODS
+from docsplit.runtime.arguments import check_choices
+
+
+@dataclass
+class AnalysisArguments(ComparisonArguments):
+    """What is analysed."""
+
+    output_dir: str = field(default="outputs/analysis", metadata={"help": "Where everything is written."})
+    analyses: list[str] = field(
+        default_factory=lambda: [*ANALYSES],
+        metadata={
+            "help": "redundancy (of the documents, without encoder) and attention need a spaCy pipeline; similarity "
+            "(of sentences), clustering, map, geometry. Not in the default: graph_attention, of graph document models."
+        },
+    )
+    spacy_pipeline: str = field(
+        default="en_core_web_sm", metadata={"help": "An installed one that tags parts of speech, or its folder."}
+    )
+    sentence_splitter: str = field(
+        default="rules", metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
+    )
+    sample_documents: int = field(
+        default=1000,
+        metadata={"help": "Test documents of similarity, attention, map and halves: at most so many, stratified."},
+    )
+    word_weight: str = field(default="sum", metadata={"help": "Attention to a word, over its pieces: sum or mean."})
+    map_method: str = field(default="tsne", metadata={"help": "tsne, umap (needs umap-learn) or pca."})
+    num_seeds: int = field(default=10, metadata={"help": "Runs of k-means on each embedding."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices("analyses", self.analyses, (*ANALYSES, GRAPH_ATTENTION))
+        check_choices("word_weight", [self.word_weight], ("sum", "mean"))
+        check_choices("map_method", [self.map_method], MAP_METHODS)
+        if self.sample_documents < 4:
+            raise ValueError(f"--sample_documents is {self.sample_documents}: expected 4 or more.")
+        if self.push_results and "clustering" not in self.analyses:
+            raise ValueError("--push_results puts the table of clusters into cards: add clustering to --analyses.")

@@ -1,0 +1,87 @@
+"""The options of classification and of links. Nothing heavy is imported: `--help` reads this module."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from docsplit.embedding.arguments import ComparisonArguments
+from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS, TUNING_HEADS
+from docsplit.runtime.arguments import check_choices
+
+
+@dataclass
+class ProbeArguments(ComparisonArguments):
+    """What is trained on the embeddings."""
+
+    output_dir: str = field(default="outputs/probe", metadata={"help": "Where everything is written."})
+    heads: list[str] = field(
+        default_factory=lambda: ["mlp", "linear", "knn"],
+        metadata={
+            "help": "On frozen embeddings: mlp (the paper's), linear (logistic regression), knn. finetune trains the "
+            "whole encoder on the full data (the ceiling), setfit on the few-shot draws. tfidf has linear and knn."
+        },
+    )
+    probe_preset: str = field(
+        default="docsplit",
+        metadata={
+            "help": "The paper whose probe mlp, linear and finetune are: docsplit (linear: logistic regression), "
+            "bregman (tanh, AdamW; linear: one layer by gradient), graph, graph_arxiv or graph_hyperpartisan "
+            "(docsplit's heads; finetune of 20 epochs or 15)."
+        },
+    )
+    shots: list[int] = field(
+        default_factory=lambda: [5], metadata={"help": "Labels a class, for each a row; 0: full data only."}
+    )
+    num_draws: int = field(default=10, metadata={"help": "Few-shot draws, the same for every encoder."})
+    finetune_learning_rate: float | None = field(
+        default=None,
+        metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."},
+    )
+    finetune_epochs: float | None = field(
+        default=None, metadata={"help": "Passes over the training documents. Default: the preset's, 3 (graph 20)."}
+    )
+    finetune_batch_size: int | None = field(
+        default=None,
+        metadata={"help": "Documents a step, of all processes together. Default: the preset's, 16 (graph 32)."},
+    )
+
+    def __post_init__(self) -> None:
+        from docsplit.evaluation.heads.table import HEADS
+
+        super().__post_init__()
+        check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
+        check_choices("probe_preset", [self.probe_preset], PRESETS)
+        self.shots = sorted({shots for shots in self.shots if shots != 0})
+        for name, values in {"shots": self.shots, "num_draws": [self.num_draws]}.items():
+            if any(value < 1 for value in values):
+                raise ValueError(f"--{name} is {values}: expected 1 or more.")
+        if "setfit" in self.heads and not self.shots:
+            raise ValueError("The head setfit is for few-shot draws: give --shots.")
+
+    @property
+    def finetuning(self) -> dict[str, Any]:
+        """The preset's, and in place of it what is given."""
+        given = (self.finetune_learning_rate, self.finetune_epochs, self.finetune_batch_size)
+        own = dict(zip(("learning_rate", "num_epochs", "batch_size"), given))
+        return PRESETS[self.probe_preset].finetuning | {key: value for key, value in own.items() if value is not None}
+
+
+@dataclass
+class LinkArguments(ComparisonArguments):
+    """What is compared."""
+
+    output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
+    heads: list[str] = field(
+        default_factory=lambda: [*LINK_HEADS, *LINK_BASELINES],
+        metadata={
+            "help": "mlp (the paper's, on [a; b]), cosine (untrained, threshold from the training pairs); and without "
+            "encoder bm25 and popularity (ids and degrees only)."
+        },
+    )
+    probe_preset: str = field(
+        default="docsplit", metadata={"help": "Which paper's probe mlp is: docsplit, or bregman (tanh, AdamW)."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices("heads", self.heads, (*LINK_HEADS, *LINK_BASELINES))
+        check_choices("probe_preset", [self.probe_preset], PRESETS)

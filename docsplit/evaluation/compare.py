@@ -1,0 +1,227 @@
+"""Encoders side by side: what the comparing scripts share. What differs between them is an `Evaluation`.
+
+load, statistics     the data, and what is printed of it
+check                whatever can fail, before any long work; then each encoder is loaded, once, and tried
+prepare              what all encoders share
+measure, add         one encoder after another
+report               after each of them, for what comes later may fail
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.labelled import LabelledSplit, load_labelled
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
+from docsplit.evaluation.results import comparison
+from docsplit.evaluation.results.data_names import data_source, describe_data
+from docsplit.evaluation.results.report import text_statistics, write_comparison
+from docsplit.evaluation.results.result import Result, merge_members
+from docsplit.evaluation.results.tables import statistics_table
+from docsplit.runtime.launching import join_processes
+
+# What a row says of TF-IDF, which stands among the encoders and is none.
+TFIDF_FACTS: dict[str, Any] = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
+TFIDF_FACTS |= dict.fromkeys(["max_seq_length", "dtype", "long_documents", "smooth_neighbours"])
+AddResults = Callable[[Sequence[str], str, str, Path], None]  # `docsplit.release.model_card.add_results`
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a report says beside its results."""
+
+    folder: Path
+    data: str
+    statistics: list[dict[str, Any]]
+    settings: dict[str, Any]
+
+
+class Evaluation(ABC):
+    """What encoders are compared on: the data, and how one encoder is measured.
+
+    With several processes all call `load`, `check` and `measure`; only the first one adds and reports.
+    """
+
+    title: ClassVar[str]  # of the tables
+    card_title: ClassVar[str]  # of the section in the cards
+    not_encoders: ClassVar[Sequence[str]] = ()  # names that stand among those of encoders
+    reports_each: ClassVar[bool] = True  # False: what all encoders are compared with comes last
+
+    def __init__(self, data_args: Any, args: Any):
+        self.data_args, self.args = data_args, args
+        self.results: list[Result] = []
+
+    # --- Before any long work ---
+
+    @abstractmethod
+    def load(self, show_progress: bool) -> None:
+        """Read the data; the first process does so first, and the others find it in the cache."""
+
+    @abstractmethod
+    def statistics(self) -> list[dict[str, Any]]:
+        """Rows of `docsplit.evaluation.results.report.text_statistics`."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What results.json says of the data, beside all options."""
+
+    @abstractmethod
+    def sample(self) -> list[str]:
+        """A few texts, on which each encoder is tried."""
+
+    def names(self, given: list[str]) -> list[str]:
+        """Those of --model_name_or_path that are measured."""
+        return given
+
+    def check(self, encoder_args: EncoderArguments) -> None:  # noqa: B027
+        """Find whatever can fail beside the encoders; raises a ValueError or an ImportError."""
+
+    def check_encoder(self, encoder: Encoder) -> None:  # noqa: B027
+        """Find whatever can fail with this encoder, beside embedding; raises a ValueError that names it."""
+
+    # --- The work ---
+
+    def prepare(self, is_main: bool) -> None:  # noqa: B027
+        """Do what all encoders share."""
+
+    @abstractmethod
+    def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> Any:
+        """Measure an encoder, or for None what `not_encoders` names.
+
+        Returns: what `add` takes, of the first process.
+        """
+
+    def add(self, group: EncoderGroup, measured: list[Any]) -> None:
+        """Keep what was measured of the encoders of a group, as one."""
+        self.results += merge_members(group.name, group.members, measured)
+
+    def finish(self) -> None:  # noqa: B027
+        """Do what comes after the last encoder, before the last report."""
+
+    # --- The report ---
+
+    def source(self) -> str:
+        """The name of the data."""
+        return data_source(self.data_args, self.args.data_name)
+
+    def describe(self) -> str:
+        """The data in one line, for titles and cards."""
+        return describe_data(self.data_args, self.args.data_name)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of results.json."""
+        return comparison.rows(self.results)
+
+    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """What is said above the tables."""
+        return []
+
+    def report(self, setup: Setup) -> str:
+        """Write all files, and return what to print."""
+        rows = self.rows()
+        text = write_comparison(
+            setup.folder,
+            self.results[0].task,
+            rows,
+            comparison.comparisons(self.results),
+            setup.settings,
+            statistics=setup.statistics,
+            title=self.title,
+            notes=self.notes(rows),
+            data=setup.data,
+        )
+        return "\n".join([text, *self.write_further(rows, setup.folder)])
+
+    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+        """Write what stands beside results.json and results.md, and return lines to print."""
+        return []
+
+
+class LabelledEvaluation(Evaluation):
+    """An evaluation on labelled documents."""
+
+    data_args: LabelledArguments
+    split: LabelledSplit
+
+    def load(self, show_progress: bool) -> None:
+        """Read the documents."""
+        self.split = load_labelled(self.data_args, self.args.seed)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Documents, classes and words of each part."""
+        return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
+
+    def settings(self) -> dict[str, Any]:
+        """The documents, and what was left out of them."""
+        return {
+            "data_fingerprint": self.split.fingerprint(),
+            "documents_dropped": self.split.counts,
+            "class_names": self.split.class_names,
+        }
+
+
+def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results: AddResults) -> None:
+    """Compare encoders: read the data, check, measure one encoder after another, report.
+
+    Args:
+        add_results: puts the tables into the encoders' cards, with --push_results.
+    """
+    state = join_processes()
+    is_main = state.is_main_process
+
+    # Read the data
+    with state.main_process_first():
+        evaluation.load(is_main)
+    statistics = evaluation.statistics()
+    if is_main:
+        print(f"\n{statistics_table(statistics)}\n")
+
+    # Check, and load each encoder
+    names = evaluation.names(list(dict.fromkeys(encoder_args.model_name_or_path)))
+    evaluation.check(encoder_args)
+    setup = _setup(evaluation, encoder_args, statistics, state.num_processes)
+    groups = load_groups(names, encoder_args, evaluation.not_encoders)
+    for group in groups:
+        group.check(evaluation.sample())
+        for encoder in group.encoders:
+            evaluation.check_encoder(encoder)
+            encoder.rest()
+
+    # Measure
+    evaluation.prepare(is_main)
+    for number, group in enumerate(groups, start=1):
+        measured = [] if group.encoders else [evaluation.measure(group.name, None, is_main)]
+        for encoder in group.encoders:
+            measured.append(evaluation.measure(encoder.name, encoder, is_main))
+            encoder.rest()
+        if is_main:
+            evaluation.add(group, measured)
+            if evaluation.reports_each and number < len(groups):
+                evaluation.report(setup)
+        state.wait_for_everyone()
+
+    # Report
+    if is_main:
+        evaluation.finish()
+        print(evaluation.report(setup))
+        if evaluation.args.push_results:
+            add_results(names, evaluation.card_title, setup.data, setup.folder)
+    state.wait_for_everyone()
+
+
+def _setup(
+    evaluation: Evaluation, encoder_args: EncoderArguments, statistics: list[dict[str, Any]], num_processes: int
+) -> Setup:
+    folder = Path(evaluation.args.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = (encoder_args, evaluation.data_args, evaluation.args)
+    settings = {name: value for options in groups for name, value in asdict(options).items()}
+    settings |= evaluation.settings() | {"processes": num_processes}
+    settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
+    return Setup(folder, evaluation.describe(), statistics, settings)

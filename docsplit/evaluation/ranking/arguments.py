@@ -1,0 +1,45 @@
+"""The options of ranking. Nothing heavy is imported: `--help` reads this module."""
+
+from dataclasses import dataclass, field
+
+from docsplit.embedding.arguments import ComparisonArguments
+from docsplit.evaluation.heads.presets import RANKING_METHODS
+from docsplit.runtime.arguments import check_choices
+
+
+@dataclass
+class RetrievalArguments(ComparisonArguments):
+    """How documents are ranked."""
+
+    output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
+    methods: list[str] = field(
+        default_factory=lambda: [*RANKING_METHODS],
+        metadata={
+            "help": "dense (an encoder alone), bm25, hybrid (weighted sum of both), rrf (reciprocal rank fusion of "
+            "both). With the encoder bm25 alone only bm25."
+        },
+    )
+    query_prompt: str | None = field(
+        default=None,
+        metadata={"help": "Put before each query, as --prompt before each document. Default: the checkpoint's own."},
+    )
+    folds: str = field(
+        default="5",
+        metadata={"help": "Of queries, to choose the hybrid's weight on the others: how many, or a JSON file of ids."},
+    )
+    fold: int | None = field(
+        default=None,
+        metadata={
+            "help": "From 0: measure on the queries of this fold alone, of an encoder that was trained without them, "
+            "and choose the hybrid's weight on those of the next one."
+        },
+    )
+    selection_split: str | None = field(
+        default=None, metadata={"help": "Choose the weight on (at most 1,000) queries of this split, not on folds."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices("methods", self.methods, RANKING_METHODS)
+        if self.fold is not None and self.selection_split is not None:
+            raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")

@@ -1,0 +1,47 @@
+"""The arguments that name encoders: one, or those of several pretraining seeds."""
+
+import pytest
+
+from docsplit.embedding.arguments import members_of
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("outputs/a", ["outputs/a"]),
+        ("NAME=a,b,c", ["a", "b", "c"]),
+        ("NAME=outputs/a", ["outputs/a"]),
+        ("x=1", ["x=1"]),  # a folder of that name is there
+        ("a,b", ["a", "b"]),
+        ("outputs/lr=1,outputs/lr=2", ["outputs/lr=1", "outputs/lr=2"]),
+        ("lr=1,seed=2", ["lr=1,seed=2"]),  # a folder of that name is there
+        ("x=1,x=2", ["x=1", "x=2"]),  # two of these names are there
+        ("name/with=sign", ["name/with=sign"]),
+    ],
+)
+def test_the_members_of_a_group(name, members, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("lr=1,seed=2", "x=1", "x=2"):
+        (tmp_path / folder).mkdir()
+    assert members_of(name) == members
+
+
+@pytest.mark.parametrize("name", ["a,", "A=a,,b", "A=a,a", "a,tfidf", "A=", "A=tfidf"])
+def test_a_group_that_is_none_is_refused(name):
+    with pytest.raises(ValueError, match="encoders from several pretraining seeds"):
+        members_of(name)
+
+
+@pytest.mark.parametrize("name", ["A, lambda 2=outputs/a", "A,B=outputs/a,outputs/b", "A, B=hub-name"])
+def test_a_name_with_a_comma_is_refused(name):
+    with pytest.raises(ValueError, match="NAME cannot have one"):
+        members_of(name)
+
+
+def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    for name in ("A=a,a/", "a,./a", f"a,{tmp_path}/a", "A=a,link"):
+        with pytest.raises(ValueError, match="each once"):
+            members_of(name)

@@ -1,0 +1,197 @@
+"""Bulk embedding equals one text at a time, and SentenceTransformer."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Normalize, Pooling, Router, StaticEmbedding, Transformer
+
+from docsplit.embedding import chunks
+from docsplit.embedding import encode as encode_module
+from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode
+from docsplit.embedding.loading import load_encoder
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config
+
+QUERIES = ["bread and butter", "the ship was at anchor", ""]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_bulk_equals_one_by_one_and_sentence_transformers(tokenizer, texts, pooling, tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 7)
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling=pooling, max_seq_length=40)
+    model.train()
+    encoder = model.encoder.base_model
+    together = encode(encoder, tokenizer, texts, micro_batch_tokens=100)
+    assert encoder.training  # left as it was
+    alone = np.concatenate([encode(encoder, tokenizer, [text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert np.unique(together.round(4), axis=0).shape[0] > 25
+
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts[:-1])
+    np.testing.assert_allclose(together[:-1], theirs, atol=1e-5)
+
+
+def test_an_embedding_that_is_not_finite_raises(tiny_model, wordpiece):
+    with torch.no_grad():
+        tiny_model.encoder.base_model.embeddings.word_embeddings.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="2 of 2 embeddings are not finite"):
+        encode(tiny_model.encoder.base_model, wordpiece, ["a ship", "a storm"])
+
+
+def test_an_encoder_without_settings_raises(tiny_model, wordpiece):
+    del tiny_model.config.docsplit
+    with pytest.raises(ValueError, match="pooling"):
+        encode(tiny_model.encoder.base_model, wordpiece, ["a ship"])
+
+
+def vectors(model, texts, **options):
+    return embed_documents(model, texts, **({"dtype": torch.float32} | options))[0]
+
+
+@pytest.mark.parametrize("prompt", [None, "represent the document: "])
+def test_documents_are_embedded_as_sentence_transformers_does(checkpoint, texts, prompt, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 7)
+    model = SentenceTransformer(str(checkpoint), device="cpu")
+    model.append(Dense(32, 8))
+    model.append(Normalize())
+    ours = vectors(model, texts, prompt=prompt, micro_batch_tokens=100)
+    theirs = model.encode([text.replace("\ud800", "?") for text in texts], prompt=prompt)
+    assert ours.shape == (len(texts), 8)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_default_prompt_pooling_without_it_and_truncated_dimensions_are_honoured(checkpoint, texts):
+    prompts = {"document": "represent the document: "}
+    model = SentenceTransformer(
+        str(checkpoint), device="cpu", prompts=prompts, default_prompt_name="document", truncate_dim=5
+    )
+    model.set_pooling_include_prompt(False)
+    texts = texts[:-1]
+    ours = vectors(model, texts)
+    np.testing.assert_allclose(ours, model.encode(texts), atol=1e-5)
+    assert ours.shape == (len(texts), 5)
+    model.set_pooling_include_prompt(True)
+    assert np.abs(ours - vectors(model, texts)).max() > 1e-3
+    assert np.abs(ours - vectors(model, texts, prompt="")).max() > 1e-3
+
+
+def test_a_model_without_a_transformer_is_left_to_itself(wordpiece, texts):
+    model = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=16)], device="cpu")
+    texts = [text for text in texts[:-1] if text]
+    np.testing.assert_allclose(vectors(model, texts), model.encode(texts), atol=1e-6)
+    with pytest.raises(ValueError, match="chunk_mean needs a transformer"):
+        embed_documents(model, texts, long_documents="chunk_mean")
+
+
+def test_the_mean_over_chunks_equals_chunk_by_chunk(checkpoint, texts):
+    model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
+    ours = vectors(model, texts[:-1], long_documents="chunk_mean")
+    tokenizer = model.tokenizer
+    for text, vector in zip(texts, ours):
+        expected, tokens = np.zeros(32), 0
+        words = re.findall(r" ?\w+|\.", text) or [""]
+        while words:  # as many words as fit into 10 tokens and the two special ones
+            size = len(words)
+            while len(ids := tokenizer("".join(words[:size]))["input_ids"]) > 12:
+                size -= 1
+            weight = max(len(ids) - 2, 1)
+            expected += vectors(model, ["".join(words[:size])])[0] * weight
+            tokens += weight
+            words = words[size:]
+        np.testing.assert_allclose(vector, expected / tokens, atol=1e-5)
+    short = texts.index("ship")
+    np.testing.assert_allclose(ours[short], vectors(model, ["ship"])[0], atol=1e-6)
+    assert np.abs(ours[0] - vectors(model, texts[:1])[0]).max() > 1e-3
+
+
+def test_the_cache_holds_what_was_computed_and_its_key_sees_every_setting(checkpoint, texts, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    model = load_encoder(str(checkpoint), device="cpu")
+    calls = []
+    original = encode_module.embed_chunk
+    monkeypatch.setattr(encode_module, "embed_chunk", lambda *args: calls.append(1) or original(*args))
+
+    def cached(texts, **options):
+        calls.clear()
+        return vectors(model, texts, cache_dir=cache, **options), len(calls)
+
+    first, computed = cached(texts)
+    again, computed_again = cached(texts)
+    assert (computed, computed_again) == (1, 0)
+    np.testing.assert_array_equal(first, again)
+    assert cached(texts[:-2])[1] == 1
+    assert cached(texts, prompt="document: ")[1] == 1
+    assert cached(texts, dtype=torch.bfloat16)[1] == 1
+    assert cached(texts, long_documents="chunk_mean")[1] == 1
+    model.max_seq_length = 20
+    assert cached(texts)[1] == 1
+    model.set_pooling_include_prompt(False)
+    assert cached(texts)[1] == 1
+    with torch.no_grad():
+        next(model[0].parameters())[3, 3] += 1e-3
+    assert cached(texts)[1] == 1
+    model[0].model.config.hidden_act = "relu"  # the same weights in another model
+    assert cached(texts)[1] == 1
+    assert cached(texts)[1] == 0
+
+
+def test_bfloat16_changes_little_and_gives_float32(checkpoint, texts):
+    model = load_encoder(str(checkpoint), device="cpu")
+    exact, rounded = vectors(model, texts), vectors(model, texts, dtype=torch.bfloat16)
+    assert rounded.dtype == np.float32
+    cosine = (exact * rounded).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(rounded, axis=1)
+    assert cosine.min() > 0.999
+    assert np.abs(exact - rounded).max() > 0
+
+
+@pytest.fixture
+def model(headless):
+    transformer = Transformer(str(headless))
+    return SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").eval()
+
+
+@pytest.mark.parametrize("prompts", [{}, {"query": "ask: ", "document": "read: "}, {"query": "", "any": "all: "}])
+def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
+    model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
+    model.save(str(tmp_path / "model"))
+    loaded = load_encoder(str(tmp_path / "model"), device="cpu")
+    found, facts = embed_queries(loaded, QUERIES, dtype=torch.float32)
+    expected = {"": "", "ask: ": "ask: "}.get(prompts.get("query", "")) or prompts.get("any", "")
+    assert facts == QueryFacts(expected, "cosine")
+    assert found == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
+    if prompts.get("query"):
+        assert found == pytest.approx(model.encode_query(QUERIES), abs=1e-5)
+        assert abs(found - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
+    given, _ = embed_queries(loaded, QUERIES, prompt="other: ", dtype=torch.float32)
+    assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
+
+
+def test_a_route_for_queries_is_taken(wordpiece):
+    weights = np.random.default_rng(0).normal(size=(2, len(wordpiece), 8)).astype(np.float32)
+    routes = [StaticEmbedding(wordpiece.backend_tokenizer, embedding_weights=own) for own in weights]
+    router = Router.for_query_document([routes[0]], [routes[1]])
+    model = SentenceTransformer(modules=[router, Normalize()], device="cpu").eval()
+    found, _ = embed_queries(model, QUERIES[:2])
+    assert found == pytest.approx(model.encode_query(QUERIES[:2]), abs=1e-6)
+    documents, _ = embed_documents(model, QUERIES[:2])
+    assert documents == pytest.approx(model.encode_document(QUERIES[:2]), abs=1e-6)
+    assert abs(found - documents).max() > 0.1
+    model.prompts = {"query": "bread "}
+    asked, plain = (embed_queries(model, QUERIES[1:2], prompt) for prompt in (None, ""))
+    assert (asked[1].query_prompt, plain[1].query_prompt) == ("bread ", "")
+    assert asked[0] == pytest.approx(model.encode_query(QUERIES[1:2]), abs=1e-6)
+    assert plain[0] == pytest.approx(found[1:2], abs=1e-6)
+
+
+def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):
+    model.similarity_fn_name = "dot"
+    assert embed_queries(model, QUERIES)[1].similarity == "dot"
+    model.similarity_fn_name = "euclidean"
+    assert embed_queries(model, QUERIES)[1].similarity == "cosine"
+    assert "compares by euclidean distance" in caplog.text

@@ -1,0 +1,128 @@
+"""One encoder from its name to vectors: it embeds as a fresh load would, whatever was done with it before."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from docsplit.embedding import encoder as encoder_module
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.attention import attention_to_tokens
+from docsplit.embedding.encode import embed_documents, identity
+from docsplit.embedding.encoder import Encoder, load_groups
+from docsplit.embedding.loading import load_encoder, replace_pooling
+
+TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
+
+
+def options(**given):
+    return EncoderArguments(["unused"], dtype="float32", **given)
+
+
+def test_each_text_is_embedded_once_and_parts_come_back_as_parts(checkpoint, monkeypatch):
+    encoder, embedded, embed = Encoder(str(checkpoint), options()), [], embed_documents
+
+    def count(model, texts, **more):
+        embedded.extend(texts)
+        return embed(model, texts, **more)
+
+    monkeypatch.setattr(encoder_module, "embed_documents", count)
+    parts, facts = encoder.embed_parts({"train": TEXTS[:1], "validation": [], "test": TEXTS[1:]})
+    assert embedded == TEXTS[:3]
+    assert {name: len(part) for name, part in parts.items()} == {"train": 1, "validation": 0, "test": 3}
+    expected, _ = embed(load_encoder(str(checkpoint)), TEXTS, dtype=torch.float32)
+    np.testing.assert_allclose(np.concatenate([*parts.values()]), expected, atol=1e-6)
+    assert (facts.pooling, facts.max_seq_length, facts.dtype, facts.prompt) == ("mean", 40, "float32", "")
+
+
+def test_the_row_names_another_pooling_only_where_there_is_one(checkpoint):
+    row = Encoder(str(checkpoint), options()).facts(1.5).row()
+    assert row["embedding_seconds"] == 1.5
+    assert "pooling_of_checkpoint" not in row
+    row = Encoder(str(checkpoint), options(override_pooling="max")).facts(1.5).row()
+    assert (row["pooling"], row["pooling_of_checkpoint"]) == ("max", "mean")
+
+
+def test_a_copy_is_what_a_fresh_load_would_be_and_leaves_the_encoder_as_it_was(checkpoint):
+    encoder = Encoder(str(checkpoint), options())
+    before, fresh = encoder.embed(TEXTS), load_encoder(str(checkpoint))
+    assert identity(encoder.copy()) == identity(fresh)
+    changed = encoder.copy()
+    list(attention_to_tokens(changed, TEXTS[:2], "", 64))  # by eager attention
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.zero_()
+    assert encoder.model[0].model.config._attn_implementation == fresh[0].model.config._attn_implementation
+    np.testing.assert_array_equal(encoder.embed(TEXTS), before)
+    np.testing.assert_array_equal(embed_documents(fresh, TEXTS, dtype=torch.float32)[0], before)
+
+
+def test_another_pooling_is_that_of_a_fresh_load(headless):
+    encoder, fresh = Encoder(str(headless), options()), load_encoder(str(headless))
+    before = encoder.embed(TEXTS)
+    replace_pooling(fresh, "mean")
+    other = encoder.with_pooling("mean")
+    np.testing.assert_array_equal(other.embed(TEXTS), embed_documents(fresh, TEXTS, dtype=torch.float32)[0])
+    np.testing.assert_array_equal(encoder.embed(TEXTS), before)
+    assert np.abs(other.embed(TEXTS) - before).max() > 1e-3
+    assert identity(other.model) == identity(fresh)  # so that the cache has one entry for both
+
+
+def test_an_encoder_that_rests_comes_back_to_its_device(checkpoint, monkeypatch):
+    encoder, moves = Encoder(str(checkpoint), options()), []
+    monkeypatch.setattr(SentenceTransformer, "to", lambda self, device: moves.append(str(device)) or self)
+    encoder._device = torch.device("cuda")  # as if there were one
+    encoder.rest()
+    assert encoder.model is encoder._model
+    assert moves == ["cpu", "cuda"]
+
+
+def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint, caplog):
+    encoder = Encoder(str(checkpoint), options(override_pooling="max"))
+    encoder.check(TEXTS[:2])
+    assert f"{checkpoint} brings mean pooling; max is used (--override_pooling)." in caplog.text
+    with torch.no_grad():
+        encoder.model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match=f"{checkpoint}: .*embeddings are not finite"):
+        encoder.check(TEXTS[:2])
+
+
+def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path):
+    given = EncoderArguments(["unused"], max_seq_length=12, prompt="read: ")
+    encoder = Encoder(str(checkpoint), given)
+    again = Encoder.of(encoder.description)
+    assert again.description == encoder.description
+    assert encoder.description["given"] == {"pooling": None, "max_seq_length": 12, "prompt": "read: "}
+    assert (encoder.description["dimension"], encoder.description["similarity"]) == (32, "cosine")
+    vectors = again.embed_for_index(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(vectors[0] @ again.embed_query("read: a ship"), 1, atol=1e-5)
+    other = Encoder(str(checkpoint))
+    other.model.similarity_fn_name = "euclidean"
+    with pytest.raises(ValueError, match="an index can by cosine or dot product alone"):
+        other.description  # noqa: B018
+
+
+def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypatch):
+    loaded, load = [], load_encoder
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *more: loaded.append(name) or load(name, *more))
+    ours, plain = str(checkpoint), str(headless)
+    groups = load_groups([f"A={ours},{plain}", plain, "tfidf"], options(), ("tfidf",))
+    assert loaded == [ours, plain]
+    assert [group.members for group in groups] == [[ours, plain], [plain], ["tfidf"]]
+    assert groups[0].encoders[1] is groups[1].encoders[0]
+    assert groups[2].encoders == []
+
+
+@pytest.mark.parametrize(("lengths", "given", "warns"), [((12, 16), None, True), ((12, 12), None, False),
+                                                         ((12, 16), 10, False)])  # fmt: skip
+def test_members_of_unlike_lengths_are_named(checkpoint, tmp_path, caplog, lengths, given, warns):
+    folders = [str(tmp_path / f"seed-{seed}") for seed in range(2)]
+    for folder, length in zip(folders, lengths):
+        load_encoder(str(checkpoint), max_seq_length=length).save(folder)
+    (group,) = load_groups([f"A={','.join(folders)}"], options(max_seq_length=given))
+    with caplog.at_level(logging.WARNING):
+        group.check(["A text."])
+    assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is warns

@@ -1,0 +1,107 @@
+"""Any encoder becomes a SentenceTransformer, with what it was made with."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Pooling, StaticEmbedding
+from transformers import BertModel
+
+from docsplit.embedding.encode import _fingerprint, embed_documents
+from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling
+
+
+def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
+    brought, replaced = load_encoder(str(checkpoint)), load_encoder(str(checkpoint))
+    assert replace_pooling(replaced, "max") == "mean"
+    assert describe_encoder(replaced)["pooling"] == "max"
+    with torch.no_grad():
+        states = replaced[0](replaced.preprocess(["a ship", "the captain of a ship"]))
+    expected = [
+        tokens[mask == 1].max(dim=0)[0] for tokens, mask in zip(states["token_embeddings"], states["attention_mask"])
+    ]
+    found, _ = embed_documents(replaced, ["a ship", "the captain of a ship"], dtype=torch.float32)
+    np.testing.assert_allclose(found, torch.stack(expected), atol=1e-5)
+    assert np.abs(found - embed_documents(brought, ["a ship", "the captain of a ship"])[0]).max() > 1e-2
+    assert _fingerprint(brought, "") != _fingerprint(replaced, "")  # else the cache would give the one for the other
+
+
+def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpoint):
+    static = SentenceTransformer(modules=[StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)], device="cpu")
+    with pytest.raises(
+        ValueError, match=r"--override_pooling max needs an encoder with a pooling module.*StaticEmbedding"
+    ):
+        replace_pooling(static, "max")
+    model = load_encoder(str(checkpoint))
+    model[1] = Pooling(32, pooling_mode=("mean", "max"))
+    model.append(Dense(64, 16))
+    with pytest.raises(ValueError, match=r"max gives 32 numbers; what follows mean\+max takes more"):
+        replace_pooling(model, "max")
+
+
+@pytest.mark.parametrize("pooling", [None, "mean", "max"])
+def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
+    model = load_encoder(str(headless), pooling=pooling, device="cpu")
+    facts = describe_encoder(model)
+    assert (facts["pooling"], facts["max_seq_length"]) == (pooling or "cls", 128)
+    encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
+    assert facts["num_parameters"] == encoder.num_parameters()
+    hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
+    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts["pooling"]]
+    np.testing.assert_allclose(
+        embed_documents(model, texts[:1], dtype=torch.float32)[0][0], by_hand.detach(), atol=1e-5
+    )
+
+
+def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint):
+    model = load_encoder(str(checkpoint), pooling="max", device="cpu")
+    assert (describe_encoder(model)["pooling"], model.max_seq_length) == ("mean", 40)
+    assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
+    with pytest.raises(ValueError, match="has positions for 128 tokens"):
+        load_encoder(str(checkpoint), max_seq_length=129, device="cpu")
+
+
+def test_what_is_no_encoder_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty' cannot be loaded as an encoder: name a model"):
+        load_encoder(str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="no-such/model' cannot be loaded as an encoder"):
+        load_encoder("no-such/model")
+
+
+def test_loading_lists_no_layers(headless, monkeypatch):
+    """transformers checks plans of tensor parallelism, that nobody has, where its logger is set to warnings."""
+    monkeypatch.setattr(transformers.modeling_utils, "verify_tp_plan", lambda *_: pytest.fail("checked"))
+    load_encoder(str(headless), device="cpu")
+
+
+def test_an_encoder_without_a_vocabulary_is_refused(checkpoint, headless):
+    for folder in (checkpoint, headless):
+        (folder / "tokenizer.json").unlink()
+        with pytest.raises(ValueError, match=r"special tokens: tokenizer\.json .* is missing"):
+            load_encoder(str(folder), device="cpu")
+
+
+@pytest.fixture(params=[logging.ERROR, logging.INFO])
+def verbosity(request):
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity(request.param)
+    yield
+    transformers.utils.logging.set_verbosity(before)
+
+
+@pytest.mark.usefixtures("verbosity")
+def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoint, headless):
+    weights = load_file(headless / "model.safetensors")
+    save_file({f"other.{name}": value for name, value in weights.items()}, headless / "model.safetensors")
+    with pytest.raises(ValueError, match="weights of its own architecture"):
+        load_encoder(str(headless), device="cpu")
+    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')  # asks for BERT's pooler
+    one, other = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
+    assert not any("pooler" in name for name in one.state_dict())
+    keys = {_fingerprint(model, "", torch.float32, 4096) for model in (one, other)}
+    assert len(keys) == 1

@@ -1,0 +1,78 @@
+"""What the comparing scripts share: every encoder is loaded once, and what can fail fails first."""
+
+import json
+import shutil
+
+import pytest
+from sentence_transformers import SentenceTransformer
+
+import run_aan_retrieval
+import run_document_retrieval
+import run_embedding_analysis
+import run_probe_classification
+from docsplit.embedding import encoder as encoder_module
+from docsplit.evaluation.analysis import similarity
+from tests.conftest import make_corpus
+from tests.scripts.test_run_document_retrieval import write_collection
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Labelled documents, papers with pairs, and a collection."""
+    folder, rows = tmp_path_factory.mktemp("data"), make_corpus(120, seed=5)
+    for name, part in {"train": rows[:80], "validation": rows[80:100], "test": rows[80:]}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+        pairs = [(i % 2, i, (i * 7 + i % 2) % 30 + (30 if name == "test" else 0)) for i in range(20)]
+        lines = ["label\tid1\tid2", *(f"{label}\tP{a}\tP{b}" for label, a, b in pairs)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    papers = [{"id": f"P{number}", "text": row["text"]} for number, row in enumerate(rows)]
+    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    write_collection(folder / "ships")
+    return folder
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Names of the encoders that were loaded, and how many SentenceTransformers were made."""
+    names, made, load, start = [], [], encoder_module.load_encoder, SentenceTransformer.__init__
+    monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: names.append(name) or load(name, *rest))
+    monkeypatch.setattr(
+        SentenceTransformer, "__init__", lambda self, *rest, **more: made.append(1) or start(self, *rest, **more)
+    )
+    return names, made
+
+
+def options_of(script, data, spacy_pipeline):
+    labelled = [word for name in ("train", "test") for word in (f"--{name}_file", data / f"{name}.jsonl")]
+    pairs = [w for name in ("train", "validation", "test") for w in (f"--{name}_pairs_file", data / f"{name}.tsv")]
+    tuned = ["--heads", "knn", "finetune", "setfit", "--shots", 2, "--num_draws", 1, "--num_seeds", 2]
+    analyses = ["similarity", "attention", "clustering", "map", "geometry"]
+    analysed = ["--spacy_pipeline", spacy_pipeline, "--num_seeds", 1, "--sample_documents", 20]
+    return {
+        run_probe_classification: [*labelled, *tuned, "--finetune_epochs", 1],
+        run_aan_retrieval: ["--papers_file", data / "papers.jsonl", *pairs, "--num_seeds", 1],
+        run_document_retrieval: ["--collection", data / "ships"],
+        run_embedding_analysis: [*labelled, *analysed, "--map_method", "pca", "--analyses", *analyses],
+    }[script]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [run_probe_classification, run_aan_retrieval, run_document_retrieval, run_embedding_analysis],
+    ids=lambda script: script.__name__,
+)
+def test_every_encoder_is_loaded_once(
+    script, encoder, headless, data, spacy_pipeline, loads, run_here, tmp_path, monkeypatch
+):
+    """Whatever is done with it: embedded with other pooling, fine-tuned, its attention read; alone and in a group."""
+    monkeypatch.setattr(similarity, "NUM_PAIRS", 2000)
+    shutil.copytree(encoder, tmp_path / "again")
+    members = [str(encoder), str(tmp_path / "again"), str(headless)]
+    names = [f"A={','.join(members[:2])}", *members[1:]]
+    words = ["--model_name_or_path", *names, *options_of(script, data, spacy_pipeline)]
+    run_here(script.main, *words, "--output_dir", tmp_path / "out", "--dtype", "float32")
+    loaded, made = loads
+    assert loaded == members
+    assert len(made) == len(members)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {row["encoder"] for row in results["rows"]} >= {*names}
