@@ -16,11 +16,12 @@ from docsplit.embedding.arguments import EncoderArguments, members_of
 from docsplit.embedding.encode import SIMILARITIES, QueryFacts, embed_documents, embed_queries, identity
 from docsplit.embedding.graphs import is_graph_encoder
 from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, resolve_prompt
-from docsplit.embedding.neighbours import smooth_texts, unit
+from docsplit.embedding.neighbours import smooth_texts
 from docsplit.embedding.overlap import contamination
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype
+from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
