@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.modeling.sentence_transformers_files import prompt_of
@@ -153,10 +153,10 @@ def collator_of(
     model: Any, tokenizer: Any, data_args: DataArguments, query_args: QueryArguments, seed: int, datasets: tuple
 ) -> "DocSplitCollator | QueryDocumentCollator":
     """Views as the command line and the model's settings want them, in rows as the model takes them."""
-    from docsplit.data.collators import DocSplitCollator, PassageCollator
+    from docsplit.data.collators import COLLATORS
     from docsplit.training import queries
 
-    settings, kind = model.config.docsplit, PassageCollator if is_graph(model.config) else DocSplitCollator
+    settings, kind = model.config.docsplit, COLLATORS[family_of(model.config).rows]
     length, prompt = models.length_of_views(settings, data_args.view_max_length), prompt_of(settings)
     if data_args.view == QUERY_DOCUMENT:
         return queries.collator_of(model, tokenizer, datasets, query_args, length, seed)

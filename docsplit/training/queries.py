@@ -13,12 +13,11 @@ from docsplit.data.query_documents import Collection, QueryDataset, QueryDocumen
 from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.ranking.folds import divide
-from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments
 from docsplit.training.documents import load_documents, load_tokenizer, stream_documents
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ def load_queries(
         ValueError: if the collection has no such queries, or too few to fill a batch.
     """
     kind = model_args.model_type if start is None else start.config.model_type
-    passage_words = data_args.passage_words if kind == GraphDocumentConfig.model_type else None
+    passage_words = data_args.passage_words if family_named(kind).rows == "passages" else None
     with args.main_process_first(desc="reading the collection"):  # the others find it in the cache
         ranking = _load_collection(data_args.corpus, query_args)
         texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
@@ -151,7 +150,7 @@ def collator_of(
     return QueryDocumentCollator(
         tokenizer,
         [dataset for dataset in datasets if dataset is not None],
-        of_passages=is_graph(model.config),
+        of_passages=family_of(model.config).rows == "passages",
         negatives_per_query=query_args.number_of_negatives,
         max_seq_length=max_seq_length,
         mlm=settings["mlm_weight"] > 0,
