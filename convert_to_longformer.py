@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from docsplit.modeling.families.longformer import length_multiple, patch_long_attention
+from docsplit.modeling.families.longformer import LONGFORMER
 from docsplit.modeling.settings import current_settings, max_positions, settings_for
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def without_head(model: "LongformerForMaskedLM") -> Any:
 @torch.no_grad()
 def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: Any) -> float:
     """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
-    window = length_multiple(model.base_model)
+    window = LONGFORMER.length_multiple(model.base_model)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([longest, max(longest // 2, 1), 1])[:, None]
@@ -190,7 +190,7 @@ def main() -> None:
     source = start.encoder if start.has_head else with_random_head(start.encoder)
     tokenizer = load_tokenizer(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
-    patch_long_attention(model.base_model)
+    LONGFORMER.patch_forward(model.base_model)
     difference = largest_difference(source, model, tokenizer)
     if not difference <= TOLERANCE:
         raise RuntimeError(

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from docsplit.modeling.families.graph import PASSAGES_FILE, is_graph
-from docsplit.modeling.families.longformer import NOT_EXPORTABLE
+from docsplit.modeling.families.graph import PASSAGES_FILE
+from docsplit.modeling.families.table import family_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -64,7 +64,7 @@ class Embedder(nn.Module):
         return torch.randint(self.config.vocab_size, (rows, length), generator=generator), mask
 
 
-class GraphEmbedder(Embedder):
+class PassageEmbedder(Embedder):
     """From the passages of one document, (P, T), and their sections (P,) to its embedding (1, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
@@ -86,6 +86,9 @@ class GraphEmbedder(Embedder):
         return *super().random_batch(rows, length), *([sections] if "section" in self.input_names else [])
 
 
+EMBEDDERS = {"views": Embedder, "passages": PassageEmbedder}
+
+
 def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     """Write `path`, and return what it does in PyTorch.
 
@@ -93,9 +96,10 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
         ValueError: for an architecture that cannot be exported.
     """
     config: Any = encoder[0].config
-    if config.model_type in NOT_EXPORTABLE:
-        raise ValueError(f"A {config.model_type} cannot be written as ONNX: {NOT_EXPORTABLE[config.model_type]}.")
-    embedder = (GraphEmbedder(encoder) if is_graph(config) else Embedder(encoder)).eval()
+    family = family_of(config)
+    if family.without_onnx is not None:
+        raise ValueError(f"A {config.model_type} cannot be written as ONNX: {family.without_onnx}.")
+    embedder = EMBEDDERS[family.rows](encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
     torch.onnx.export(
@@ -162,7 +166,7 @@ def main() -> None:
     rules.save(str(options.out / "tokenizer.json"))
     if prompt := resolve_prompt(encoder, None):
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
-    if is_graph(embedder.config):
+    if family_of(embedder.config).rows == "passages":
         shutil.copy(PASSAGES_FILE, options.out)
         print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
     length = "of unit length" if embedder.unit_length else "for dot products"

@@ -21,14 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from docsplit.modeling import encoding, lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import RowBatch, lay_out, pool
-from docsplit.modeling.families import graph as graph_documents
-from docsplit.modeling.families.longformer import check_recomputation, length_multiple, patch_long_attention
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
 from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, normalizes, setting_names
 
@@ -78,7 +77,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
     def __init__(self, config: PreTrainedConfig, encoder: PreTrainedModel | None = None, **settings: Any):
         if encoder is None:  # the settings are written into the config: not into the one of the caller
-            encoder = AutoModelForMaskedLM.from_config(copy.deepcopy(config))
+            encoder = family_of(config).new_encoder(copy.deepcopy(config))
         super().__init__(encoder.config)
         self.encoder = encoder
         self.config.docsplit = settings = checked_settings(encoder.config, settings)
@@ -93,7 +92,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
-        patch_long_attention(encoder.base_model)
+        family_of(encoder.config).patch_forward(encoder.base_model)
 
         objective, names = OBJECTIVES[settings["objective"]], option_names(settings["objective"])
         self.objective = objective(objective.Options(**{name: settings[name] for name in names}), encoder.base_model)
@@ -179,7 +178,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
         for base_model in (self.encoder.base_model, *self.objective.further_encoders()):
-            reader = graph_documents.token_encoder(base_model)
+            reader = family_of(base_model.config).token_encoder(base_model)
             reader.forward = torch.compile(reader.forward, *args, **({"dynamic": True} | kwargs))
 
     def add_lora(self, rank: int) -> None:
@@ -240,7 +239,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             same_text: both views of each document are the same text.
 
         Raises:
-            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `check_recomputation`.
+            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `Family.check_recomputation`.
             RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
                 without its training state.
         """
@@ -287,7 +286,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "DataParallel would split the negatives among GPUs: start with `accelerate launch` or `torchrun`, or "
                 "choose one GPU with CUDA_VISIBLE_DEVICES=0."
             )
-        check_recomputation(self.config, self.recomputes_layers, self.cache_gradients)
+        family_of(self.config).check_recomputation(self.recomputes_layers, self.cache_gradients)
         if self.training and self.training_state == "missing":
             raise RuntimeError(
                 "The weights were loaded, but not what belongs to them (a second encoder, a queue, an adapter): call "
@@ -302,7 +301,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         # Encode micro-batches of similar length; with cached gradients each is computed again in the backward pass
         run, parts, order = self._encode_micro_batch, list[Any](), list[Tensor]()
-        computes_again, multiple = self.cache_gradients and torch.is_grad_enabled(), length_multiple(base_model)
+        computes_again = self.cache_gradients and torch.is_grad_enabled()
+        multiple = family_of(base_model.config).length_multiple(base_model)
         for places, cut in batch.micro_batches(chosen, self.micro_batch_tokens, multiple):
             inputs = base_model, batch, *cut
             part, mlm_sum = checkpoint(run, *inputs, use_reentrant=False) if computes_again else run(*inputs)
@@ -310,9 +310,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             order.append(places)
             batch.mlm_sums.append(mlm_sum)
             num_tokens = len(places) * -(-cut[1] // multiple) * multiple
-            batch.num_computed_tokens += (
-                2 * num_tokens if is_pair else num_tokens
-            )  # of both views, as they are counted
+            batch.num_computed_tokens += num_tokens * (
+                2 if is_pair else 1
+            )  # both views count, though one was computed
         if batch.input_ids is None:
             return None
 

@@ -26,7 +26,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from typing import TYPE_CHECKING, Any
 
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.arguments import parse_arguments
 from docsplit.runtime.launching import start_logging, use_all_cores
@@ -87,12 +87,12 @@ def main() -> None:
 
 def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     """Make batches of views as the options and the model's settings want them, in rows as the model takes them."""
-    from docsplit.data.collators import DocSplitCollator, PassageCollator
+    from docsplit.data.collators import COLLATORS
     from docsplit.training.models import length_of_views
     from docsplit.training.ranking_data import make_query_collator
 
     model, data_args, seed = run.model, run.options.data, run.options.training.seed
-    settings, kind = model.config.docsplit, PassageCollator if is_graph(model.config) else DocSplitCollator
+    settings, kind = model.config.docsplit, COLLATORS[family_of(model.config).rows]
     length, prompt = length_of_views(settings, data_args.view_max_length), prompt_of(settings)
     if data_args.view == QUERY_DOCUMENT:
         return make_query_collator(model, run.data, run.options, length)

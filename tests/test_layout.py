@@ -44,6 +44,8 @@ LONGEST |= {"run_probe_classification": 260, "run_aan_retrieval": 220, "run_docu
 LONGEST |= {"run_embedding_analysis": 250, "search": 250}  # of those at the root
 LONGEST_OF_OTHERS = 420  # lines of a file
 LONGEST_FUNCTION, LONGEST_MAIN = 60, 80  # lines without the docstring
+MOST_MODULES = 16  # of a folder
+TASK_FOLDERS = ("docsplit.evaluation.ranking", "docsplit.evaluation.analysis")
 MOST_WITHOUT_DOCSTRING = 0.05  # of the public functions and methods
 
 
@@ -109,6 +111,27 @@ def test_folders_have_no_circle():
         free = {module for module, names in graph.items() if not names & set(graph)}
         assert free, f"these import each other: {sorted(graph)}"
         graph = {module: names for module, names in graph.items() if module not in free}
+
+
+def test_tasks_of_evaluation_do_not_know_each_other():
+    tasks = {module for module in MODULES if module.startswith(TASK_FOLDERS)}
+    tasks |= {"docsplit.evaluation.classification", "docsplit.evaluation.links"}
+    for module in tasks:
+        folder = module.rpartition(".")[0] if module.startswith(TASK_FOLDERS) else module
+        others = {name for name in imported(path_of(module)) if name in tasks and not name.startswith(folder)}
+        assert not others, f"{module} imports {others}"
+
+
+def test_no_folder_is_too_full():
+    folders = {path.parent for top in ("docsplit", "benchmarks", "tests") for path in (ROOT / top).rglob("*.py")}
+    counts = {str(folder): len([*folder.glob("*.py")]) - (folder / "__init__.py").exists() for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MOST_MODULES} == {}
+
+
+def test_each_module_has_a_file_of_tests():
+    names = [path_of(module).relative_to(ROOT / "docsplit") for module in MODULES]
+    missing = [str(name) for name in names if not (ROOT / "tests" / name.parent / f"test_{name.name}").exists()]
+    assert missing == []
 
 
 def test_benchmarks_import_no_script():

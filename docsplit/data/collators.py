@@ -263,6 +263,9 @@ class PassageCollator(DocSplitCollator):
         return wanted, np.where(np.arange(len(wanted)) < self.max_passages, self.room, 0)
 
 
+COLLATORS = {"views": DocSplitCollator, "passages": PassageCollator}  # by `Family.rows`
+
+
 def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
     """How much the maximum length costs: shares of documents with a truncated view, and of tokens lost to that.
 

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.embedding.chunks import CHUNK_TEXTS, padded_batches
 from docsplit.embedding.loading import describe_encoder
-from docsplit.modeling.families.longformer import length_multiple, use_eager_attention
+from docsplit.modeling.families.table import family_of
 
 MAX_TOKENS = 512
 FIRST, LAST, ALL, GLOBAL = "[CLS]", "last token", "mean over tokens", "global row of the first token"
@@ -41,7 +41,7 @@ class TokenWeights:
 def attended_from(model: SentenceTransformer) -> str:
     """Which rows of the attention are read: `FIRST`, `LAST`, `ALL` or `GLOBAL`."""
     first: Any = model[0]
-    if first.model.config.model_type == "longformer":
+    if family_of(first.model.config).has_global_token:
         return GLOBAL
     return _OF_POOLING.get(describe_encoder(model)["pooling"], ALL)
 
@@ -92,13 +92,14 @@ def attention_to_tokens(
     """
     _check_tokenizer(model)
     transformer: Any = model[0]
-    use_eager_attention(transformer.model)
+    family = family_of(transformer.model.config)
+    family.return_attention(transformer.model)
     tokenizer, source = transformer.processor, attended_from(model)
     limit = _limit(model)
     for start in range(0, len(texts), CHUNK_TEXTS):
         chunk = [prompt + text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
         encoded = tokenizer(chunk, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
-        multiple = length_multiple(transformer.model)
+        multiple = family.length_multiple(transformer.model)
         batches = padded_batches(tokenizer, chunk, limit, micro_batch_tokens, "right", multiple)
         weights: dict[int, np.ndarray] = {}
         for rows, features in batches:

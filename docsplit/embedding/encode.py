@@ -26,12 +26,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
 from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
-from docsplit.embedding.graphs import GraphEmbedder
+from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.modeling.encoding import pool
-from docsplit.modeling.families.graph import is_graph
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
-from docsplit.modeling.families.longformer import LongDocuments, attention_for_embedding, length_multiple
+from docsplit.modeling.families.longformer import LongDocuments
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.modeling.settings import normalizes
 from docsplit.runtime.files import hash_of_code
@@ -85,7 +84,8 @@ def encode(
 
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     embedder: Embedder = _EncoderEmbedder(encoder, tokenizer, budget)
-    if is_graph(encoder.config):
+    family = family_of(encoder.config)
+    if family.rows == "passages":
         graph: Any = encoder
         length, prompt = settings["max_seq_length"], prompt_of(settings)
         embedder = GraphEmbedder(graph, tokenizer, length, prompt, torch.float32, budget)
@@ -93,7 +93,7 @@ def encode(
     was_training = encoder.training
     try:
         encoder.eval()
-        with attention_for_embedding(encoder):
+        with family.attending(encoder):
             return collect(in_chunks(texts, embedder, show_progress), shape, output_file)[0]
     finally:
         encoder.train(was_training)
@@ -135,10 +135,11 @@ def embed_documents(
     prompt = resolve_prompt(model, prompt)
     if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
         embedder: Embedder = _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
-    elif isinstance(model[0], GraphDocumentTransformer):
+    elif is_graph_encoder(model):
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
-        own = (model[0].model, model[0].tokenizer, model[0].max_seq_length)
+        first: Any = model[0]
+        own = (first.model, first.tokenizer, first.max_seq_length)
         embedder = GraphEmbedder(*own, prompt, dtype, micro_batch_tokens)
     elif long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
@@ -193,7 +194,7 @@ class _EncoderEmbedder:
 
     def tokenize(self, texts: list[str]) -> list[MicroBatch]:
         texts = [self.prompt + text for text in texts]
-        limit, multiple = self.settings["max_seq_length"], length_multiple(self.encoder)
+        limit, multiple = self.settings["max_seq_length"], family_of(self.encoder.config).length_multiple(self.encoder)
         return padded_batches(self.tokenizer, texts, limit, self.micro_batch_tokens, "right", multiple)
 
     def embed(self, tokenized: list[MicroBatch], advance: Advance) -> np.ndarray:
@@ -255,7 +256,8 @@ class _DocumentEmbedder:
 
     def _batches(self, texts: Iterable[str]) -> list[MicroBatch]:
         prompted = [self.prompt + text for text in texts]
-        limit, multiple = self.model.max_seq_length, length_multiple(self.modules[0].model)
+        encoder = self.modules[0].model
+        limit, multiple = self.model.max_seq_length, family_of(encoder.config).length_multiple(encoder)
         side = self.tokenizer.padding_side
         return padded_batches(self.tokenizer, prompted, limit, self.micro_batch_tokens, side, multiple)
 

@@ -16,15 +16,15 @@ from transformers import PreTrainedTokenizerBase
 from docsplit.data.passages import Passage
 from docsplit.embedding.chunks import Advance, MicroBatch, embed_chunk, padded_batches
 from docsplit.modeling.encoding import Rows
-from docsplit.modeling.families.graph import GRAPH_MODULE, write_graph_code
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import MODULES
 from docsplit.runtime.files import write_text
 from modeling_graph_document import GraphDocumentModel
 
 
 class SentenceTransformer(sentence_transformers.SentenceTransformer):
-    """A graph document model, saved with the code that programs without this package load it with.
+    """An encoder with a module of its family, saved with the code that programs without this package load it with.
 
     It has the name of its parent, which stands in the card that it writes.
     """
@@ -33,9 +33,10 @@ class SentenceTransformer(sentence_transformers.SentenceTransformer):
         """As the parent's, which would name the module as it is called in this package."""
         super().save(path, *args, **kwargs)
         modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
-        modules[0]["type"] = GRAPH_MODULE
+        family = family_of(self[0].config)
+        modules[0]["type"] = family.module
         write_text(Path(path) / MODULES, json.dumps(modules, indent=2) + "\n")
-        write_graph_code(Path(path))
+        family.write_code(Path(path))
 
 
 logger = logging.getLogger(__name__)
@@ -52,13 +53,13 @@ class DocumentAttention:
 
 
 def is_graph_encoder(model: Any) -> bool:
-    """Whether an encoder embeds texts as graphs of their passages."""
-    return isinstance(model[0], GraphDocumentTransformer)
+    """Whether an encoder embeds texts whole, by their passages."""
+    return family_of(getattr(model[0], "config", None)).rows == "passages"
 
 
 def has_graph_attention(model: Any) -> bool:
     """Whether passages attend to each other in an encoder; a graph document model of no layers takes their mean."""
-    return is_graph_encoder(model) and model[0].config.graph_layers > 0
+    return is_graph_encoder(model) and getattr(model[0].config, "graph_layers", 0) > 0
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -12,9 +13,7 @@ from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs as graph_documents
-from docsplit.modeling.families.graph import is_graph, is_graph_checkpoint
-from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
-from docsplit.modeling.families.longformer import is_own_longformer, prepare_long_attention
+from docsplit.modeling.families.table import family_of, modules_of_families
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 
@@ -43,16 +42,14 @@ def load_encoder(
     # model's plan for tensor parallelism, and lists all layers as "not sharded".
     logs.setLevel(logging.INFO)
     try:
-        modules = load_file_path(name_or_path, "modules.json")
-        has_own_module = is_own_longformer(modules) or is_graph_checkpoint(modules)  # for which we need no remote code
-        is_assembled = not is_sentence_transformer_model(name_or_path) or has_own_module
+        is_assembled = not is_sentence_transformer_model(name_or_path) or _has_module_of_family(name_or_path)
         if not is_assembled:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
             model = SentenceTransformer(name_or_path, device=device)
         else:
             model = _assemble(name_or_path, pooling, device)
-        if isinstance(model[0], Transformer | GraphDocumentTransformer):
+        if _reads_tokens(model):
             check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
@@ -71,11 +68,11 @@ def load_encoder(
         first: Any = model[0]
         first.model.pooler = None
     model.float().eval()
-    if isinstance(model[0], Transformer):
-        prepare_long_attention(model[0].model, is_own=is_assembled)
-    reads_tokens = isinstance(model[0], Transformer | GraphDocumentTransformer)
-    config: Any = model[0].config if reads_tokens else None
-    positions = max_positions(config) if reads_tokens else None
+    positions = None
+    if _reads_tokens(model):
+        encoder: Any = model[0].model
+        family_of(encoder.config).prepare_loaded(encoder, is_ours=is_assembled)
+        positions = max_positions(encoder.config)
     if max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
             raise ValueError(
@@ -88,13 +85,28 @@ def load_encoder(
     return model
 
 
+def _has_module_of_family(name_or_path: str) -> bool:
+    """Whether SentenceTransformer would want remote code for a module that this package has itself."""
+    path = load_file_path(name_or_path, "modules.json")
+    if path is None:
+        return False
+    modules = Path(path).read_text(encoding="utf-8")
+    return any(module in modules for module in modules_of_families())
+
+
+def _reads_tokens(model: SentenceTransformer) -> bool:
+    """Whether the first module is an encoder of tokens, rather than a table of vectors, say."""
+    return isinstance(model[0], Transformer) or graph_documents.is_graph_encoder(model)
+
+
 def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
     """A SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
     config = AutoConfig.from_pretrained(name_or_path)
-    if is_graph(config):
+    family = family_of(config)
+    if family.rows == "passages":
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
-        graph = GraphDocumentTransformer.load(name_or_path)
-        return graph_documents.SentenceTransformer(modules=[graph], device=device, similarity_fn_name=similar)
+        module = family.module_class().load(name_or_path)
+        return graph_documents.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
     settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.table import family_of
 from docsplit.runtime.files import write_whole
 
 ADAPTER_FOLDER = "adapter"
@@ -26,10 +26,10 @@ def inject_lora(encoder: PreTrainedModel, rank: int) -> Any:
     """Put low-rank updates on all matrices of the base model, freeze all else, and return peft's configuration.
 
     Raises:
-        ValueError: for a graph document model, whose layers have nothing to start from.
+        ValueError: for a family of encoders with which it does not go.
     """
-    if is_graph(encoder.config):
-        raise ValueError("LoRA does not go with a graph document model, whose graph begins as random: leave it out.")
+    if reason := family_of(encoder.config).without_lora:
+        raise ValueError(f"LoRA does not go with {reason}: leave it out.")
     from peft import LoraConfig, inject_adapter_in_model
 
     base_model = encoder.base_model

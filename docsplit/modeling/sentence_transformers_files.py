@@ -16,8 +16,7 @@ from typing import Any, get_args
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
-from docsplit.modeling.families.graph import GRAPH_MODULE, is_graph, write_graph_code
-from docsplit.modeling.families.longformer import LONGFORMER_MODULE, needs_remote_code, write_transformer_module
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
 from docsplit.runtime.files import write_text
 
@@ -95,11 +94,11 @@ def settings_of_start(
     Raises:
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
     """
-    modules, saved = _read(name, MODULES, hub), getattr(config, "docsplit", None)
-    if is_graph(config):
+    modules, saved, family = _read(name, MODULES, hub), getattr(config, "docsplit", None), family_of(config)
+    if family.rows == "passages":
         length = (_read(name, TRANSFORMER_FILES[0], hub) or {}).get("max_seq_length")
         return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
-    if modules is None or (saved and modules[0]["type"] == LONGFORMER_MODULE):
+    if modules is None or (saved and modules[0]["type"] == family.module):
         return {}
     pooling_path, normalize = _check_modules(name, modules, hub)
     pooling = _read(name, f"{pooling_path}/config.json", hub)
@@ -267,17 +266,15 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
     Args:
         with_pooler: the weights have what `AutoModel` calls the pooler, where the architecture has one.
     """
-    settings = config.docsplit
-    if is_graph(config):
-        write_graph_code(directory)
-        files: dict[str, Any] = {MODULES: [{"idx": 0, "name": "0", "path": "", "type": GRAPH_MODULE}]}
+    settings, family = config.docsplit, family_of(config)
+    family.write_code(directory)
+    if family.rows == "passages":
+        files: dict[str, Any] = {MODULES: [{"idx": 0, "name": "0", "path": "", "type": family.module}]}
         files |= {TRANSFORMER_FILES[0]: {"max_seq_length": settings["max_seq_length"]}}
         _write_files(directory, files | {MODEL_FILE: {"similarity_fn_name": similarity_of(settings)}})
         return
     kept, pooling = settings.get(KEPT, {}), settings["pooling"]
-    transformer_type = "sentence_transformers.models.Transformer"
-    if needs_remote_code(config):
-        transformer_type = write_transformer_module(directory)
+    transformer_type = family.module or "sentence_transformers.models.Transformer"
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": transformer_type},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},

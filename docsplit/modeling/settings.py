@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-from docsplit.modeling.families.graph import PASSAGE_LENGTH, is_graph
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 
 Pooling = Literal["cls", "mean", "max"]
@@ -61,8 +61,8 @@ def settings_for(objective: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def default_settings(config: PreTrainedConfig) -> dict[str, Any]:
-    """Of this encoder: `DEFAULT_SETTINGS`, and what a graph document model has in place of them."""
-    return DEFAULT_SETTINGS | ({"mlm_weight": 0.0, "max_seq_length": PASSAGE_LENGTH} if is_graph(config) else {})
+    """Return `DEFAULT_SETTINGS`, with what the encoder's family has in place of some."""
+    return DEFAULT_SETTINGS | dict(family_of(config).default_settings)
 
 
 def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -94,11 +94,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
         settings["max_seq_length"] = min(settings["max_seq_length"], positions)
     if settings["pooling"] not in get_args(Pooling):
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
-    if is_graph(config) and (settings["pooling"] != "cls" or settings["mlm_weight"]):
-        raise ValueError(
-            "A graph document model takes the [CLS] state of a passage and has no masked-LM head: leave out --pooling "
-            "and --mlm_weight (in Python pooling='cls', mlm_weight=0)."
-        )
+    family_of(config).check_settings(settings)
     for name in ("contrastive_weight", "mlm_weight"):
         if settings[name] < 0:
             raise ValueError(f"{name} is {settings[name]}, expected 0 (none) or more.")
@@ -115,13 +111,11 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
 
 def max_positions(config: PreTrainedConfig) -> int | None:
     """How many tokens the encoder, of passages if it reads those, has positions for; None: the config has no limit."""
-    config = config.passage_encoder if is_graph(config) else config
+    config = family_of(config).token_encoder(config)
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
         return None
-    # RoBERTa and its kin (Longformer, XLM-R, CamemBERT ...) count positions from padding_idx + 1.
-    counts_from_padding = any(name in config.model_type for name in ("roberta", "longformer", "camembert", "mpnet"))
-    return positions - (config.pad_token_id + 1) if counts_from_padding else positions
+    return positions - (config.pad_token_id + 1) if family_of(config).positions_follow_padding else positions
 
 
 def has_pooler(config: PreTrainedConfig) -> bool:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
-from docsplit.modeling.families.graph import add_graph, is_graph, override_graph
+from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.sentence_transformers_files import (
     OF_THE_HUB,
     describe_start,
@@ -64,22 +64,29 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
             f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
             f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
-    if kwargs.get("graph") is not None and not is_graph(config):
-        config.docsplit = {}  # of a passage encoder nothing but its weights counts
+    if _is_inner(config, kwargs.get("model_type")):
+        config.docsplit = {}  # nothing but the weights counts
     elif said := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
         config.docsplit = said
     return config
 
 
 def load_start(
-    name: str | Path, *args: Any, new_mlm_head: bool = False, graph: Mapping[str, Any] | None = None, **kwargs: Any
+    name: str | Path,
+    *args: Any,
+    new_mlm_head: bool = False,
+    model_type: str | None = None,
+    config_overrides: Mapping[str, Any] | None = None,
+    **kwargs: Any,
 ) -> Start:
     """Load the encoder of a checkpoint, with the masked-LM head that it has.
 
     Args:
         name: a folder, or a name on the Hub.
         new_mlm_head: make a random head where the checkpoint has none.
-        graph: settings of a `GraphDocumentConfig`; the start is one of those, or the passage encoder of a new one.
+        model_type: of a family that is built on other encoders (`Family.built_on`); the start is of it, or becomes the
+            inner encoder of a new one.
+        config_overrides: `Family.config_options` of that family.
         kwargs: of `from_pretrained`; a `dtype` among them is that of training.
 
     Raises:
@@ -87,8 +94,8 @@ def load_start(
             where there is one.
     """
     config = _own_config(name, kwargs)
-    if graph is not None and is_graph(config):
-        override_graph(name, config, graph)
+    if model_type == config.model_type:
+        FAMILIES[model_type].override(name, config, config_overrides or {})
         kwargs["config"] = config
     if not DTYPE_ARGUMENTS & kwargs.keys():  # without a dtype in the config, that of the weights is the checkpoint's
         kwargs["dtype"] = torch.float32 if config.dtype is not None else "auto"
@@ -97,7 +104,7 @@ def load_start(
         kwargs["variant"] = HEAD_VARIANT
     encoder: Any = None
     unused: set[str] = set()
-    if _is_masked_lm(config) and graph is None:
+    if _is_masked_lm(config) and model_type is None:
         encoder, missing, unused = _load(AutoModelForMaskedLM, name, args, kwargs)
         prefix = _prefix_of_base(encoder)
         lacking = {key for key in missing if prefix is not None and not key.startswith(prefix)}
@@ -107,7 +114,7 @@ def load_start(
         if lacking and not new_mlm_head:
             encoder = None
     elif new_mlm_head:
-        kind = config.model_type if graph is None else "graph_document"
+        kind = model_type or config.model_type
         raise ValueError(f"transformers has no masked-LM head for a {kind}: leave out --new_mlm_head.")
     elif config.is_encoder_decoder:
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
@@ -126,8 +133,8 @@ def load_start(
     dtype = str(config.dtype if config.dtype is not None else encoder.dtype).removeprefix("torch.")
     if kwargs["dtype"] == "auto":
         encoder.float()
-    if graph is not None and not is_graph(config):
-        encoder = add_graph(encoder, graph)
+    if _is_inner(config, model_type):
+        encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
     if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
         logger.info(f"{name}: {len(left_out)} weights that the encoder has no place for are left out: {left_out[:3]}.")
     return Start(encoder, has_head, dtype, pooler)
@@ -152,19 +159,18 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: d
         start.encoder.config.docsplit[RELEASED_DTYPE] = said.get(RELEASED_DTYPE, start.dtype)
     if start.has_head:
         return settings
-    without_remedy = is_graph(start.encoder.config)
-    what = "A graph document model has no masked-LM head" if without_remedy else f"{name} has no masked-LM head"
+    could_have_head, kind = _is_masked_lm(start.encoder.config), start.encoder.config.model_type
+    what = f"{name} has no masked-LM head" if could_have_head else f"A {kind} has no masked-LM head"
+    remedy = NEW_HEAD if could_have_head else ""
     asked = settings.get("mlm_weight", said.get("mlm_weight"))
     weight = DEFAULT_SETTINGS["mlm_weight"] if asked is None else asked
     if not settings.get("contrastive_weight", said.get("contrastive_weight", 1)):
-        raise ValueError(
-            f"{what}, and contrastive_weight is 0: nothing is left to train.{'' if without_remedy else NEW_HEAD}"
-        )
+        raise ValueError(f"{what}, and contrastive_weight is 0: nothing is left to train.{remedy}")
     if weight:
         logger.log(
             logging.INFO if asked is None else logging.WARNING,
             f"{what}: mlm_weight is 0{'' if asked is None else f' in place of {asked}'}, and the encoder alone is "
-            f"trained and kept.{'' if without_remedy else NEW_HEAD}",
+            f"trained and kept.{remedy}",
         )
     return settings | {"mlm_weight": 0.0}
 
@@ -176,6 +182,11 @@ def _own_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
 
 def _hub_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {key: kwargs[key] for key in OF_THE_HUB if kwargs.get(key) is not None}
+
+
+def _is_inner(config: PreTrainedConfig, model_type: str | None) -> bool:
+    """Whether a start becomes the inner encoder of a new one of this type."""
+    return model_type is not None and model_type != config.model_type
 
 
 def _is_masked_lm(config: PreTrainedConfig) -> bool:

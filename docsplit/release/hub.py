@@ -20,7 +20,7 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.families.graph import GRAPH_FILES
+from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 RELEASE = (  # patterns of Path.glob
     "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json", HEAD_FILE, HEAD_INDEX,
     "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
-    "longformer_transformer.py", *GRAPH_FILES, TRAINING_DOCUMENTS_FILE,
+    *code_files(), TRAINING_DOCUMENTS_FILE,
     "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",

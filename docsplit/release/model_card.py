@@ -24,8 +24,7 @@ from transformers import AutoConfig
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.evaluation.results.task import task_of_file
-from docsplit.modeling.families.graph import is_graph
-from docsplit.modeling.families.longformer import needs_remote_code
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
 from docsplit.modeling.starts import HEAD_FILE
@@ -95,7 +94,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         hidden_size=config.hidden_size,
         reads=_reads(config, settings),
         similarity=similarity_of(settings),
-        trust=", trust_remote_code=True" if needs_remote_code(config) else "",
+        trust=", trust_remote_code=True" if family_of(config).module else "",
         encode="encode_document" if prompt_of(settings) else "encode",
         with_transformers=_with_transformers(config, settings, json.dumps(address)),
         head=HEAD if (directory / HEAD_FILE).exists() else "",
@@ -191,19 +190,13 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
 
 def _reads(config: Any, settings: dict[str, Any]) -> str:
     """How much of a document the embedding is of."""
-    tokens = f"up to {settings['max_seq_length']:,} tokens"
-    if not is_graph(config):
-        return f"a document of {tokens}"
-    return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each)"
+    return family_of(config).reads(config, f"up to {settings['max_seq_length']:,} tokens")
 
 
 def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
     """How transformers alone gives an embedding."""
-    if is_graph(config):
-        return (
-            f"`AutoModel.from_pretrained({address}, trust_remote_code=True)`: its `forward` takes the passages of "
-            "documents and gives their `embeddings`, and attention weights with `output_attentions=True`. "
-        )
+    if of_family := family_of(config).with_transformers(address):
+        return of_family
     prompted = f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else ""
     said = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
     said += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
@@ -225,11 +218,9 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
             learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
-    reader = config.passage_encoder if is_graph(config) else config
-    model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers"
-    if is_graph(config):
-        of_graph = f"{config.graph_layers} of graph attention over its passages ({code(config.graph_kind)} graph)"
-        model += f", with {of_graph}," if config.graph_layers else ", whose passages' vectors are averaged,"
+    family = family_of(config)
+    reader = family.token_encoder(config)
+    model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}"
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
 
 
@@ -283,7 +274,7 @@ def _options(options: dict[str, str], recipe: str | None) -> str:
 
 
 def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str:
-    what = "passage" if is_graph(config) else "document"
+    what = "passage" if family_of(config).rows == "passages" else "document"
     return (
         f"It reads the first {settings['max_seq_length']:,} tokens of a {what} and nothing after them. Embeddings "
         f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
@@ -293,10 +284,10 @@ def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str
 
 
 def _papers(config: Any, settings: dict[str, Any], options: dict[str, str]) -> list[str]:
-    names = ["docsplit", options.get("view"), settings["objective"], "passages" if is_graph(config) else None]
-    if str(options.get("lora_r", "0")) != "0":
-        names.append("lora")
-    return list(dict.fromkeys(PAPERS[name] for name in names if name in PAPERS))
+    with_lora = str(options.get("lora_r", "0")) != "0"
+    papers = [PAPERS.get(str(name)) for name in ("docsplit", options.get("view"), settings["objective"])]
+    papers += [family_of(config).paper, PAPERS["lora"] if with_lora else None]
+    return list(dict.fromkeys(paper for paper in papers if paper is not None))
 
 
 def main() -> None:

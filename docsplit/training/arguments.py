@@ -9,11 +9,11 @@ from transformers import TrainingArguments
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
+from docsplit.modeling.families.table import family_named
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
-from modeling_graph_document import GraphDocumentConfig
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
 KINDS_OF_NEGATIVES = ("random", "bm25", "self")
@@ -77,8 +77,8 @@ class ModelArguments:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
         if self.new_mlm_head and self.model_name_or_path is None:
             raise ValueError("--new_mlm_head is for a checkpoint: a random start has a head. Leave it out.")
-        is_graph = self.model_type == GraphDocumentConfig.model_type
-        if self.config_overrides is not None and self.model_name_or_path is not None and not is_graph:
+        is_built = family_named(self.model_type).built_on is not None
+        if self.config_overrides is not None and self.model_name_or_path is not None and not is_built:
             raise ValueError(
                 "--config_overrides is for a random start, or for --model_type graph_document: leave out "
                 "--model_name_or_path or it."

@@ -7,15 +7,13 @@ import torch
 from transformers import AutoConfig
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
-from docsplit.modeling.families.graph import GRAPH_SETTINGS, is_graph, make_graph_config
-from docsplit.modeling.families.longformer import block_attention
+from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import checked_settings, default_settings
 from docsplit.runtime.arguments import parse_config_overrides
 from docsplit.runtime.launching import default_dtype
 from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 
 logger = logging.getLogger(__name__)
 
@@ -43,18 +41,20 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     if model_args.model_name_or_path is None:
         checked_settings(_random_config(model_args), settings)
         return None
-    attention: dict[str, Any] = (
+    keywords: dict[str, Any] = (
         {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     )
-    if model_args.model_type == GraphDocumentConfig.model_type:
-        attention["graph"], of_passages = _divide_overrides(model_args.config_overrides)
-        if of_passages:
+    family = family_named(model_args.model_type)
+    if family.built_on is not None:
+        overrides, of_inner = _divide_overrides(model_args)
+        if of_inner:
             raise ValueError(
-                f"--config_overrides beside a start are of the graph ({', '.join(GRAPH_SETTINGS)}): leave out "
-                f"{of_passages}."
+                f"--config_overrides beside a start are of the {model_args.model_type} "
+                f"({', '.join(family.config_options)}): leave out {of_inner}."
             )
+        keywords |= {"model_type": model_args.model_type, "config_overrides": overrides}
     start = DocSplitForContrastivePretraining.from_pretrained(
-        model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **attention
+        model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **keywords
     )
     _note_inherited(model_args.model_name_or_path, start.config, settings)
     return start
@@ -93,7 +93,7 @@ def prepare_model(
             "--tokenizer_name to use the encoder's own."
         )
     _note_passages(model, data_args.passage_words, data_args.sentence_splitter)
-    block_attention(model, model_args.attn_implementation)
+    family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
@@ -104,50 +104,48 @@ def prepare_model(
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]) -> DocSplitForContrastivePretraining:
-    known, names = _random_config(model_args), ("pad", "bos", "eos", "cls", "sep")
+    family, names = family_named(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
+    known = family.token_encoder(_random_config(model_args))
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
-    known = known.passage_encoder if is_graph(known) else known
     ids = {name: value for name, value in ids.items() if hasattr(known, name)}
     config = _random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
-    if not is_graph(config):
-        return DocSplitForContrastivePretraining(config, **settings)
-    if "mlm_weight" not in settings:
-        logger.info("A graph document model has no masked-LM head: mlm_weight is 0.")
-    return DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
+    if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:
+        logger.info(f"A {model_args.model_type} has no masked-LM head: mlm_weight is 0.")
+    return DocSplitForContrastivePretraining(config, **settings)
 
 
 def _random_config(model_args: ModelArguments, **values: Any) -> Any:
-    """The configuration of a random start; the values of a graph document model are its passage encoder's."""
-    kind, overrides = model_args.model_type, model_args.config_overrides
-    if kind != GraphDocumentConfig.model_type:
-        return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, overrides))
-    graph, of_passages = _divide_overrides(overrides)
-    return make_graph_config(
-        AutoConfig.for_model("bert", **values, **parse_config_overrides("bert", of_passages)), graph
-    )
+    """Make the configuration of a random start; `values` are those of the encoder that reads tokens."""
+    kind, family = model_args.model_type, family_named(model_args.model_type)
+    if family.built_on is None:
+        return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, model_args.config_overrides))
+    options, of_inner = _divide_overrides(model_args)
+    values |= parse_config_overrides(family.built_on, of_inner)
+    return family.make_config(AutoConfig.for_model(family.built_on, **values), options)
 
 
-def _divide_overrides(overrides: str | None) -> tuple[dict[str, Any], str]:
-    """Those of a graph, and those of its passage encoder as they were written."""
-    pairs = overrides.split(",") if overrides else []
-    of_graph = [pair for pair in pairs if pair.partition("=")[0] in GRAPH_SETTINGS]
-    of_passages = ",".join(pair for pair in pairs if pair not in of_graph)
-    return parse_config_overrides(GraphDocumentConfig.model_type, ",".join(of_graph)), of_passages
+def _divide_overrides(model_args: ModelArguments) -> tuple[dict[str, Any], str]:
+    """Return the overrides of a family, and those of its inner encoder as they were written."""
+    pairs = model_args.config_overrides.split(",") if model_args.config_overrides else []
+    options = family_named(model_args.model_type).config_options
+    of_family = [pair for pair in pairs if pair.partition("=")[0] in options]
+    of_inner = ",".join(pair for pair in pairs if pair not in of_family)
+    return parse_config_overrides(model_args.model_type, ",".join(of_family)), of_inner
 
 
 def name_of_start(model_args: ModelArguments) -> str | None:
     """The start, where it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
     name = model_args.model_name_or_path
-    if name is None or model_args.model_type != GraphDocumentConfig.model_type:
+    if name is None or family_named(model_args.model_type).built_on is None:
         return name
-    return name if is_graph(AutoConfig.from_pretrained(name)) else None
+    return name if AutoConfig.from_pretrained(name).model_type == model_args.model_type else None
 
 
 def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:
     """Let the checkpoint of a graph document model cut documents into passages as they are cut in training."""
     config: Any = model.encoder.config
-    if not is_graph(config):
+    if family_of(config).rows != "passages":
         return
     if sentence_splitter != DEFAULT_SPLITTER:
         logger.warning(

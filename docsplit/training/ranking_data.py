@@ -14,12 +14,11 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.families.graph import is_graph
+from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
 from docsplit.training.arguments import QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData, load_tokenizer
 from modeling_docsplit import DocSplitForContrastivePretraining
-from modeling_graph_document import GraphDocumentConfig
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ def load_queries(
         check_takes_queries(start.objective)
     data, training = options.data, options.training
     kind = options.model.model_type if start is None else start.config.model_type
-    passage_words = data.passage_words if kind == GraphDocumentConfig.model_type else None
+    passage_words = data.passage_words if family_named(kind).rows == "passages" else None
     with training.main_process_first(desc="reading the collection"):  # the others find it in the cache
         ranking = _load_collection(data.corpus, options.queries)
         texts = Dataset.from_dict({"text": [*ranking.documents, *ranking.queries]})
@@ -119,7 +118,7 @@ def make_query_collator(
     check_takes_queries(model.objective)
     settings, seed = model.config.docsplit, options.training.seed
     mlm, prompt = settings["mlm_weight"] > 0, prompt_of(settings)
-    if is_graph(model.config):
+    if family_of(model.config).rows == "passages":
         of_documents: DocSplitCollator = PassageCollator(
             data.tokenizer, "passages", max_seq_length, mlm, seed, prompt, max_passages=MOST_PASSAGES
         )

@@ -8,7 +8,7 @@ from docsplit.data.collators import DocSplitCollator, PassageCollator
 from docsplit.data.preparation import Segmentation, document_id
 from docsplit.data.query_documents import MOST_PASSAGES, NO_ID, Collection, QueryDataset, QueryDocumentCollator
 from docsplit.data.sets.rankings import Ranking
-from docsplit.modeling.families.graph import make_graph_config
+from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -133,7 +133,7 @@ def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     assert [int(((rows["view"] == 0) & (rows["document"] == number)).sum()) for number in (0, 1)] == [1, 1]
     assert torch.equal(rows["is_query"], (rows["view"] == 0).long())
     torch.manual_seed(0)
-    config = make_graph_config(tiny_config(wordpiece), {"graph_hidden_size": 16, "graph_kind": "section"})
+    config = GRAPH_DOCUMENTS.make_config(tiny_config(wordpiece), {"graph_hidden_size": 16, "graph_kind": "section"})
     model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=24).eval()
     inputs = {name: value for name, value in batch.items() if name not in ("seen_ids", "sketches")}
     output = model(**inputs)

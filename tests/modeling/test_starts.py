@@ -30,6 +30,7 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config, tiny_values
 
 from_pretrained = DocSplitForContrastivePretraining.from_pretrained
+GRAPH = {"model_type": "graph_document"}
 
 
 @contextlib.contextmanager
@@ -263,8 +264,10 @@ def test_a_start_is_the_passage_encoder_of_a_graph(headless, tmp_path, wordpiece
     first = from_pretrained(headless, pooling="mean", similarity="dot")
     for folder in (headless, saved(first, wordpiece, tmp_path / "ours")):
         with caplog.at_level(logging.INFO):
-            model = from_pretrained(folder, graph={"graph_hidden_size": 16, "graph_kind": "section"})
-        assert "A graph document model has no masked-LM head: mlm_weight is 0" in caplog.text
+            model = from_pretrained(
+                folder, **GRAPH, config_overrides={"graph_hidden_size": 16, "graph_kind": "section"}
+            )
+        assert "A graph_document has no masked-LM head: mlm_weight is 0" in caplog.text
         assert "new_mlm_head" not in caplog.text
         settings = model.config.docsplit
         assert (settings["pooling"], settings["similarity"], settings["mlm_weight"]) == ("cls", "cosine", 0)
@@ -275,13 +278,14 @@ def test_a_start_is_the_passage_encoder_of_a_graph(headless, tmp_path, wordpiece
         assert_equal(model.encoder.passage_encoder.state_dict(), expected.state_dict())
         assert str(tmp_path) not in (tmp_path / "graph" / "config.json").read_text()
         assert "docsplit" not in json.loads((tmp_path / "graph" / "config.json").read_text())["passage_encoder"]
-    other = from_pretrained(tmp_path / "graph", graph={"graph_kind": "full", "graph_attention_dropout": 0.2})
+    overrides = {"graph_kind": "full", "graph_attention_dropout": 0.2}
+    other = from_pretrained(tmp_path / "graph", **GRAPH, config_overrides=overrides)
     assert_equal(other.state_dict(), model.state_dict())
     assert (other.encoder.config.graph_kind, model.encoder.config.graph_kind) == ("full", "section")
     assert other.encoder.layers[0].attention_dropout.p == 0.2
     with pytest.raises(ValueError, match="was made with graph_heads 2, and has weights for that"):
-        from_pretrained(tmp_path / "graph", graph={"graph_heads": 4})
+        from_pretrained(tmp_path / "graph", **GRAPH, config_overrides={"graph_heads": 4})
     with pytest.raises(ValueError, match="no masked-LM head for a graph_document"):
-        from_pretrained(headless, graph={}, new_mlm_head=True)
+        from_pretrained(headless, **GRAPH, new_mlm_head=True)
     with pytest.raises(ValueError, match="nothing is left to train"):
         from_pretrained(tmp_path / "graph", contrastive_weight=0.0)

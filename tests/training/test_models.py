@@ -33,7 +33,7 @@ def make(tokenizer, tmp_path, data=None, bf16=None, **options):
 def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         model = make(wordpiece, tmp_path, config_overrides=f"{TINY},graph_kind=section,graph_layer_norm=true")
-    assert caplog.text.count("A graph document model has no masked-LM head: mlm_weight is 0.") == 1
+    assert caplog.text.count("A graph_document has no masked-LM head: mlm_weight is 0.") == 1
     config = model.encoder.config
     assert (config.graph_kind, config.graph_layer_norm, config.graph_hidden_size) == ("section", True, 16)
     assert (config.passage_encoder.hidden_size, config.passage_encoder.pad_token_id) == (32, wordpiece.pad_token_id)
@@ -54,7 +54,7 @@ def test_a_start_is_the_passage_encoder_or_the_whole(headless, wordpiece, tmp_pa
     model.save_pretrained(tmp_path / "graph")
     again = make(wordpiece, tmp_path, model_name_or_path=str(tmp_path / "graph"), config_overrides="graph_kind=full")
     assert (again.encoder.config.graph_kind, again.encoder.config.graph_hidden_size) == ("full", 16)
-    with pytest.raises(ValueError, match=r"beside a start are of the graph .*: leave out hidden_size=64"):
+    with pytest.raises(ValueError, match=r"beside a start are of the graph_document .*: leave out hidden_size=64"):
         make(wordpiece, tmp_path, model_name_or_path=str(headless), config_overrides="hidden_size=64")
     with pytest.raises(ValueError, match="or for --model_type graph_document"):
         ModelArguments(model_name_or_path=str(headless), config_overrides=overrides)

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 import modeling_graph_document as graph
-from docsplit.modeling.families.graph import make_graph_config
+from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel, graph_edges, groups_of_similar_size
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients
@@ -510,7 +510,7 @@ def test_what_a_graph_document_model_has_not():
     with pytest.raises(ValueError, match="symmetric_loss has both directions"):
         make_model(symmetric_loss=True, reverse_loss=True)
     with pytest.raises(ValueError, match="longformer is no passage encoder"):
-        make_graph_config(LongformerConfig(), {})
+        GRAPH_DOCUMENTS.make_config(LongformerConfig(), {})
 
 
 def test_compiled_is_the_passage_encoder(monkeypatch):

@@ -30,8 +30,8 @@ from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
-from docsplit.modeling.families.longformer import length_multiple
 from docsplit.modeling.families.longformer_attention import use_blocked_attention
+from docsplit.modeling.families.table import family_of
 from docsplit.release import hub
 from docsplit.runtime.files import ROOT
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -94,9 +94,9 @@ def test_what_the_encoder_pads_to_is_padding():
         assert len(rows) * -(-longest // 16) * 16 <= 64
     assert sorted(row for rows, _ in groups for row in rows) == list(range(6))
     for config in (BigBirdConfig(**BIGBIRD), BertConfig(**SMALL)):
-        assert length_multiple(AutoModel.from_config(config)) == 1
+        assert family_of(config).length_multiple(AutoModel.from_config(config)) == 1
     model, seen = make_model(LongformerConfig(**LONGFORMER)), []
-    assert length_multiple(model.encoder.base_model) == 16
+    assert family_of(model.config).length_multiple(model.encoder.base_model) == 16
     model.micro_batch_tokens = 64
     model.encoder.base_model.encoder.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append((args[0] if args else kwargs["hidden_states"]).shape[:2].numel()),

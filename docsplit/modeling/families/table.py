@@ -1,0 +1,43 @@
+"""The families of encoders, a row each."""
+
+from typing import Any
+
+from docsplit.modeling.families.base import Family
+from docsplit.modeling.families.big_bird import BIG_BIRD
+from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
+from docsplit.modeling.families.longformer import LONGFORMER
+
+PLAIN = Family()
+ROBERTA = Family(positions_follow_padding=True)
+
+FAMILIES: dict[str, Family] = {  # by the config's `model_type`; an encoder that has no row is a plain one
+    "graph_document": GRAPH_DOCUMENTS,
+    "longformer": LONGFORMER,
+    "big_bird": BIG_BIRD,
+    "roberta": ROBERTA,
+    "roberta-prelayernorm": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "xlm-roberta-xl": ROBERTA,
+    "camembert": ROBERTA,
+    "mpnet": ROBERTA,
+}
+
+
+def family_named(model_type: str) -> Family:
+    """Return the family of encoders of this type."""
+    return FAMILIES.get(model_type, PLAIN)
+
+
+def family_of(config: Any) -> Family:
+    """Return the family of an encoder with this configuration; None, of what has no configuration, is plain."""
+    return family_named(getattr(config, "model_type", ""))
+
+
+def code_files() -> list[str]:
+    """Return the names of all files of code that checkpoints may carry."""
+    return list(dict.fromkeys(name for family in FAMILIES.values() for name in family.code))
+
+
+def modules_of_families() -> list[str]:
+    """Return the names of all modules of SentenceTransformer that this package has itself."""
+    return [family.module for family in FAMILIES.values() if family.module is not None]
