@@ -24,9 +24,9 @@ from benchmarks.speed.scaling import peak_memory
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches, pool
-from docsplit.modeling.objectives.info_nce import info_nce
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
+from tests.modeling.objectives.test_info_nce import slow_info_nce
 
 SMALL = {
     "vocab_size": 120,
@@ -74,37 +74,6 @@ def loss_and_gradients(model, batch, forward=None):
         name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad
     }
     return output, gradients
-
-
-def slow_info_nce(anchors, candidates, temperature, targets, excluded):
-    total = 0.0
-    for index, anchor in enumerate(anchors):
-        similarities = [
-            float((anchor @ candidate / anchor.norm() / candidate.norm()).detach()) / temperature
-            for candidate in candidates
-        ]
-        denominator = sum(math.exp(s) for j, s in enumerate(similarities) if not excluded[index, j])
-        total -= similarities[targets[index]] - math.log(denominator)
-    return total
-
-
-def test_info_nce_equals_the_formula():
-    generator = torch.Generator().manual_seed(0)
-    anchors, candidates = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (4, 6))
-    targets = torch.tensor([2, 0, 5, 1])
-    excluded = torch.rand(4, 6, generator=generator) < 0.3
-    excluded[torch.arange(4), targets] = False
-    ours = info_nce(anchors, candidates, 0.05, targets, excluded)
-    assert float(ours) == pytest.approx(slow_info_nce(anchors, candidates, 0.05, targets, excluded), rel=1e-12)
-
-
-def test_info_nce_is_computed_in_fp32_under_autocast():
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(8, 16, generator=generator)
-    plain = info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (embeddings @ embeddings.T).dtype == torch.bfloat16  # autocast is really on
-        assert torch.equal(info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8)), plain)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
