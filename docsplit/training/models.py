@@ -61,7 +61,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
 
 
 def _note_inherited(name: str, config: Any, given: dict[str, Any]) -> None:
-    """Say which settings are the start's own: not the command line's, and not the defaults.
+    """Log which settings are the start's own: not the command line's, and not the defaults.
 
     Raises:
         ValueError: if masked LM alone would go on, and nobody asked for it.
@@ -118,7 +118,7 @@ def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]
 
 
 def _random_config(model_args: ModelArguments, **values: Any) -> Any:
-    """The configuration of a random start; the values of a graph document model are its passage encoder's."""
+    """Make the configuration of a random start; values for a graph document model are its passage encoder's."""
     kind, overrides = model_args.model_type, model_args.config_overrides
     if kind != GraphDocumentConfig.model_type:
         return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, overrides))
@@ -129,7 +129,7 @@ def _random_config(model_args: ModelArguments, **values: Any) -> Any:
 
 
 def _divide_overrides(overrides: str | None) -> tuple[dict[str, Any], str]:
-    """Those of a graph, and those of its passage encoder as they were written."""
+    """Divide overrides: those of a graph, and those of its passage encoder as they were written."""
     pairs = overrides.split(",") if overrides else []
     of_graph = [pair for pair in pairs if pair.partition("=")[0] in GRAPH_SETTINGS]
     of_passages = ",".join(pair for pair in pairs if pair not in of_graph)
@@ -137,7 +137,7 @@ def _divide_overrides(overrides: str | None) -> tuple[dict[str, Any], str]:
 
 
 def name_of_start(model_args: ModelArguments) -> str | None:
-    """The start, where it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
+    """Return the start if it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
     name = model_args.model_name_or_path
     if name is None or model_args.model_type != GraphDocumentConfig.model_type:
         return name
@@ -158,7 +158,7 @@ def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentenc
 
 
 def length_of_views(settings: dict[str, Any], view_max_length: int | None) -> int:
-    """Tokens of a view in training: no more than the encoder reads, which is said where more are asked for."""
+    """Return the tokens of a view in training: no more than the encoder reads, and a warning if more are wanted."""
     longest = settings["max_seq_length"]
     if view_max_length is not None and view_max_length > longest:
         logger.warning(f"--view_max_length is {view_max_length}, but the encoder reads {longest} tokens: so do views.")
