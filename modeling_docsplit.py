@@ -34,7 +34,7 @@ from docsplit.modeling.settings import checked_settings, freeze_unused_parameter
 
 @dataclass
 class DocSplitOutput(ModelOutput):
-    """What `DocSplitForContrastivePretraining.forward` returns; losses and counts are scalars.
+    """The result of `DocSplitForContrastivePretraining.forward`; losses and counts are scalars.
 
     With several processes each loss is scaled so that its mean over the processes is the value over the global batch.
     """
@@ -104,8 +104,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load an encoder from the Hub or a directory, in float32; settings and `from_pretrained` options as keywords.
 
-        Of a checkpoint without a masked-LM head the encoder alone is loaded, and `mlm_weight` is 0, which is logged;
-        `new_mlm_head=True` makes a new head. What a SentenceTransformer's files say comes before the defaults.
+        A checkpoint without a masked-LM head gives the encoder alone, and `mlm_weight` is 0, which is logged;
+        `new_mlm_head=True` makes a new head. The files of a SentenceTransformer come before the defaults.
 
         Raises:
             ValueError: if there is no encoder, or one that cannot be trained here as it is, naming why.
@@ -168,15 +168,15 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             self.training_state = "loaded"
 
     def get_input_embeddings(self) -> nn.Module:
-        """The encoder's."""
+        """Return the encoder's."""
         return self.encoder.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:
-        """The encoder's MLM head."""
+        """Return the encoder's MLM head."""
         return self.encoder.get_output_embeddings()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the encoder with `torch.compile`, for all lengths at once; what is around it stays as it is."""
+        """Compile the encoder with `torch.compile`, for all lengths at once, and leave the code around it."""
         for base_model in (self.encoder.base_model, *self.objective.further_encoders()):
             reader = family_of(base_model.config).token_encoder(base_model)
             reader.forward = torch.compile(reader.forward, *args, **({"dynamic": True} | kwargs))
@@ -329,7 +329,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     def _encode_micro_batch(
         self, base_model: nn.Module, batch: RowBatch, rows: Tensor, longest: int, kept: Tensor | None
     ) -> tuple[Tensor | None, Tensor]:
-        """Vectors (R, H) of some rows and the summed MLM loss () of their masked copies; see `RowBatch.cut`."""
+        """Return vectors (R, H) of some rows and the summed MLM loss () of their masked copies; see `RowBatch.cut`."""
         pooling = self.config.docsplit["pooling"]
         # Rows are cut out here, so that what is kept for the backward pass is no copy of them.
         attention_mask = batch.attention_mask[rows, :longest]

@@ -1,4 +1,4 @@
-"""What processes tell each other in a step: the loss is that of the documents of all, with its exact gradient."""
+"""The messages of processes in a step: the loss is that of the documents of all, with its exact gradient."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
-        """Rows (B, ...) of each process, of which there are `counts`, to (N, ...) on all."""
+        """Gather rows (B, ...) of each process, of which there are `counts`: (N, ...) on all."""
         ctx.counts = counts
         padded = F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, max(counts) - rows.shape[0]))
         buffers = [torch.empty_like(padded) for _ in counts]
@@ -23,7 +23,7 @@ class GatherRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        """(N, ...) to this process's (B, ...), summed over processes."""
+        """Sum gradients (N, ...) over processes, and return this process's (B, ...)."""
         gradient = grad_outputs[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(gradient)
         start = sum(ctx.counts[: dist.get_rank()])
@@ -31,7 +31,7 @@ class GatherRows(torch.autograd.Function):
 
 
 def gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
-    """The number of documents and of masked tokens of each process, in one collective."""
+    """Gather the number of documents and of masked tokens of each process, in one collective."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return [(num_documents, num_targets)]
     local = torch.tensor([num_documents, num_targets], device=device)
@@ -99,7 +99,7 @@ def gather_queries(embeddings: Tensor, document_ids: Tensor, relevant_ids: Tenso
 
 
 def _are_among(values: Tensor, sets: Tensor) -> Tensor:
-    """Which values (M,) are in each of the sets (B, R), (B, M)."""
+    """Tell which values (M,) are in each of the sets (B, R): (B, M)."""
     ordered = sets.sort(dim=1).values
     wanted = values.expand(len(sets), -1).contiguous()
     places = torch.searchsorted(ordered, wanted).clamp(max=ordered.shape[1] - 1)

@@ -26,11 +26,11 @@ MICRO_BATCHES_PER_CAST = 4
 
 @dataclass
 class Rows:
-    """What the rows of a batch are parts of, (R,) int64 each; rows of a document and view come one after another.
+    """The document and view of each row of a batch, (R,) int64 each; rows of a view come one after another.
 
     For DocSplit a row is a view. For an encoder with a method `combine(row_vectors, rows)` it is a passage of one:
     `combine` turns the vectors (R, H) of some rows into one (D, H) for each document and view among them, in the order
-    of documents, and of views within a document. What a row's vector is, such an encoder may say itself, with a method
+    of documents, and of views within a document. Such an encoder may make the vectors of rows itself, with a method
     `encode_passages(input_ids, attention_mask)`.
     """
 
@@ -42,19 +42,19 @@ class Rows:
 
     @classmethod
     def of_views(cls, num_documents: int, num_views: int, device: torch.device) -> "Rows":
-        """A row for each view of each document."""
+        """Make a row for each view of each document."""
         numbers = torch.arange(num_views * num_documents, device=device)
         return cls(document=numbers // num_views, view=numbers % num_views)
 
     def select(self, chosen: Tensor) -> "Rows":
-        """Those rows, (R',) numbers."""
+        """Return the rows of these numbers (R',)."""
         parts: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in vars(self).items()}
         return Rows(**parts)
 
 
 @dataclass
 class RowBatch:
-    """The rows of all views, one after another, and what is read from the device once for all micro-batches."""
+    """The rows of all views, one after another, and the facts that are read from the device once a batch."""
 
     rows: Rows
     views: Tensor  # (R,), on the CPU, the view of each row
@@ -71,7 +71,7 @@ class RowBatch:
 
     @property
     def num_targets(self) -> int:
-        """Tokens to predict."""
+        """The number of tokens to predict."""
         return 0 if self.masked is None else int(self.masked.sum())
 
     def rows_of(self, view: int | None) -> Tensor:
@@ -88,7 +88,7 @@ class RowBatch:
             yield places, self.cut(chosen[places], longest)
 
     def cut(self, rows: Tensor, longest: int) -> tuple[Tensor, int, Tensor | None]:
-        """Rows (R',), on the CPU, on the device; and their masked tokens (M,) as positions in (R' x longest,).
+        """Move rows (R',) from the CPU to the device, with their masked tokens (M,) as positions in (R' x longest,).
 
         For a forward pass that `torch.utils.checkpoint` repeats: it restores the random state, and so dropout, of the
         device that a tensor among its arguments is on, the rows here.
@@ -102,8 +102,8 @@ class RowBatch:
 def lay_out(attention_mask: Tensor, rows: Mapping[str, Tensor] | None, *tensors: Tensor | None) -> RowBatch:
     """Put the rows of all views one after another, (B, V, T) -> (V B, T), unless `rows` says that they are.
 
-    What decides the course of the program is read from the device here, once: later that would have to wait for all
-    that was launched before.
+    Lengths and masks decide the course of the program, so they are read from the device here, once: a later read would
+    wait for all that was launched before.
 
     Args:
         rows: the fields of `Rows`, for tensors of shape (R, T); None: a row a view.
@@ -141,17 +141,17 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
 
 
 def encode_rows(base_model: Any, input_ids: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-    """Rows (R, T) to vectors (R, H): as `encode_passages` of an encoder that combines rows, else pooled states."""
+    """Turn rows (R, T) into vectors (R, H): pooled states, or `encode_passages` of an encoder that combines rows."""
     if hasattr(base_model, "encode_passages"):
         return base_model.encode_passages(input_ids, attention_mask)
     return pool(base_model(input_ids=input_ids, attention_mask=attention_mask)[0], attention_mask, pooling)
 
 
 def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
-    """Cut rows into groups of similar length: yields (row indices, longest length), the longest rows first.
+    """Cut rows into groups of similar length: yield (row indices, longest length), the longest rows first.
 
-    Of all cuts of the sorted rows, the one with the least padding, where each group counts as `MICRO_BATCH_OVERHEAD`
-    more: many small groups would have none at all.
+    The cut has the least padding of all cuts of the sorted rows. Each group counts as `MICRO_BATCH_OVERHEAD` tokens
+    more, since many small groups would have no padding at all.
 
     Args:
         lengths: number of tokens of each row, (R,).
@@ -171,12 +171,12 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
 
 
 def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
-    """Where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
+    """Find where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
 
     A group from row i to row e costs `MICRO_BATCH_OVERHEAD + lengths[i] x (e - i)`. If a group that begins later is
     the better one for the rows up to e, it is for any more rows too: its rows are no longer, and its bound is reached
-    later (dynamic programming with monotone decisions; Galil and Park, 1992). So of all rows that a group may begin
-    at, a queue holds those that are the best from some e on.
+    later (dynamic programming with monotone decisions; Galil and Park, 1992). So a queue holds the rows that are the
+    best begin of a group from some e on.
     """
     num_rows = len(lengths)
     limits = [start + max(max_tokens // length, 1) for start, length in enumerate(lengths)]  # the last possible e

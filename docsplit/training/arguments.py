@@ -58,7 +58,7 @@ class ModelArguments:
     )
     new_mlm_head: bool = field(
         default=False,
-        metadata={"help": "For a checkpoint without a masked-LM head: make a random one, to be trained."},
+        metadata={"help": "Give a checkpoint without a masked-LM head a random one, to be trained."},
     )
     attn_implementation: str | None = field(
         default=None,
@@ -164,10 +164,10 @@ class QueryArguments:
         default=None, metadata={"help": "Make queries of the corpus, as run_document_retrieval.py does."}
     )
     split: str | None = field(
-        default=None, metadata={"help": "Of the queries. Default: train; with --fold test, or the only one."}
+        default=None, metadata={"help": "Part of the queries. Default: train; with --fold test, or the only one."}
     )
     folds: str = field(
-        default="5", metadata={"help": "Of queries: how many, or a JSON file with lists of their ids; needs --fold."}
+        default="5", metadata={"help": "Number of folds, or a JSON file with lists of query ids; needs --fold."}
     )
     fold: int | None = field(
         default=None,
@@ -185,14 +185,16 @@ class QueryArguments:
         },
     )
     negatives_per_query: int | None = field(
-        default=None, metadata={"help": "Beside the other queries' documents. Default: 1, and with in_batch 0."}
+        default=None, metadata={"help": "Negatives beside other queries' documents. Default: 1, with in_batch 0."}
     )
-    negatives_depth: int = field(default=100, metadata={"help": "Hard negatives are among so many best documents."})
-    negatives_min_rank: int = field(default=0, metadata={"help": "So many of the best are no hard negatives."})
+    negatives_depth: int = field(
+        default=100, metadata={"help": "Mine hard negatives among the N best-ranked documents."}
+    )
+    negatives_min_rank: int = field(default=0, metadata={"help": "Skip the N best-ranked documents when mining."})
     negatives_margin: float | None = field(
         default=None,
         metadata={
-            "help": "No hard negative scores above s - |s| x this, s the score of the best relevant document. "
+            "help": "Skip documents that score above s - |s| x this, s the score of the best relevant document. "
             "Default: no limit."
         },
     )
@@ -222,20 +224,21 @@ class QueryArguments:
 
     @property
     def number_of_negatives(self) -> int:
-        """Of each query, beside those in the batch."""
+        """Negatives of each query, beside those in the batch."""
         return (self.negatives_per_query or 1) if self.phases else 0
 
     def given(self) -> list[str]:
-        """Options that are not at their defaults."""
+        """Return the options that are not at their defaults."""
         defaults: Any = QueryArguments()
-        return [f"--{one.name}" for one in fields(self) if getattr(self, one.name) != getattr(defaults, one.name)]
+        names = [option.name for option in fields(self)]
+        return [f"--{name}" for name in names if getattr(self, name) != getattr(defaults, name)]
 
 
 @dataclass
 class PretrainingArguments(TrainingArguments):
     """The loss and the run.
 
-    Beside what this adds it gives Trainer's arguments the papers' values as defaults.
+    Trainer's arguments get the papers' values as defaults.
     """
 
     output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
@@ -254,7 +257,7 @@ class PretrainingArguments(TrainingArguments):
         metadata={"help": "Processes that make batches. Default: 4 beside a GPU, 0 on a CPU."},
     )
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the documents."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Of AdamW, not on biases and norms."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of AdamW, not on biases and norms."})
     warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps, or below 1 their share of all."})
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "True would hide a loss that is nan."})
     dataloader_drop_last: bool = field(default=True, metadata={"help": "A smaller last batch has fewer negatives."})
@@ -272,13 +275,13 @@ class PretrainingArguments(TrainingArguments):
     contrastive_weight: float | None = field(
         default=None,
         metadata={
-            "help": "Of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1; to be given "
-            "after masked LM alone."
+            "help": "Weight of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1; to be "
+            "given after masked LM alone."
         },
     )
     mlm_weight: float | None = field(
         default=None,
-        metadata={"help": "Of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
+        metadata={"help": "Weight of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
     )
     micro_batch_tokens: int | None = field(
         default=None,

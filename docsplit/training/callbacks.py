@@ -1,4 +1,4 @@
-"""What happens beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
+"""The work beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
 
 import logging
 import signal
@@ -55,7 +55,7 @@ class EpochCallback(TrainerCallback):
 
 
 class MetricsCallback(TrainerCallback):
-    """Add what the Trainer does not log: loss parts, real tokens per second, and the geometry of the embeddings.
+    """Add loss parts, real tokens per second and the geometry of the embeddings to the Trainer's log.
 
     `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
@@ -151,7 +151,7 @@ class MetricsCallback(TrainerCallback):
         self._tick(counts=True)  # reading the losses waits for the device, not for the loader
 
     def flush(self) -> dict[str, float]:
-        """Means since the last call, and start anew."""
+        """Return means since the last call, and start anew."""
         names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
         counts = torch.stack([self.sums.pop(name) for name in names])
         if self.world_size > 1:
@@ -166,7 +166,7 @@ class MetricsCallback(TrainerCallback):
         if self.vectors is not None and len(self.vectors) > 1 and self.vectors.isfinite().all():
             means |= spread(self.vectors.cpu().numpy())
         for name, histogram in self.histograms.items():
-            means |= {f"{name}_{what}": value for what, value in usage(histogram.cpu().numpy()).items()}
+            means |= {f"{name}_{measure}": value for measure, value in usage(histogram.cpu().numpy()).items()}
         self.total_tokens += tokens
         self.total_seconds += self.seconds
         self.sums.clear()
@@ -177,7 +177,7 @@ class MetricsCallback(TrainerCallback):
         return {name: round(value, 6) for name, value in (means | totals).items()}
 
     def totals(self, log_history: list[dict[str, float]]) -> dict[str, float]:
-        """Seconds, real tokens, and the mean of the losses logged, if any was: over all sessions of a resumed run."""
+        """Return seconds, real tokens and the mean logged loss, if any, over all sessions of a resumed run."""
         if self.calls:
             self.flush()
         losses = [entry["loss"] for entry in log_history if "loss" in entry]
@@ -264,12 +264,12 @@ class PushCallback(TrainerCallback):
         self.running.append(push_in_background(checkpoint, self.repo_id, strategy.value))
 
     def wait(self) -> None:
-        """For what is on its way; after the last collective, for other processes would wait for the upload too."""
+        """Wait for running uploads; to be called after the last collective, or other processes would wait too."""
         wait(self.running)
         self._report()
 
     def _report(self) -> None:
-        """Say which of the pushes that have ended failed: that is no reason to end a training."""
+        """Log which of the ended pushes failed: that is no reason to end a training."""
         for push in [push for push in self.running if push.done()]:
             self.running.remove(push)
             if error := push.exception():

@@ -1,4 +1,4 @@
-"""What makes a checkpoint complete: stock Trainer writes one file after another, and a kill can come in between.
+"""Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
 After everything else is on disk, `seal` writes a manifest of all files with their sizes and digests, through a
 rename. A directory without a fitting manifest does not count: it is never resumed from and never kept in place of a
@@ -26,14 +26,14 @@ RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # of the weights that were there
 )
-# Of config.json, what says nothing about the model: Trainer and transformers write it.
+# Entries of config.json that say nothing about the model: Trainer and transformers write them.
 NOT_OF_THE_MODEL = (
     "_name_or_path|architectures|auto_map|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
 )
 
 
 def seal(directory: Path) -> None:
-    """Mark a directory as complete: name, size and SHA-256 of each file in it. What a kill left half-written goes."""
+    """Mark a directory as complete: name, size and SHA-256 of each file in it. Files half-written at a kill go."""
     for file in directory.rglob(f".*{PARTIAL}"):
         file.unlink()
     files = {
@@ -51,7 +51,7 @@ def without_pickled_arguments(directory: Path) -> None:
 
 
 def why_incomplete(directory: Path) -> str | None:
-    """Why a directory is no complete checkpoint, None if it is one: reads each file once."""
+    """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
     if not (directory / MANIFEST).exists():
         return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
     try:
@@ -71,7 +71,7 @@ def why_incomplete(directory: Path) -> str | None:
 
 
 def _read_manifest(directory: Path) -> tuple[float, list[tuple[str, int, str]]]:
-    """When a directory was sealed, and name, size and SHA-256 of each file.
+    """Read when a directory was sealed, and name, size and SHA-256 of each file.
 
     Raises:
         OSError: if there is none, or it cannot be read.
@@ -94,13 +94,13 @@ def _digest(file: Path) -> str:
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
-    """The directories checkpoint-N, complete or not, oldest step first."""
-    found = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name.split("-")[1]))
+    """List the directories checkpoint-N, complete or not, oldest step first."""
+    paths = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted((path for path in paths if path.is_dir()), key=lambda path: int(path.name.split("-")[1]))
 
 
 def _written(directory: Path) -> float:
-    """When a directory was sealed. After a run went back to an older checkpoint, this is not the order of steps."""
+    """Read when a directory was sealed: not the order of steps, where a run went back to an older checkpoint."""
     try:
         return _read_manifest(directory)[0]
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def _written(directory: Path) -> float:
 
 
 def newest_complete(output_dir: Path) -> Path | None:
-    """The complete checkpoint that was written last; each one passed over is logged with the reason."""
+    """Find the complete checkpoint that was written last; each one passed over is logged with the reason."""
     for checkpoint in sorted(checkpoints(output_dir), key=_written, reverse=True):
         reason = why_incomplete(checkpoint)
         if reason is None:
@@ -131,7 +131,7 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
 
 
 def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Path | None:
-    """Which checkpoint to continue from, None for a new run.
+    """Choose the checkpoint to continue from; None for a new run.
 
     Args:
         choice: "newest" for the newest complete one of `output_dir`, a directory, or None for a new run.
@@ -153,9 +153,9 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
                 "--model_name_or_path."
             )
         return checkpoint
-    found = checkpoints(output_dir)
-    if choice == "newest" and found and not overwrite:
-        reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in found)
+    existing = checkpoints(output_dir)
+    if choice == "newest" and existing and not overwrite:
+        reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in existing)
         raise ValueError(
             f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}, and removes none of "
             f"these:{reasons}\nMend them (from a copy, say), start a new run from what weights they have with "
@@ -165,9 +165,9 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     if choice == "newest":
         logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
         return None
-    if found and not overwrite:
+    if existing and not overwrite:
         raise ValueError(
-            f"--output_dir {output_dir} has {found[-1].name} of an earlier run: continue it with "
+            f"--output_dir {output_dir} has {existing[-1].name} of an earlier run: continue it with "
             "--resume_from_checkpoint, remove it with --overwrite_output_dir, or choose another folder."
         )
     return None
@@ -214,7 +214,7 @@ def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
 
 
 def make_room(output_dir: Path, parts: Sequence[str], resumes: bool) -> None:
-    """Delete what was measured, and unless the run resumes the checkpoints and these parts of an earlier one."""
+    """Delete the results of an earlier run, and unless this one resumes it, its checkpoints and these parts."""
     remove_results(output_dir)
     if not resumes:
         remove_earlier_run(output_dir, parts)
@@ -230,13 +230,13 @@ def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:
 
 
 def remove_results(output_dir: Path) -> None:
-    """Delete what was measured and said of weights that are about to change."""
+    """Delete the results and cards' records of weights that are about to change."""
     for path in [path for pattern in RESULTS for path in output_dir.glob(pattern)]:
         path.unlink()
 
 
 def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
-    """Copy files and folders of a checkpoint to another directory, those that it has."""
+    """Copy these files and folders of a checkpoint to another directory, as far as it has them."""
     for name in names:
         if (checkpoint / name).is_dir():
             shutil.copytree(checkpoint / name, directory / name, dirs_exist_ok=True)

@@ -20,7 +20,7 @@ DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
 
 @dataclass
 class TrainingData:
-    """What a run reads: tokenised documents, or queries, and what all_results.json says of them.
+    """The tokenised documents, or queries, of a run, with their counts for all_results.json.
 
     Attributes:
         held_out: documents, or queries, for eval_loss; None without evaluation.

@@ -32,7 +32,7 @@ class FiniteCallback(TrainerCallback):
             self.losses.append(output.loss.detach().float())
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Ask for the answer of this step, and look at the one before; at this one too where its weights are used."""
+        """Ask for the answer of this step, and look at the last one; at this one too if its weights are used next."""
         # One NaN or infinity stays in a sum.
         sums = [parameter.detach().sum(dtype=torch.float32) for parameter in self.parameters]
         finite = torch.stack([*self.losses, *sums]).isfinite().all().int()

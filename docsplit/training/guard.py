@@ -25,10 +25,10 @@ OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json"} - {TRAI
 
 
 def folder_of(start: str | None) -> Path | None:
-    """Where the files of an encoder are that was loaded by its name: its folder, or that in the cache of the Hub.
+    """Find the files of an encoder that was loaded by its name: its folder, or that in the cache of the Hub.
 
-    To be called before training: what the Hub has under that name may change meanwhile. None where there is no start,
-    or, which is said, where the cache does not have it.
+    To be called before training: the Hub's files of that name may change meanwhile. None where there is no start, or
+    where the cache does not have it, which is logged.
     """
     if start is None or Path(start).is_dir():
         return None if start is None else Path(start)
@@ -40,7 +40,7 @@ def folder_of(start: str | None) -> Path | None:
 
 
 def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
-    """Whether nothing beat the start on the probe's validation documents; its files are the run's release then.
+    """Tell whether nothing beat the start on the probe's validation documents; its files are the run's release then.
 
     All processes must call it, with the weights that would be saved. The metric is the one that chose the best
     checkpoint, if that is the probe's, else the accuracy with 5 labels a class.
@@ -56,27 +56,27 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
     if after > before:
         return False
     documents = len(probe.split.validation_texts or [])
-    said = f"{metric} on {documents} validation documents was {before:.4f} before training and is {after:.4f}"
+    comparison = f"{metric} on {documents} validation documents was {before:.4f} before training and is {after:.4f}"
     if not args.keep_better_start:
-        logger.warning(f"{said}; the trained weights are saved all the same, for --keep_better_start is false.")
+        logger.warning(f"{comparison}; the trained weights are saved all the same, for --keep_better_start is false.")
         return False
     if probe.trainer.is_world_process_zero():
         count = put_back(start, Path(str(args.output_dir)))
         logger.warning(
-            f"Keep what you had: {said}. {args.output_dir} holds the {count} files of the start, unchanged "
+            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of the start, unchanged "
             "(--keep_better_start false would save the trained weights)."
         )
     return True
 
 
 def put_back(start: Path, output_dir: Path) -> int:
-    """Fill a folder with the files of an encoder, in place of a release that is there; returns how many."""
-    found = {path.relative_to(start): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
-    files = [inner for inner, path in found.items() if path.is_file() and inner.as_posix() not in OF_A_RUN]
+    """Fill a folder with the files of an encoder, in place of a release that is there; return how many."""
+    paths = {path.relative_to(start): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
+    files = [inner for inner, path in paths.items() if path.is_file() and inner.as_posix() not in OF_A_RUN]
     for pattern in (*RELEASE, TRAINING_STATE_FILE):
         for path in output_dir.glob(pattern):
             path.unlink()
     for inner in sorted(files, key=lambda inner: inner.name == "config.json"):  # last: nothing loads without it
         (output_dir / inner).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(found[inner], output_dir / inner)
+        shutil.copyfile(paths[inner], output_dir / inner)
     return len(files)

@@ -35,40 +35,40 @@ CODE = ("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/data")
 
 
 def mine(
-    found: Retrieved, is_relevant: np.ndarray, min_rank: int = 0, margin: float | None = None
+    ranked: Retrieved, is_relevant: np.ndarray, min_rank: int = 0, margin: float | None = None
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Keep of each list what may be a negative.
+    """Keep the documents of each ranking that may be negatives.
 
     Args:
-        found: (Q, K) documents of each query, the best first; -1 where there are fewer.
+        ranked: (Q, K) documents of each query, the best first; -1 where there are fewer.
         is_relevant: (Q, K), those that are judged relevant, which are never kept.
-        min_rank: so many at the top of a list, relevant ones counted, are left out: who ranks highest without a
-            judgment may be relevant.
+        min_rank: skip the N best of a list, relevant ones counted: a document that ranks highest without a judgment
+            may be relevant.
         margin: leave out what scores above `score - |score| x margin` of the best relevant document of the list. A
             relevant one below the list scores less than all of it: nothing of that list is kept.
 
-    Returns: rows of documents (Q, K), -1 elsewhere, the kept ones in order; and the shares of what was found that were
-        skipped for each reason.
+    Returns: rows of documents (Q, K), -1 elsewhere, the kept ones in order; and the share of ranked documents that
+        was skipped, for each reason.
     """
-    exists = found.rows >= 0
-    above = np.arange(found.rows.shape[1]) < min_rank
+    exists = ranked.rows >= 0
+    above = np.arange(ranked.rows.shape[1]) < min_rank
     skipped = {"relevant": exists & is_relevant, "above_min_rank": exists & ~is_relevant & above}
     kept = exists & ~is_relevant & ~above
     if margin is not None:
-        best = np.where(is_relevant & exists, found.scores, -np.inf).max(axis=1, keepdims=True)  # (Q, 1)
+        best = np.where(is_relevant & exists, ranked.scores, -np.inf).max(axis=1, keepdims=True)  # (Q, 1)
         limit = np.where(np.isfinite(best), best - np.abs(np.where(np.isfinite(best), best, 0)) * margin, -np.inf)
-        skipped["within_margin"] = kept & (found.scores > limit)
-        kept &= found.scores <= limit
+        skipped["within_margin"] = kept & (ranked.scores > limit)
+        kept &= ranked.scores <= limit
     number = max(int(exists.sum()), 1)
     order = np.argsort(~kept, axis=1, kind="stable")
-    pools = np.take_along_axis(np.where(kept, found.rows, -1), order, axis=1).astype(np.int32)
-    return pools, {name: float(own.sum() / number) for name, own in skipped.items()}
+    pools = np.take_along_axis(np.where(kept, ranked.rows, -1), order, axis=1).astype(np.int32)
+    return pools, {name: float(mask.sum() / number) for name, mask in skipped.items()}
 
 
 class NegativesCallback(TrainerCallback):
     """Give the collator the documents to draw negatives from: at the start, and anew when half the epochs are over.
 
-    At the start of an epoch, that is, whose workers begin with them. All processes embed, the first one searches.
+    That is at the start of an epoch, whose workers begin with them. All processes embed, the first one searches.
     To be added before `CheckpointCallback`.
 
     Args:
@@ -127,7 +127,7 @@ class NegativesCallback(TrainerCallback):
         self.collator.negatives = None if file is None else np.load(self.folder / file, mmap_mode="r")
 
     def _search(self, kind: str) -> str:
-        """Find the negatives of all training queries; the name of their file, which is there on return."""
+        """Find the negatives of all training queries, and return the name of their file, which exists then."""
         args, options = self.trainer.args, self.options
         with torch.random.fork_rng():  # what is loaded may draw: a resumed run does not load it again
             vectors, weights = self._embed() if kind == "self" else (None, kind)
@@ -139,16 +139,16 @@ class NegativesCallback(TrainerCallback):
             depth = min(options.negatives_depth, len(ranking.documents))
             if vectors is None:
                 queries = [ranking.queries[number] for number in self.dataset.numbers]
-                found = BM25(ranking.documents).retrieve(queries, depth)
+                ranked = BM25(ranking.documents).retrieve(queries, depth)
             else:
-                found = search(*vectors, depth)
-            self._write(file, found, kind)
+                ranked = search(*vectors, depth)
+            self._write(file, ranked, kind)
         if args.world_size > 1:
             dist.barrier()
         return file
 
     def _embed(self) -> tuple[tuple[np.ndarray, np.ndarray], str]:
-        """Vectors of training queries and of all documents by the weights of now, and the hash of these weights.
+        """Embed training queries and all documents with the current weights; return them and the hash of the weights.
 
         The encoder is written and loaded, so that it reads both as a checkpoint would: by its prompts and routes.
         """
@@ -173,13 +173,13 @@ class NegativesCallback(TrainerCallback):
             shutil.rmtree(folder)
         return (asked, documents), weights
 
-    def _write(self, file: str, found: Retrieved, kind: str) -> None:
-        """Mine, say what was skipped, and write."""
-        ids, own = self.dataset.collection.document_ids, self.dataset.relevant_ids
-        has_no_tokens = ~self.dataset.collection.has_tokens[found.rows]
-        found.rows[has_no_tokens & (found.rows >= 0)] = -1
-        is_relevant = np.stack([np.isin(ids[rows], names) for rows, names in zip(found.rows, own)])
-        pools, shares = mine(found, is_relevant, self.options.negatives_min_rank, self.options.negatives_margin)
+    def _write(self, file: str, ranked: Retrieved, kind: str) -> None:
+        """Mine the ranking of `kind`, log what was skipped, and write."""
+        ids, relevant_ids = self.dataset.collection.document_ids, self.dataset.relevant_ids
+        has_no_tokens = ~self.dataset.collection.has_tokens[ranked.rows]
+        ranked.rows[has_no_tokens & (ranked.rows >= 0)] = -1
+        is_relevant = np.stack([np.isin(ids[rows], names) for rows, names in zip(ranked.rows, relevant_ids)])
+        pools, shares = mine(ranked, is_relevant, self.options.negatives_min_rank, self.options.negatives_margin)
         few = int(((pools >= 0).sum(axis=1) < self.collator.negatives_per_query).sum())
         skipped = ", ".join(f"{share:.1%} {name.replace('_', ' ')}" for name, share in shares.items())
         logger.info(

@@ -1,4 +1,4 @@
-"""The probe beside pretraining: what the frozen encoder is worth on labelled documents, before, during and after."""
+"""The probe beside pretraining: accuracy of the frozen encoder on labelled documents, before, during and after."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ from docsplit.evaluation.heads.table import probe_accuracy, tfidf_accuracy
 class ProbeCallback(TrainerCallback):
     """Measure the frozen encoder: on validation documents at each evaluation, on test documents at start and end.
 
-    What is measured on validation are metrics of the evaluation, `probe_5shot_accuracy` among them, so that
+    The numbers on validation are metrics of the evaluation, `probe_5shot_accuracy` among them, so that
     `--metric_for_best_model probe_5shot_accuracy` and early stopping work on them: no selection sees a test document.
-    What was measured before the first step is in the log history, which a resumed run inherits.
+    The numbers before the first step are in the log history, which a resumed run inherits.
     """
 
     def __init__(self, trainer: Trainer, split: LabelledSplit):
@@ -32,12 +32,12 @@ class ProbeCallback(TrainerCallback):
         self.encoder = model.encoder.base_model
         self.tokenizer: Any = trainer.processing_class
         self.split = split
-        self.step = -1  # whose weights gave what follows
+        self.step = -1  # whose weights gave features and numbers
         self.features: dict[str, np.ndarray] = {}  # of parts
         self.measured: dict[str, float] = {}
 
     def measure(self, with_test: bool = False) -> dict[str, float]:
-        """`probe_5shot_accuracy`, its `_std` over draws, `probe_accuracy` and the chosen C; the same on each process.
+        """Return `probe_5shot_accuracy`, its `_std` over draws, `probe_accuracy` and the chosen C, on each process.
 
         Args:
             with_test: measure on the test documents too, as `probe_test_5shot_accuracy` and so on.
@@ -96,15 +96,15 @@ class ProbeCallback(TrainerCallback):
             self.step = -1  # the weights are no longer those of the last step
 
     def history(self) -> list[dict[str, float]]:
-        """All measurements so far, oldest first, with their `step`."""
+        """Return all measurements so far, oldest first, with their `step`."""
         return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
 
     def summary(self) -> dict[str, Any]:
-        """On the test documents: before the first step, now, and TF-IDF, for all_results.json.
+        """Return the accuracies on test documents, before the first step, now, and of TF-IDF, for all_results.json.
 
-        TF-IDF on the validation documents too, as `tfidf_validation_accuracy` and so on: the curves stand beside it.
-        And which share of the test documents this training, or the start's, has seen: to be called after the record
-        of training documents was written. Nothing on processes other than the first, which take part in measuring.
+        TF-IDF has those on validation documents too (`tfidf_validation_accuracy`), to stand beside the curves. The
+        share of test documents that this training, or the start's, has seen is there too, so call this after the
+        record of training documents was written. Other processes than the first take part, and get nothing.
         """
         before, after = self.history()[0], self.measure(with_test=True)
         if not self.trainer.is_world_process_zero():

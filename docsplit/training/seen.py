@@ -38,7 +38,7 @@ class SeenDocumentsCallback(TrainerCallback):
     def _note(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open.
 
-        A batch of queries says with them whose they are: of all texts of the batch, queries too.
+        A batch of queries has the ids of all its texts with them, queries too.
         """
         sketches, ids = inputs.pop("sketches"), inputs.pop("seen_ids", inputs["document_ids"])
         if model.training:
@@ -53,12 +53,12 @@ class SeenDocumentsCallback(TrainerCallback):
     def _gather(self) -> None:
         """Add what all processes noted since the last time to the record of the first."""
         self.on_log(self.trainer.args, self.trainer.state, self.trainer.control)
-        own = []
+        notes_here = []
         if self.noted:
             ids, first = np.unique(np.concatenate([ids for ids, _ in self.noted]), return_index=True)
-            own = [(ids, np.concatenate([sketches for _, sketches in self.noted])[first].astype(np.uint32))]
+            notes_here = [(ids, np.concatenate([sketches for _, sketches in self.noted])[first].astype(np.uint32))]
         self.noted.clear()
-        notes = gather_object(own)
+        notes = gather_object(notes_here)
         if self.trainer.is_world_process_zero():
             had_sketches = self.record.run.sketches is not None
             for ids, sketches in notes:
@@ -78,8 +78,8 @@ class SeenDocumentsCallback(TrainerCallback):
     def finish(self, kept_start: bool) -> dict[str, int]:
         """Write the record beside the weights that the run ends with, unless these are the start's, with its record.
 
-        Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw; of
-            sessions whose checkpoint had no record nothing is known.
+        Returns: `documents_used` for all_results.json, the distinct documents that the steps of all sessions saw,
+            but for sessions whose checkpoint had no record.
         """
         self._gather()
         args, best = self.trainer.args, self.trainer.state.best_model_checkpoint
@@ -92,7 +92,7 @@ class SeenDocumentsCallback(TrainerCallback):
 
 
 def _record_at_the_start(start: str | None, checkpoint: Path | None) -> TrainingDocuments:
-    """Of the checkpoint when resuming, else of what the weights are from; incomplete where nothing is known."""
+    """Load the checkpoint's record when resuming, else the start's; it is incomplete where nothing is known."""
     if checkpoint is None and start is None:
         return TrainingDocuments()
     known = training_documents_of(str(checkpoint or start))

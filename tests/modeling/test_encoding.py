@@ -13,7 +13,15 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, Trainer, Traini
 from docsplit.data.collators import PassageCollator
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.preparation import Segmentation, tokenize
-from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, RowBatch, Rows, _cheapest_cut, lay_out
+from docsplit.modeling.encoding import (
+    MICRO_BATCH_OVERHEAD,
+    RowBatch,
+    Rows,
+    _cheapest_cut,
+    lay_out,
+    micro_batches,
+    pool,
+)
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
@@ -21,6 +29,45 @@ from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, ran
 cut = RowBatch.cut
 
 MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_pooling_ignores_padding(pooling):
+    hidden_states = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    lengths = [5, 2, 1]
+    mask = torch.tensor([[1] * length + [0] * (5 - length) for length in lengths])
+    for row, length in enumerate(lengths):
+        tokens = hidden_states[row, :length]
+        expected = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0).values}[pooling]
+        torch.testing.assert_close(pool(hidden_states, mask, pooling)[row], expected)
+
+
+def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
+    lengths = torch.tensor([3, 50, 7, 7, 12, 1, 30])
+    groups = [(rows.tolist(), longest) for rows, longest in micro_batches(lengths, 30)]
+    assert sorted(row for rows, _ in groups for row in rows) == list(range(7))
+    for rows, longest in groups:
+        assert longest == max(lengths[row] for row in rows)
+        assert len(rows) * longest <= 30 or len(rows) == 1
+    assert len(groups) > 2
+    assert len(list(micro_batches(lengths, None))) == 1
+    assert list(micro_batches(lengths[:0], 30)) == []
+
+
+def test_micro_batches_are_the_cheapest_cut():
+    """Against all cuts of the sorted rows."""
+    generator = torch.Generator().manual_seed(0)
+    for bound in (50, 300, 1000):
+        lengths = torch.randint(1, 120, (9,), generator=generator)
+        longest_first = sorted(lengths.tolist(), reverse=True)
+        costs = []
+        for cuts in range(2**8):
+            edges = [0, *(row + 1 for row in range(8) if cuts >> row & 1), 9]
+            groups = [longest_first[start:end] for start, end in itertools.pairwise(edges)]
+            if all(len(group) * group[0] <= bound or len(group) == 1 for group in groups):
+                costs.append(sum(len(group) * group[0] + MICRO_BATCH_OVERHEAD for group in groups))
+        ours = sum(len(rows) * longest + MICRO_BATCH_OVERHEAD for rows, longest in micro_batches(lengths, bound))
+        assert ours == min(costs) < max(costs)
 
 
 def quadratic_cut(lengths, max_tokens):
@@ -255,3 +302,19 @@ def test_two_processes_with_passages_equal_one(tmp_path):
     for name, gradient in gradients.items():
         for result in results:
             torch.testing.assert_close(result["gradients"][name], gradient, rtol=1e-9, atol=1e-13)
+
+
+def test_rows_of_a_view_are_cut_as_all_are_and_each_once():
+    lengths = torch.randint(1, 8, (5, 2), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(7) < lengths[..., None]).long()
+    batch = lay_out(mask, None, mask, None, None)
+    assert batch.rows_of(None).tolist() == list(range(10))
+    for view in (0, 1):
+        chosen = batch.rows_of(view)
+        assert (batch.rows.view[chosen] == view).all()
+        places, cuts = zip(*batch.micro_batches(chosen, 14, 1))
+        assert sorted(torch.cat(places).tolist()) == list(range(5))
+        for group, (rows, longest, kept) in zip(places, cuts):
+            assert torch.equal(rows, chosen[group])
+            assert longest == int(lengths[:, view][group].max())
+            assert kept is None

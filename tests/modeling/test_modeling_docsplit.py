@@ -1,6 +1,5 @@
 """The model: one loss whatever the micro-batches, each part against a slow obvious version, checkpoints that load."""
 
-import itertools
 import math
 
 import pytest
@@ -23,10 +22,9 @@ from transformers import (
 from benchmarks.speed.scaling import peak_memory
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, DocSplitCollator
-from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches, pool
-from docsplit.modeling.objectives.info_nce import info_nce
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
+from tests.modeling.objectives.test_info_nce import slow_info_nce
 
 SMALL = {
     "vocab_size": 120,
@@ -74,76 +72,6 @@ def loss_and_gradients(model, batch, forward=None):
         name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad
     }
     return output, gradients
-
-
-def slow_info_nce(anchors, candidates, temperature, targets, excluded):
-    total = 0.0
-    for index, anchor in enumerate(anchors):
-        similarities = [
-            float((anchor @ candidate / anchor.norm() / candidate.norm()).detach()) / temperature
-            for candidate in candidates
-        ]
-        denominator = sum(math.exp(s) for j, s in enumerate(similarities) if not excluded[index, j])
-        total -= similarities[targets[index]] - math.log(denominator)
-    return total
-
-
-def test_info_nce_equals_the_formula():
-    generator = torch.Generator().manual_seed(0)
-    anchors, candidates = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (4, 6))
-    targets = torch.tensor([2, 0, 5, 1])
-    excluded = torch.rand(4, 6, generator=generator) < 0.3
-    excluded[torch.arange(4), targets] = False
-    ours = info_nce(anchors, candidates, 0.05, targets, excluded)
-    assert float(ours) == pytest.approx(slow_info_nce(anchors, candidates, 0.05, targets, excluded), rel=1e-12)
-
-
-def test_info_nce_is_computed_in_fp32_under_autocast():
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(8, 16, generator=generator)
-    plain = info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (embeddings @ embeddings.T).dtype == torch.bfloat16  # autocast is really on
-        assert torch.equal(info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8)), plain)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-def test_pooling_ignores_padding(pooling):
-    hidden_states = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
-    lengths = [5, 2, 1]
-    mask = torch.tensor([[1] * length + [0] * (5 - length) for length in lengths])
-    for row, length in enumerate(lengths):
-        tokens = hidden_states[row, :length]
-        expected = {"cls": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0).values}[pooling]
-        torch.testing.assert_close(pool(hidden_states, mask, pooling)[row], expected)
-
-
-def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
-    lengths = torch.tensor([3, 50, 7, 7, 12, 1, 30])
-    groups = [(rows.tolist(), longest) for rows, longest in micro_batches(lengths, 30)]
-    assert sorted(row for rows, _ in groups for row in rows) == list(range(7))
-    for rows, longest in groups:
-        assert longest == max(lengths[row] for row in rows)
-        assert len(rows) * longest <= 30 or len(rows) == 1
-    assert len(groups) > 2
-    assert len(list(micro_batches(lengths, None))) == 1
-    assert list(micro_batches(lengths[:0], 30)) == []
-
-
-def test_micro_batches_are_the_cheapest_cut():
-    """Against all cuts of the sorted rows."""
-    generator = torch.Generator().manual_seed(0)
-    for bound in (50, 300, 1000):
-        lengths = torch.randint(1, 120, (9,), generator=generator)
-        longest_first = sorted(lengths.tolist(), reverse=True)
-        costs = []
-        for cuts in range(2**8):
-            edges = [0, *(row + 1 for row in range(8) if cuts >> row & 1), 9]
-            groups = [longest_first[start:end] for start, end in itertools.pairwise(edges)]
-            if all(len(group) * group[0] <= bound or len(group) == 1 for group in groups):
-                costs.append(sum(len(group) * group[0] + MICRO_BATCH_OVERHEAD for group in groups))
-        ours = sum(len(rows) * longest + MICRO_BATCH_OVERHEAD for rows, longest in micro_batches(lengths, bound))
-        assert ours == min(costs) < max(costs)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,4 +1,4 @@
-"""Mining of hard negatives against a loop, and the options that say which."""
+"""Mining of hard negatives against a loop, and what the callback refuses."""
 
 import json
 from types import SimpleNamespace
@@ -45,30 +45,6 @@ def test_what_is_kept_equals_a_loop(min_rank, margin):
     for name, share in shares.items():
         assert share == pytest.approx(reasons[name] / (rows >= 0).sum())
     assert ("within_margin" in shares) == (margin is not None)
-
-
-def test_kinds_of_negatives_by_halves():
-    assert [QueryArguments(negatives=kinds).phases for kinds in (["in_batch"], ["bm25"], ["self"], ["bm25", "self"])] \
-        == [[], ["bm25"], ["self", "self"], ["bm25", "self"]]  # fmt: skip
-    assert [QueryArguments(negatives=kinds).number_of_negatives for kinds in (["in_batch"], ["random"])] == [0, 1]
-    assert QueryArguments(negatives=["bm25"], negatives_per_query=8).number_of_negatives == 8
-    assert QueryArguments().given() == []
-    assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
-        ({"negatives": ["in_batch", "bm25"]}, "in_batch are there always"),
-        ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
-        ({"negatives_per_query": 2}, "expected 1 or more, with --negatives random, bm25, self"),
-        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "less than --negatives_depth, 100"),
-    ],
-)
-def test_options_that_cannot_be(options, message):
-    with pytest.raises(ValueError, match=message):
-        QueryArguments(**options)
 
 
 def callback(tmp_path, negatives, checkpoint=None):

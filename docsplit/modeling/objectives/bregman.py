@@ -56,16 +56,16 @@ class Ensemble(nn.Module):
         self.output_norm = nn.BatchNorm1d(num_outputs) if batch_norm else nn.Identity()
 
     def features(self, embeddings: Tensor) -> Tensor:
-        """(R, width) to what the functionals read, (R, networks, width); with a shared trunk (R, 1, width)."""
+        """Turn (R, width) into the functionals' input, (R, networks, width); with a shared trunk (R, 1, width)."""
         hidden = self.hidden_norm(self.hidden(embeddings)).relu()
         return hidden.unflatten(1, (self.num_trunks, -1))
 
     def functionals(self, features: Tensor) -> Tensor:
-        """Their values z (R, K); affine in the features, but for batch norm in training."""
+        """Return the values z (R, K); affine in the features, but for batch norm in training."""
         return self.output_norm(torch.einsum("rtd,tkd->rtk", features, self.weight).flatten(1) + self.bias)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """(R, width) to z (R, K), in the weights' dtype, whatever autocast says."""
+        """Turn (R, width) into z (R, K), in the weights' dtype, whatever autocast says."""
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.functionals(self.features(embeddings.to(self.weight.dtype)))
 
@@ -73,7 +73,7 @@ class Ensemble(nn.Module):
 def bregman_divergence(first: Tensor, second: Tensor) -> Tensor:
     """G[i, j] = z_i[k(i)] - z_i[k(j)], k the index of the largest (equation 4): 0 or more, and not symmetric.
 
-    Both terms evaluate the first argument. So the gradient reaches that alone: of the second only an index counts.
+    Both terms evaluate the first argument. So the gradient reaches that alone: the second gives only an index.
 
     Args:
         first: z (A, K).
@@ -127,13 +127,13 @@ class BregmanInfoNCE(InfoNCE):
 
     @dataclass
     class Options(InfoNCE.Options):
-        """Of InfoNCE with a Bregman ensemble."""
+        """InfoNCE with a Bregman ensemble."""
 
         bregman_weight: float = field(
             default=2.0,
             metadata={
-                "help": "Lambda: of the Bregman loss beside InfoNCE. The paper says 2; its code weighs them as 0.5 "
-                "would. 0: the ensemble is watched, not trained. Default: the checkpoint's, else 2."
+                "help": "Lambda, the weight of the Bregman loss beside InfoNCE. The paper says 2; its code weighs "
+                "them as 0.5 would. 0: the ensemble is watched, not trained. Default: the checkpoint's, else 2."
             },
         )
         bregman_temperature: float = field(
@@ -229,9 +229,9 @@ class BregmanInfoNCE(InfoNCE):
     def forward(  # type: ignore[override]  # no queries
         self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]
     ) -> ObjectiveOutput:
-        """InfoNCE of this process's documents, and the Bregman loss of the documents of all; as `Objective.forward`.
+        """Add InfoNCE of this process's documents and the Bregman loss of all documents, as `Objective.forward`.
 
-        Its parts are both losses; its histogram says how often each functional was the largest.
+        Its parts are both losses; its histogram counts how often each functional was the largest.
         """
         batch = gather_documents(embeddings, document_ids, counts)
         contrast = self.compare(embeddings, batch)
@@ -262,6 +262,6 @@ class BregmanInfoNCE(InfoNCE):
 
 
 def _same(document_ids: Tensor) -> Tensor:
-    """(N, N), True where two of the documents are the same."""
+    """Return (N, N), True where two of the documents are the same."""
     same = document_ids[:, None] == document_ids[None, :]
     return same.fill_diagonal_(False)

@@ -50,7 +50,7 @@ class InfoNCE(Objective):
 
     @dataclass
     class Options(SoftmaxOptions):
-        """Of InfoNCE with the other documents of the batch as negatives."""
+        """InfoNCE with the other documents of the batch as negatives."""
 
         symmetric_loss: bool = field(
             default=False,
@@ -73,7 +73,7 @@ class InfoNCE(Objective):
         counts: list[int],
         relevant_ids: Tensor | None = None,
     ) -> ObjectiveOutput:
-        """The mean over documents; as `Objective.forward`. Of dot products, which have no bound, their spread too.
+        """Return the mean over documents, as `Objective.forward`; for dot products, which have no bound, their spread.
 
         Args:
             relevant_ids: (B, R) of queries, as `gather_queries` takes them; embeddings are (B, V, H) then.
@@ -90,7 +90,7 @@ class InfoNCE(Objective):
         return ObjectiveOutput(self.compare(embeddings, batch), batch.num_excluded, parts)
 
     def compare(self, embeddings: Tensor, batch: GlobalBatch) -> Tensor:
-        """The loss () of this process's documents (B, V, H) among those of all, scaled as `ObjectiveOutput` says."""
+        """Compare this process's documents (B, V, H) with all: a loss (), scaled as `ObjectiveOutput` says."""
         first, second, *others = batch.embeddings.unbind(1)  # (N, H) each
         candidates = torch.cat([second, *others]) if others else second  # (C, H), the positives first
         excluded = batch.excluded if batch.excluded_queries is None else batch.excluded_queries
@@ -98,6 +98,9 @@ class InfoNCE(Objective):
         if not self.options.symmetric_loss:
             directions = directions[1:] if self.options.reverse_loss else directions[:1]
         temperature, similarity = self.options.contrastive_temperature, self.options.similarity
-        losses = [info_nce(own, theirs, temperature, batch.targets, no, similarity) for own, theirs, no in directions]
+        losses = [
+            info_nce(anchors, others, temperature, batch.targets, left_out, similarity)
+            for anchors, others, left_out in directions
+        ]
         total = torch.stack(losses).mean()
         return total * batch.scale

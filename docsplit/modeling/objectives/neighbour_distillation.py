@@ -1,14 +1,13 @@
-"""An encoder learns to give from a part of a document what it gave, before, for the documents around it.
+"""The encoder learns to map a document to the average of its own and its neighbours' original vectors.
 
 The targets are made once, before training, by `docsplit.training.teacher`: the start's own vectors of the whole
 documents, each averaged with its nearest neighbours in the corpus. No second encoder is in memory, and nothing is
 pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
 from a queue that follows the training, and relational distillation (Park et al. 2019).
 
-Dropout is off: what it adds to a vector, the targets do not have, and the student that has to see through it gives
-vectors of fewer dimensions (`benchmarks/studies/adaptation/study.yaml`). So the whole document twice (`--view simcse`)
-is one text, which is encoded once. Of two other views both are students, which keeps masked LM and their cosine in the
-log.
+Dropout is off: the targets have none of its noise, and a student that has to see through it gives vectors of fewer
+dimensions (`benchmarks/studies/adaptation/study.yaml`). So the whole document twice (`--view simcse`) is encoded once.
+Other views are both students, which keeps masked LM and their cosine in the log.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
 
 
 class Targets:
-    """A vector for each document, in a file that is mapped into memory: read is what the batches need."""
+    """A vector for each document, in a file that is mapped into memory: batches read only what they need."""
 
     def __init__(self, path: Path):
         with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
@@ -37,21 +36,21 @@ class Targets:
 
     @staticmethod
     def write(path: Path, document_ids: Tensor, vectors: Tensor, about: dict[str, str]) -> None:
-        """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and what they are."""
+        """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and a description of them."""
         ordered, order = document_ids.sort()
         tensors = {"document_ids": ordered, "vectors": vectors[order].half()}
         write_whole(path, lambda temporary: save_file(tensors, temporary, metadata={"format": "pt"} | about))
 
     @staticmethod
     def about(path: Path) -> dict[str, str] | None:
-        """What `write` was told; None where there are no targets."""
+        """Read the description that `write` was given; None where there are no targets."""
         if not path.exists():
             return None
         with safe_open(path, "pt") as file:
             return {name: value for name, value in file.metadata().items() if name != "format"}
 
     def of(self, document_ids: Tensor) -> Tensor:
-        """(B,) on any device to (B, H) float32 there.
+        """Return the vectors of documents (B,), on any device: (B, H) float32 there.
 
         Raises:
             ValueError: if a document has none.
@@ -74,13 +73,14 @@ class NeighbourDistillation(Objective):
 
     @dataclass
     class Options:
-        """Of neighbour distillation."""
+        """Neighbour distillation."""
 
         num_neighbours: int = field(
-            default=20, metadata={"help": "Documents that each target is averaged with; 0: none, the start's own."}
+            default=20,
+            metadata={"help": "Neighbours that each target is averaged with; 0: none, the start's own vector."},
         )
         smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
-        smoothing_share: float = field(default=0.5, metadata={"help": "Of the neighbours' mean in each round."})
+        smoothing_share: float = field(default=0.5, metadata={"help": "Weight of the neighbours' mean in each round."})
         neighbour_temperature: float = field(
             default=0.1, metadata={"help": "Neighbours weigh as softmax(similarity / this)."}
         )
@@ -112,7 +112,7 @@ class NeighbourDistillation(Objective):
         self.targets = Targets(run.neighbour_targets(self.options))
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """The mean over documents and their two views; as `Objective.forward`.
+        """Return the mean over documents and their two views, as `Objective.forward`.
 
         Raises:
             RuntimeError: if nobody has given the targets.

@@ -43,7 +43,7 @@ class ContrastiveTension(_SecondEncoder):
 
     @dataclass
     class Options:
-        """Of Contrastive Tension: the paper leaves nothing open."""
+        """Contrastive Tension: the paper leaves nothing open."""
 
     def train(self, mode: bool = True) -> "ContrastiveTension":
         """Leave dropout off, as `has_dropout` says."""
@@ -52,7 +52,7 @@ class ContrastiveTension(_SecondEncoder):
         return self
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """The mean over documents and their 8 pairs; as `Objective.forward`.
+        """Return the mean over documents and their 8 pairs, as `Objective.forward`.
 
         Raises:
             ValueError: if there are too few documents to draw negatives from.
@@ -77,7 +77,7 @@ def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, ex
     Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
     of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.
 
-    Args: as those of `info_nce`. Of an anchor with fewer than 7 candidates beside the excluded ones, all are used.
+    Args: as those of `info_nce`. An anchor with fewer than 7 candidates that are not excluded meets all of them.
     """
     with torch.autocast(anchors.device.type, enabled=False):
         dtype = torch.promote_types(anchors.dtype, torch.float32)
@@ -91,7 +91,7 @@ def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, ex
 
 
 class KeyQueue(nn.Module):
-    """The last `size` keys of all processes, and of which documents they are; it starts empty.
+    """The last `size` keys of all processes, with the ids of their documents; it starts empty.
 
     All processes put the keys of all into theirs, so DDP has nothing to send.
     """
@@ -112,7 +112,7 @@ class KeyQueue(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def is_empty(self) -> Tensor:
-        """(size,), True where no key was put yet."""
+        """Return (size,), True where no key was put yet."""
         return torch.arange(self.size, device=self.count.device) >= self.count
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class MomentumContrast(_SecondEncoder):
 
     @dataclass
     class Options(SoftmaxOptions):
-        """Of MoCo."""
+        """MoCo."""
 
         momentum_queue_size: int = field(
             default=131072,
@@ -142,7 +142,8 @@ class MomentumContrast(_SecondEncoder):
         momentum: float = field(
             default=0.9995,
             metadata={
-                "help": "Of the momentum encoder, a forward pass. Default: the checkpoint's, else 0.9995 (Contriever)."
+                "help": "EMA decay of the momentum encoder per forward pass. Default: the checkpoint's, else 0.9995 "
+                "(Contriever)."
             },
         )
 
@@ -176,7 +177,7 @@ class MomentumContrast(_SecondEncoder):
         return torch.stack([queries, keys], dim=1)
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """Each first view against its own key and the queue, no other key of the batch (MoCo, algorithm 1).
+        """Compare each first view with its key and the queue, no other key of the batch (MoCo, algorithm 1).
 
         In training the keys of all processes then enter the queue. As `Objective.forward`.
 
@@ -189,18 +190,18 @@ class MomentumContrast(_SecondEncoder):
             raise ValueError(
                 f"--momentum_queue_size is {queue.size}, but a batch has {len(keys)} documents: raise it."
             )
-        own = keys[targets]  # (B, H)
-        excluded = queue.is_empty().expand(len(own), queue.size)
+        positives = keys[targets]  # (B, H)
+        excluded = queue.is_empty().expand(len(positives), queue.size)
         num_excluded = targets.new_zeros(())
         if document_ids is not None:
             same = (document_ids[:, None] == queue.document_ids) & ~excluded
             excluded, num_excluded = excluded | same, same.sum()
-        others = ~torch.eye(len(own), dtype=torch.bool, device=own.device)  # no negatives from the batch
+        others = ~torch.eye(len(positives), dtype=torch.bool, device=positives.device)  # no negatives from the batch
         total = info_nce(
             embeddings[:, 0],
-            torch.cat([own, queue.keys]),
+            torch.cat([positives, queue.keys]),
             self.options.contrastive_temperature,
-            torch.arange(len(own), device=own.device),
+            torch.arange(len(positives), device=positives.device),
             torch.cat([others, excluded], dim=1),
             self.options.similarity,
         )

@@ -18,12 +18,12 @@ OBJECTIVES: dict[str, type[Objective]] = {
 
 
 def option_names(objective: str) -> list[str]:
-    """The names of an objective's own options."""
+    """Return the names of an objective's options."""
     return [option.name for option in fields(OBJECTIVES[objective].Options)]
 
 
 def objectives_with(option: str) -> list[str]:
-    """The objectives that have an option of this name."""
+    """Return the objectives that have an option of this name."""
     return [objective for objective in OBJECTIVES if option in option_names(objective)]
 
 

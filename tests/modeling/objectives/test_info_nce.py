@@ -1,14 +1,47 @@
-"""InfoNCE of queries and their documents: what is a negative, and that processes have the loss of one."""
+"""InfoNCE against its formula; of queries, what is a negative, and that processes have the loss of one."""
+
+import math
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from docsplit.modeling.objectives.info_nce import InfoNCE
+from docsplit.modeling.objectives.info_nce import InfoNCE, info_nce
 from tests.conftest import free_port, spawn
 
 COUNTS = [3, 2]
 SETTINGS = [{}, {"reverse_loss": True}, {"symmetric_loss": True}]
+
+
+def slow_info_nce(anchors, candidates, temperature, targets, excluded):
+    total = 0.0
+    for index, anchor in enumerate(anchors):
+        similarities = [
+            float((anchor @ candidate / anchor.norm() / candidate.norm()).detach()) / temperature
+            for candidate in candidates
+        ]
+        denominator = sum(math.exp(s) for j, s in enumerate(similarities) if not excluded[index, j])
+        total -= similarities[targets[index]] - math.log(denominator)
+    return total
+
+
+def test_info_nce_equals_the_formula():
+    generator = torch.Generator().manual_seed(0)
+    anchors, candidates = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (4, 6))
+    targets = torch.tensor([2, 0, 5, 1])
+    excluded = torch.rand(4, 6, generator=generator) < 0.3
+    excluded[torch.arange(4), targets] = False
+    ours = info_nce(anchors, candidates, 0.05, targets, excluded)
+    assert float(ours) == pytest.approx(slow_info_nce(anchors, candidates, 0.05, targets, excluded), rel=1e-12)
+
+
+def test_info_nce_is_computed_in_fp32_under_autocast():
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(8, 16, generator=generator)
+    plain = info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (embeddings @ embeddings.T).dtype == torch.bfloat16  # autocast is really on
+        assert torch.equal(info_nce(embeddings, embeddings.flip(0), 0.05, torch.arange(8)), plain)
 
 
 def batch():

@@ -1,181 +1,31 @@
-"""What it takes to add an objective: a class and its row. What it trains is kept, resumed and not released."""
+"""The objectives by name: which options and which files each brings."""
 
-import os
-import signal
-from dataclasses import dataclass, field
+from dataclasses import MISSING, fields
 
 import pytest
-import torch
-import torch.nn.functional as F
-from datasets import Dataset
-from safetensors.torch import load_file
-from torch import nn
-from torch.multiprocessing.spawn import ProcessExitedException
-from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 
-from docsplit.data.collators import DocSplitCollator
-from docsplit.data.preparation import tokenize
-from docsplit.modeling.objectives.base import Objective, ObjectiveOutput
-from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.saving import TRAINING_STATE_FILE
-from docsplit.modeling.settings import checked_settings
-from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus, spawn, tiny_config
+from docsplit.modeling.objectives.base import Objective
+from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names, prepared_files
 
 
-class Predicted(Objective):
-    """The second view's embedding, predicted from the first by a trained head (as BYOL's predictor does)."""
-
-    @dataclass
-    class Options:
-        """Of this objective."""
-
-        head_width: int = field(default=8, metadata={"help": "Of the predictor."})
-
-    def __init__(self, options, base_model):
-        super().__init__(options, base_model)
-        hidden = base_model.config.hidden_size
-        self.head = nn.Sequential(nn.Linear(hidden, options.head_width), nn.BatchNorm1d(options.head_width), nn.ReLU())
-        self.predict = nn.Linear(options.head_width, hidden)
-
-    def forward(self, embeddings, document_ids, counts):
-        predicted = self.predict(self.head(embeddings[:, 0].float()))
-        loss = 1 - F.cosine_similarity(predicted, embeddings[:, 1].detach()).mean()
-        return ObjectiveOutput(loss, embeddings.new_zeros((), dtype=torch.long), {"head_norm": predicted.norm()})
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_each_option_has_a_default_and_a_help_text(name):
+    assert issubclass(OBJECTIVES[name], Objective)
+    OBJECTIVES[name].Options()  # the defaults go together
+    for option in fields(OBJECTIVES[name].Options):
+        assert option.default is not MISSING
+        assert option.metadata["help"]
 
 
-class KillAt(TrainerCallback):
-    """As a power cut does: nothing is flushed and nobody is told."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
+def test_options_are_found_by_their_objective_and_objectives_by_their_options():
+    for name in OBJECTIVES:
+        assert all(name in objectives_with(option) for option in option_names(name))
+    assert objectives_with("momentum_queue_size") == ["momentum_contrast"]
+    assert set(objectives_with("symmetric_loss")) == {"info_nce", "info_nce+bregman"}
+    assert objectives_with("learning_rate") == []
 
 
-@pytest.fixture(autouse=True)
-def _predicted(monkeypatch):
-    monkeypatch.setitem(OBJECTIVES, "predicted", Predicted)
-
-
-def train(tokenizer, output_dir, checkpoint=None, callbacks=()):
-    torch.manual_seed(0)
-    config = tiny_config(tokenizer, hidden_dropout_prob=0.1)
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=32, objective="predicted")
-    arguments = TrainingArguments(
-        output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=8, save_steps=4,
-        learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
-    )  # fmt: skip
-    dataset = tokenize(Dataset.from_list(make_corpus(90)), tokenizer)[0].with_format("numpy")
-    trainer = Trainer(
-        model, arguments, DocSplitCollator(tokenizer, "docsplit", 32), dataset, callbacks=list(callbacks)
-    )
-    if checkpoint is not None:
-        model.load_training_state(checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
-    return model
-
-
-def killed_run(rank, tokenizer, output_dir):
-    OBJECTIVES["predicted"] = Predicted
-    torch.set_num_threads(1)
-    train(tokenizer, output_dir, callbacks=[KillAt(6)])
-
-
-def test_a_killed_run_with_an_objective_of_ones_own_resumes_bit_for_bit(wordpiece, tmp_path):
-    with pytest.raises(ProcessExitedException, match="SIGKILL"):
-        spawn(killed_run, args=(wordpiece, tmp_path / "killed"))
-    checkpoint = tmp_path / "killed" / "checkpoint-4"
-    assert not (tmp_path / "killed" / "checkpoint-8").exists()
-    resumed = train(wordpiece, tmp_path / "resumed", checkpoint).state_dict()
-    whole = train(wordpiece, tmp_path / "whole").state_dict()
-    for name, value in whole.items():
-        assert torch.equal(resumed[name], value), name
-    trained = {name: value for name, value in whole.items() if name.startswith("objective.")}
-    written = load_file(checkpoint / TRAINING_STATE_FILE)
-    assert {f"objective.{name}" for name in written} == set(trained)
-    assert int(trained["objective.head.1.num_batches_tracked"]) == 8
-    assert (trained["objective.predict.weight"] != written["predict.weight"]).any()  # it learns
-
-    # What others load knows nothing of it.
-    assert {name.split(".")[0] for name in load_file(checkpoint / "model.safetensors")} == {"bert", "cls"}
-    encoder, info = AutoModel.from_pretrained(checkpoint, add_pooling_layer=False, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert {name.split(".")[0] for name in encoder.state_dict()} == {"embeddings", "encoder"}
-
-
-def test_its_options_are_kept_and_those_of_others_refused(wordpiece, tmp_path):
-    config = tiny_config(wordpiece)
-    model = DocSplitForContrastivePretraining(config, max_seq_length=64, objective="predicted", head_width=5)
-    assert model.objective.options == Predicted.Options(head_width=5)
-    model.save_pretrained(tmp_path)
-    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path)
-    assert again.objective.options == Predicted.Options(head_width=5)
-    with pytest.raises(ValueError, match="symmetric_loss is an option of objective"):
-        checked_settings(again.config, {"symmetric_loss": True})
-    assert "head_width" not in checked_settings(again.config, {"objective": "info_nce"})
-
-
-def test_lora_and_the_head_are_resumed_together(wordpiece, tmp_path):
-    torch.manual_seed(0)
-    config = tiny_config(wordpiece)
-    DocSplitForContrastivePretraining(config, max_seq_length=64).save_pretrained(tmp_path / "start")
-
-    def make():
-        options = {"objective": "predicted", "mlm_weight": 0.0}
-        model = DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start", **options)
-        model.add_lora(2)
-        return model
-
-    model = make()
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter)
-    model.save_pretrained(tmp_path / "checkpoint")
-    resumed = make()
-    resumed.load_training_state(tmp_path / "checkpoint")
-    resumed.load_state_dict(load_file(tmp_path / "checkpoint" / "model.safetensors"), strict=False)
-    assert resumed.training_state == "fresh"
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(resumed.state_dict()[name], value)
-
-
-def test_the_training_state_follows_what_is_loaded(wordpiece):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
-    whole = model.state_dict()
-    encoder = {name: value for name, value in whole.items() if name.startswith("encoder.")}
-    assert model.training_state == "fresh"
-    model.load_state_dict(encoder, strict=False)
-    assert model.training_state == "missing"
-    model.load_state_dict(whole)
-    assert model.training_state == "fresh"
-    model.training_state = "loaded"
-    model.load_state_dict(whole)
-    model.load_state_dict(encoder, strict=False)
-    assert model.training_state == "missing"  # the state belongs to the whole that was loaded before
-
-
-def test_who_chooses_the_encoders_goes_without_masked_lm(wordpiece, monkeypatch):
-    class OneView(Predicted):
-        def encode(self, encode, base_model):
-            return torch.stack([encode(base_model, view=0)] * 2, dim=1)
-
-    monkeypatch.setitem(OBJECTIVES, "one_view", OneView)
-    with pytest.raises(ValueError, match="set mlm_weight=0"):
-        DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="one_view")
-
-
-def test_its_parts_are_in_the_output(wordpiece):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64, objective="predicted")
-    ids = torch.randint(5, 60, (4, 2, 12))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mlm_input_ids": ids, "mlm_targets": ids}
-    assert set(model(**batch).objective_parts) == {"head_norm"}
-
-
-def test_a_state_without_an_encoder_is_not_released(wordpiece, tmp_path):
-    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
-    with pytest.raises(ValueError, match=r"begins with 'encoder.'"):
-        model.save_pretrained(tmp_path, state_dict=model.encoder.state_dict())
-    assert not any(tmp_path.iterdir())
+def test_files_are_those_of_the_objectives_that_prepare_something():
+    preparing = {name for name, objective in OBJECTIVES.items() if objective.prepare is not Objective.prepare}
+    assert preparing == {name for name, objective in OBJECTIVES.items() if objective.prepared_files}
+    assert prepared_files() == {"distillation_targets.safetensors"}

@@ -1,0 +1,82 @@
+"""The options of pretraining: which values go together, and what follows from them."""
+
+from pathlib import Path
+
+import pytest
+
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+
+
+def test_kinds_of_negatives_by_halves():
+    assert [QueryArguments(negatives=kinds).phases for kinds in (["in_batch"], ["bm25"], ["self"], ["bm25", "self"])] \
+        == [[], ["bm25"], ["self", "self"], ["bm25", "self"]]  # fmt: skip
+    assert [QueryArguments(negatives=kinds).number_of_negatives for kinds in (["in_batch"], ["random"])] == [0, 1]
+    assert QueryArguments(negatives=["bm25"], negatives_per_query=8).number_of_negatives == 8
+    assert QueryArguments().given() == []
+    assert QueryArguments(fold=0, negatives=["bm25"]).given() == ["--fold", "--negatives"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
+        ({"negatives": ["in_batch", "bm25"]}, "in_batch are there always"),
+        ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
+        ({"negatives_per_query": 2}, "expected 1 or more, with --negatives random, bm25, self"),
+        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "less than --negatives_depth, 100"),
+    ],
+)
+def test_negatives_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        QueryArguments(**options)
+
+
+def run_options(data=(), queries=(), **training):
+    args = PretrainingArguments(output_dir="outputs/x", use_cpu=True, **training)
+    return RunOptions(ModelArguments(), DataArguments(**dict(data)), QueryArguments(**dict(queries)), args)
+
+
+def test_a_stream_finds_its_own_place_when_it_resumes():
+    stream = run_options({"streaming": True}, max_steps=3)
+    assert stream.training.ignore_data_skip
+    assert stream.training.accelerator_config.dispatch_batches is False
+    documents = run_options()
+    assert not documents.training.ignore_data_skip
+    assert (documents.output_dir, documents.start, documents.objective) == (Path("outputs/x"), None, {})
+
+
+@pytest.mark.parametrize(
+    ("data", "queries", "message"),
+    [
+        ({"streaming": True}, {}, "--streaming needs --max_steps"),
+        (
+            {"view": "query_document", "text_column": "body"},
+            {},
+            "--text_column does not go with --view",
+        ),
+        ({"view": "query_document", "probe_corpus": "x"}, {}, "--probe_corpus does not go with --view"),
+        ({}, {"fold": 0}, "--fold are for --view query_document"),
+    ],
+)
+def test_options_that_do_not_go_together(data, queries, message):
+    with pytest.raises(ValueError, match=message):
+        run_options(data, queries)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lora_r": -1}, "--lora_r is -1"),
+        ({"lora_r": 2}, "give --model_name_or_path"),
+        ({"new_mlm_head": True}, "a random start has a head"),
+        ({"model_name_or_path": "x", "config_overrides": "hidden_size=8"}, "--config_overrides is for a random start"),
+    ],
+)
+def test_starts_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModelArguments(**options)
+
+
+def test_words_of_a_passage_matter_to_views_of_passages_alone():
+    assert DataArguments(view="passages", passage_words=7).words_of_passages == 7
+    assert DataArguments(view="docsplit", passage_words=7).words_of_passages is None

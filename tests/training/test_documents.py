@@ -1,0 +1,72 @@
+"""The documents of a run: none is trained on that is measured on, and a stream reads the same ones."""
+
+import numpy as np
+import pytest
+
+from docsplit.data.preparation import document_id
+from docsplit.data.sets.labelled import load_probe
+from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
+from docsplit.training.documents import load_documents, load_tokenizer, measured_on, stream_documents
+from tests.conftest import make_corpus
+
+
+@pytest.fixture
+def options(corpus_file, wordpiece, tmp_path):
+    """A function of further options of documents and training."""
+    wordpiece.save_pretrained(tmp_path / "tokenizer")
+
+    def make(data=(), **training):
+        training = {"per_device_train_batch_size": 4, "eval_strategy": "steps", "eval_steps": 1} | training
+        args = PretrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True, **training)
+        model_args = ModelArguments(tokenizer_name=str(tmp_path / "tokenizer"))
+        data_args = DataArguments(corpus=str(corpus_file), **{"max_eval_samples": 10} | dict(data))
+        return RunOptions(model_args, data_args, QueryArguments(), args)
+
+    return make
+
+
+def ids_of(dataset):
+    return set(dataset["document_id"][:].tolist())
+
+
+def test_parts_are_disjoint_and_the_counts_add_up(options, corpus_file):
+    data = load_documents(options({"probe_corpus": str(corpus_file)}), None)
+    train, held_out = (ids_of(dataset) for dataset in (data.train, data.held_out))
+    assert len(held_out) == 10
+    assert not train & held_out
+    assert not (train | held_out) & measured_on(load_probe(str(corpus_file)))
+    assert data.document_ids().tolist() == sorted(train | held_out)
+    read = len(data.train) + len(data.held_out) + data.counts["documents_kept_for_probe"]
+    assert read + data.counts["documents_dropped"] == 150
+    assert data.stream is None
+    assert data.probe.test_texts == load_probe(str(corpus_file)).test_texts
+
+
+def test_without_evaluation_all_documents_are_trained_on(options):
+    data = load_documents(options({"max_train_samples": 20}, eval_strategy="no"), None)
+    assert data.held_out is None
+    assert data.datasets == [data.train]
+    assert ids_of(data.train) <= {document_id(row["text"]) for row in make_corpus(150)[:20]}
+
+
+def test_a_stream_holds_its_first_documents_out(options):
+    data = stream_documents(options({"streaming": True}, max_steps=2), None)
+    assert data.stream is data.train
+    first = [document_id(row["text"]) for row in make_corpus(150)[:10]]
+    assert ids_of(data.held_out) <= set(first)
+    streamed = {int(document["document_id"]) for document, _ in zip(data.stream, range(100)) if document is not None}
+    assert len(streamed) > 50
+    assert not streamed & ids_of(data.held_out)
+
+
+def test_a_batch_that_the_documents_do_not_fill_is_refused(options):
+    with pytest.raises(ValueError, match="151"):
+        load_documents(options(per_device_train_batch_size=151, per_device_eval_batch_size=4), None)
+
+
+def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byte_level_bpe, corpus, tmp_path):
+    byte_level_bpe.save_pretrained(tmp_path / "checkpoint-3")
+    named, resumed = (load_tokenizer(options(), corpus, place) for place in (None, tmp_path / "checkpoint-3"))
+    ids = [np.array(tokenizer("A ship.")["input_ids"]) for tokenizer in (byte_level_bpe, named, resumed)]
+    assert not np.array_equal(ids[0], ids[1])
+    np.testing.assert_array_equal(ids[0], ids[2])
