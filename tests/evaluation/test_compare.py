@@ -2,16 +2,22 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
 import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.embedding import encoder as encoder_module
+from docsplit.embedding.arguments import ComparisonArguments, EncoderArguments
 from docsplit.evaluation.analysis import similarity
+from docsplit.evaluation.compare import LabelledEvaluation, compare
 from tests.conftest import make_corpus
 from tests.scripts.test_run_document_retrieval import write_collection
 
@@ -76,3 +82,74 @@ def test_every_encoder_is_loaded_once(
     assert len(made) == len(members)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {row["encoder"] for row in results["rows"]} >= {*names}
+
+
+class Lengths(LabelledEvaluation):
+    """A toy: the mean length of the vectors of test documents."""
+
+    title, card_title, not_encoders = "Lengths", "Lengths of vectors", ("words",)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.order, self.lengths = [], {}
+
+    def sample(self):
+        return self.split.test_texts[:2]
+
+    def check(self, encoder_args):
+        self.order.append("check")
+
+    def check_encoder(self, encoder):
+        self.order.append(f"try {encoder.name}")
+
+    def prepare(self, is_main):
+        self.order.append("prepare")
+
+    def measure(self, name, encoder, is_main):
+        self.order.append(f"measure {name}")
+        return 0.0 if encoder is None else float(np.linalg.norm(encoder.embed(self.split.test_texts), axis=1).mean())
+
+    def add(self, group, measured):
+        self.lengths[group.name] = np.mean(measured)
+
+    def finish(self):
+        self.order.append("finish")
+
+    def report(self, setup):
+        self.order.append(f"report of {len(self.lengths)}")
+        self.setup = setup
+        return "All lengths."
+
+
+@dataclass
+class ToyArguments(ComparisonArguments):
+    output_dir: str = "outputs"
+
+
+@pytest.mark.parametrize("reports_each", [True, False])
+def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
+    encoder, data, run_here, tmp_path, capsys, reports_each
+):
+    shutil.copytree(encoder, tmp_path / "again")
+    one, other = str(encoder), str(tmp_path / "again")
+    data_args = LabelledArguments(train_file=str(data / "train.jsonl"), test_file=str(data / "test.jsonl"))
+    toy = Lengths(data_args, ToyArguments(output_dir=str(tmp_path / "out"), push_results=True))
+    toy.reports_each, cards = reports_each, []
+    encoder_args = EncoderArguments([f"A={one},{other}", "words", other, other], dtype="float32")
+    run_here(lambda: compare(toy, encoder_args, lambda *card: cards.append(card)))
+    checks = ["check", f"try {one}", f"try {other}", f"try {other}", "prepare"]
+    work = [f"measure {one}", f"measure {other}", "report of 1", "measure words", "report of 2", f"measure {other}"]
+    work = [step for step in work if reports_each or not step.startswith("report")]
+    assert toy.order == [*checks, *work, "finish", "report of 3"]
+    assert [*toy.lengths] == [f"A={one},{other}", "words", other]
+    assert toy.lengths[other] == pytest.approx(toy.lengths[f"A={one},{other}"])
+    assert cards == [([*toy.lengths], "Lengths of vectors", toy.setup.data, tmp_path / "out")]
+    settings = toy.setup.settings
+    assert (settings["dtype"], settings["push_results"]) == ("float32", True)  # of each dataclass of options
+    assert settings["train_file"] == data_args.train_file
+    assert len(settings["data_fingerprint"]) == 16
+    assert (settings["processes"], settings["device"] == "cpu") == (1, not torch.cuda.is_available())
+    assert {"train", "test"} <= {row["part"] for row in toy.setup.statistics}
+    printed = capsys.readouterr().out
+    assert printed.count("All lengths.") == 1
+    assert printed.index("mean words") < printed.index("All lengths.")

@@ -1,0 +1,91 @@
+"""Rankings by an encoder and by words, alone and together, against the functions that they are made of."""
+
+import numpy as np
+import pytest
+
+from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.ranking.fusion import cross_validated, reciprocal_rank_fusion, union_of
+from docsplit.evaluation.ranking.measures import measure_retrieved
+from docsplit.evaluation.ranking.methods import DEPTH, DocumentRanking
+from tests.conftest import make_corpus
+
+COUNT, QUERIES = 30, 12
+ENCODER = {"pooling": "mean", "num_parameters": 10}
+
+
+@pytest.fixture
+def ranked():
+    """An evaluation whose collection is in memory, and the lists of an encoder: random."""
+    documents = [row["text"] for row in make_corpus(COUNT, seed=2)]
+    names = [f"d{number}" for number in range(COUNT)]
+    queries = [" ".join(documents[number].split()[:4]) for number in range(QUERIES)]
+    judgments = {f"q{number}": {f"d{number}": 1, f"d{(number + 3) % COUNT}": 2} for number in range(QUERIES)}
+    evaluation = DocumentRanking(RankingArguments(collection="ships"), RetrievalArguments())
+    evaluation.ranking = Ranking(names, documents, [*judgments], queries, judgments)
+    evaluation.folds = [np.arange(QUERIES)[number::3] for number in range(3)]
+    scores = np.random.default_rng(0).normal(size=(QUERIES, COUNT)).astype(np.float32)
+    found = Retrieved.best(np.broadcast_to(np.arange(COUNT), scores.shape), scores, DEPTH)
+    return evaluation, found
+
+
+def test_a_hybrid_without_bm25_is_an_error(ranked):
+    evaluation, found = ranked
+    with pytest.raises(ValueError, match="hybrid and rrf of ours need BM25's lists"):
+        evaluation.rank("ours", found, ENCODER, 0.1)
+    evaluation.args.methods = ["dense"]
+    assert [result.head for result in evaluation.rank("ours", found, ENCODER, 0.1)] == ["dense"]
+
+
+def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
+    evaluation, found = ranked
+    first, second = evaluation.find_by_words()
+    assert (first.info["bm25_k1"], second.info["bm25_k1"]) == (1.5, 0.9)
+    dense, hybrid, rrf = evaluation.rank("ours", found, ENCODER, 0.1)
+    union = union_of(found, evaluation.bm25[0])
+    weights = cross_validated(union, evaluation.ranking, evaluation.folds)
+    expected = {"dense": found, "hybrid": union.ranked(weights, DEPTH)}
+    expected["rrf"] = reciprocal_rank_fusion(found, evaluation.bm25[0], DEPTH)
+    for result in (dense, hybrid, rrf):
+        for measure, items in measure_retrieved(expected[result.head], evaluation.ranking).items():
+            np.testing.assert_array_equal(result.measured[measure].numerators, items.numerators)
+    assert hybrid.info["hybrid_weights"] == sorted({*weights})
+    assert dense.measured["map"].numerators.mean() < hybrid.measured["map"].numerators.mean()
+
+
+def test_the_weight_is_that_of_other_queries_where_they_are_given(ranked):
+    evaluation, found = ranked
+    selection = evaluation.ranking.with_queries(range(8, QUERIES))
+    evaluation.ranking, evaluation.selection = evaluation.ranking.with_queries(range(8)), selection
+    assert evaluation.queries == [*evaluation.ranking.queries, *selection.queries]
+    evaluation.find_by_words()
+    hybrid = evaluation.rank("ours", found, ENCODER, 0.1)[1]
+    assert len(hybrid.info["hybrid_weights"]) == 1
+    assert (evaluation.weights["ours"] == hybrid.info["hybrid_weights"][0]).all()
+    for query in evaluation.ranking.query_ids:  # whatever is relevant to those reported
+        evaluation.ranking.judgments[query] = {"d0": 1}
+    assert evaluation.rank("ours", found, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
+
+
+@pytest.mark.parametrize(("given", "order"), [(["ours"], ["ours", "bm25"]), (["bm25", "ours"], ["bm25", "ours"])])
+def test_joined_rows_come_last_and_bm25_where_it_was_typed(ranked, given, order):
+    evaluation, found = ranked
+    assert evaluation.names(given) == ["ours"]
+    evaluation.prepare(is_main=True)
+    evaluation.results = evaluation.rank("ours", found, ENCODER, 0.1)
+    evaluation.finish()
+    rows = [(result.encoder, result.head) for result in evaluation.results]
+    alone = {"ours": [("ours", "dense")], "bm25": [("bm25", "bm25"), ("bm25", "bm25 k1=0.9 b=0.4")]}
+    assert rows == [*alone[order[0]], *alone[order[1]], ("ours", "hybrid"), ("ours", "rrf")]
+
+
+def test_words_are_not_searched_for_dense_rankings_alone(ranked):
+    evaluation, _ = ranked
+    evaluation.args.methods = ["dense"]
+    evaluation.names(["ours"])
+    evaluation.prepare(is_main=True)
+    assert evaluation.bm25 is None
+    evaluation.names(["ours", "bm25"])
+    evaluation.prepare(is_main=True)
+    assert evaluation.bm25 is not None
