@@ -8,9 +8,9 @@ import numpy as np
 
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.loading import describe_encoder, load_encoder, resolve_prompt
+from docsplit.embedding.neighbours import unit
 from docsplit.embedding.queries import SIMILARITIES, embed_queries
 from docsplit.modeling.settings import Pooling
-from docsplit.runtime.vectors import unit
 
 
 class IndexedEncoder:
