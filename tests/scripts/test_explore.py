@@ -122,7 +122,8 @@ def test_labels_have_the_names_of_the_data_set(tmp_path):
     features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
     rows = Dataset.from_dict({"text": ["a ship", "a tree", "an anchor"], "label": [0, 1, 0]}, features=features)
     rows.to_parquet(tmp_path / "documents.parquet")
-    assert explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)[2] == ["sea", "land", "sea"]
+    documents = explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)
+    assert documents.labels == ["sea", "land", "sea"]
 
 
 def test_bad_corpora_get_clear_errors(tmp_path):
