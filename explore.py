@@ -14,6 +14,8 @@ import argparse
 import base64
 import gzip
 import json
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,29 @@ import numpy as np
 
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
-WORDS_OF_A_MATCH = 6
+FEWEST_WORDS = 6  # of a sentence that is matched with another
 PASSAGES_HEARD = 3  # of a document, with a graph document model
 LONGEST_SENTENCE, LONGEST_TITLE = 400, 90  # letters
 LARGEST_TSNE = 5000  # documents
 
 
-def read_documents(
-    corpus: str, text_column: str, label_column: str | None, limit: int
-) -> tuple[list[str], list[str], list[str] | None]:
-    """Titles, texts and labels of at most `limit` documents drawn at random; without text there is no document.
+@dataclass(frozen=True)
+class Documents:
+    """The documents of the page.
+
+    Attributes:
+        labels: None where there is no label column.
+        vectors: (N, H); None where they are still to be embedded.
+    """
+
+    titles: list[str]
+    texts: list[str]
+    labels: list[str] | None = None
+    vectors: np.ndarray | None = None
+
+
+def read_documents(corpus: str, text_column: str, label_column: str | None, limit: int) -> Documents:
+    """Draw at most `limit` documents of a corpus at random, and leave out those without text.
 
     Raises:
         ValueError: if a column is missing, or fewer than three documents are left.
@@ -56,11 +71,11 @@ def read_documents(
     if len(kept) < 3:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
     short = [" ".join(clean_text(str(titles[row] or texts[row])).split())[:LONGEST_TITLE] for row in kept]
-    return short, [texts[row] for row in kept], [labels[row] for row in kept] if labels else None
+    return Documents(short, [texts[row] for row in kept], [labels[row] for row in kept] if labels else None)
 
 
-def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str], np.ndarray, Any]:
-    """Titles, texts, vectors (N, H) of at most `limit` documents of an index drawn at random, and its encoder.
+def documents_of_index(directory: Path, limit: int) -> tuple[Documents, Any]:
+    """Draw at most `limit` documents of an index at random, and load its encoder.
 
     Raises:
         ValueError: if there are fewer than three, or the encoder is another one now.
@@ -78,41 +93,44 @@ def documents_of_index(directory: Path, limit: int) -> tuple[list[str], list[str
     chosen = [places[number] for number in np.sort(np.random.default_rng(0).permutation(len(places))[:limit])]
     titles = [segment.titles[row] or segment.ids[row] for segment, row in chosen]
     vectors = np.stack([segment.document_vectors[row] for segment, row in chosen])
-    return titles, [segment.texts[row] for segment, row in chosen], vectors, encoder.model
+    return Documents(titles, [segment.texts[row] for segment, row in chosen], vectors=vectors), encoder.model
 
 
 def best_sentences(
     sentence_embeddings: np.ndarray, candidates: list[np.ndarray], starts: np.ndarray, neighbours: np.ndarray
 ) -> list[list[tuple[int, int]]]:
-    """For each document and each of its neighbours the numbers of the two sentences with the highest cosine.
+    """Choose the two sentences with the highest cosine, for each document and each of its neighbours.
 
     Args:
         sentence_embeddings: (S, H), of length one, document after document.
-        candidates: of each document, the numbers of the sentences to choose among, one or more.
+        candidates: the numbers of the sentences to choose among, one or more in each document.
         starts: (N,), the first sentence of each document.
+        neighbours: (N, k), rows of documents.
+
+    Returns: the numbers of both sentences, the document's first, for each document and neighbour.
     """
     from tqdm.auto import tqdm
 
     rows = [start + numbers for start, numbers in zip(starts, candidates)]
     matches = []
     for row, others in enumerate(tqdm(neighbours, desc="Matching sentences", unit="doc")):
-        own, pairs = sentence_embeddings[rows[row]], []
+        sentences, pairs = sentence_embeddings[rows[row]], []
         for other in others:
-            cosines = own @ sentence_embeddings[rows[other]].T
-            mine, theirs = np.unravel_index(cosines.argmax(), cosines.shape)
-            pairs.append((int(candidates[row][mine]), int(candidates[other][theirs])))
+            cosines = sentences @ sentence_embeddings[rows[other]].T
+            first, second = np.unravel_index(cosines.argmax(), cosines.shape)
+            pairs.append((int(candidates[row][first]), int(candidates[other][second])))
         matches.append(pairs)
     return matches
 
 
 def telling(sentences: list[str]) -> np.ndarray:
-    """Numbers of the sentences with enough words to say something, of all where there is none: not `Lines: 28`."""
-    long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= WORDS_OF_A_MATCH]
+    """Number the sentences that have enough words to say something, unlike `Lines: 28`; all if none has."""
+    long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= FEWEST_WORDS]
     return np.array(long or range(len(sentences)))
 
 
 def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str]]] | None:
-    """Of each document the passages that its vector takes most from, and how much; None without graph attention."""
+    """Find the passages that each document's vector takes most from, and how much; None without graph attention."""
     from tqdm.auto import tqdm
 
     from docsplit.embedding.graphs import document_attention, has_graph_attention
@@ -120,16 +138,16 @@ def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str
     if not has_graph_attention(encoder):
         return None
     heard = []
-    for own in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
-        weights = own.weights[0, 1:]  # of the passages: node 0 is the document itself
-        first = np.argsort(-weights, kind="stable")[:PASSAGES_HEARD]
-        short = [" ".join(own.passages[place].text.split())[:LONGEST_SENTENCE] for place in first]
-        heard.append([(round(float(weights[place]), 4), text) for place, text in zip(first, short)])
+    for document in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
+        weights = document.weights[0, 1:]  # node 0 is the document itself
+        most = np.argsort(-weights, kind="stable")[:PASSAGES_HEARD]
+        short = [" ".join(document.passages[place].text.split())[:LONGEST_SENTENCE] for place in most]
+        heard.append([(round(float(weights[place]), 4), text) for place, text in zip(most, short)])
     return heard
 
 
 def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
-    """The map of the page: points (N, 2), whole numbers from 0 to 1000, and the line under it.
+    """Project vectors to points (N, 2) of whole numbers from 0 to 1000, and write the line under the map.
 
     Args:
         vectors: (N, H), of three documents or more.
@@ -148,7 +166,7 @@ def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
 
 
 def tables_of(directory: Path) -> list[dict[str, Any]]:
-    """The tables of the checkpoint's card: a title and the cells, line after line."""
+    """Read the results beside a checkpoint: tables with a title and the cells, line after line."""
     from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
 
     tables = tables_of_results(read_json(directory / RESULTS_FILE), read_evaluations(directory))
@@ -160,14 +178,14 @@ def _inside(picture: Path) -> str:
 
 
 def page(payload: dict[str, Any]) -> str:
-    """The page with its data inside."""
+    """Write the page with its data inside."""
     text = json.dumps(payload, separators=(",", ":")).encode()
     packed = base64.b64encode(gzip.compress(text, mtime=0)).decode()
     return TEMPLATE.read_text(encoding="utf-8").replace("DATA_GZIP_BASE64", packed)
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     description, _, examples = str(__doc__).partition("\n\n")
     parser = argparse.ArgumentParser(
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -178,10 +196,10 @@ def parse_options() -> argparse.Namespace:
     )
     documents.add_argument("--corpus", help="file, folder, Hub name or python_docs (default); not with an index")
     documents.add_argument("--text_column", default="text", help="default: text")
-    documents.add_argument("--label_column", help="colours of the map; default: label, if there is one")
+    documents.add_argument("--label_column", help="column that colours the map; default: label, if there is one")
     documents.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
     shown = parser.add_argument_group("The page")
-    shown.add_argument("--neighbours", type=int, default=8, help="shown with a document; default: 8")
+    shown.add_argument("--neighbours", type=int, default=8, help="neighbours shown with a document; default: 8")
     shown.add_argument(
         "--map",
         choices=["tsne", "pca"],
@@ -199,7 +217,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def summary_of(encoder: Any, vectors: np.ndarray) -> str:
-    """How many documents, and how much of each is read: of a graph of passages all of them."""
+    """Say how many documents there are, and how much of each the encoder reads: all passages with a graph."""
     from docsplit.embedding.graphs import is_graph_encoder
 
     read = f"up to {encoder.max_seq_length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
@@ -219,36 +237,39 @@ def main() -> None:
     from docsplit.runtime.vectors import unit
 
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    directory, vectors, labels = Path(options.encoder), None, None
+    # The documents and their encoder: an index has both.
+    directory = Path(options.encoder)
     if (directory / "manifest.json").exists():
-        titles, texts, vectors, encoder = documents_of_index(directory, options.max_documents)
+        documents, encoder = documents_of_index(directory, options.max_documents)
     else:
-        titles, texts, labels = read_documents(
-            options.corpus, options.text_column, options.label_column, options.max_documents
-        )
+        documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
         encoder = load_encoder(options.encoder)
+    texts, labels = documents.texts, documents.labels
+    # Vectors of sentences and of documents.
     split = load_sentence_splitter()
     sentences = [split(text) for text in tqdm(texts, desc="Splitting into sentences", unit="doc")]
-    shown = [[unit[:LONGEST_SENTENCE] for unit in units[:SENTENCES_SHOWN]] for units in sentences]
+    shown = [[sentence[:LONGEST_SENTENCE] for sentence in several[:SENTENCES_SHOWN]] for several in sentences]
+    vectors = documents.vectors
     if vectors is None:
         vectors = embed_documents(encoder, texts, show_progress=True)[0]
-    of_sentences = unit(embed_documents(encoder, [one for units in shown for one in units], show_progress=True)[0])
-    documents = unit(vectors)
-    neighbours, scores = nearest(documents, min(options.neighbours, len(texts) - 1))
+    vectors = unit(vectors)
+    of_sentences = unit(embed_documents(encoder, list(chain.from_iterable(shown)), show_progress=True)[0])
+    # What the page shows of them.
+    neighbours, scores = nearest(vectors, min(options.neighbours, len(texts) - 1))
     starts = np.cumsum([0, *map(len, shown)])[:-1]
-    points, about_map = map_of(documents, options.map or ("tsne" if len(texts) <= LARGEST_TSNE else "pca"))
+    points, about_map = map_of(vectors, options.map or ("tsne" if len(texts) <= LARGEST_TSNE else "pca"))
     names = sorted(set(labels or []))
     number_of = {name: number for number, name in enumerate(names)}
     curves = directory / "training.png"
     payload = {
         "name": directory.name if options.corpus is None else f"{directory.name} on {Path(options.corpus).name}",
-        "summary": summary_of(encoder, documents),
+        "summary": summary_of(encoder, vectors),
         "about_map": about_map,
-        "titles": titles,
+        "titles": documents.titles,
         "labels": [number_of[label] for label in labels] if labels else [-1] * len(texts),
         "label_names": names,
         "sentences": shown,
-        "left_out": [max(len(units) - SENTENCES_SHOWN, 0) for units in sentences],
+        "left_out": [max(len(several) - SENTENCES_SHOWN, 0) for several in sentences],
         "points": points.tolist(),
         "neighbours": neighbours.tolist(),
         "scores": scores.round(4).tolist(),

@@ -38,6 +38,18 @@ def smooth_slowly(vectors, count, rounds, share, temperature, words=None):
     return np.array(vectors)
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_nearest_against_sorting_all(chunk):
+    vectors = unit(vectors_of(40, 5))
+    rows, cosines = neighbours.nearest(vectors, 4, chunk)
+    for row in range(40):
+        others = sorted(
+            (other for other in range(40) if other != row), key=lambda other: -vectors[row] @ vectors[other]
+        )
+        assert rows[row].tolist() == others[:4]
+        np.testing.assert_allclose(cosines[row], [vectors[row] @ vectors[other] for other in others[:4]], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("count", "rounds", "share", "temperature"),
     [(4, 1, 0.5, 0.1), (3, 3, 0.3, 0.5), (0, 2, 0.5, 0.1), (4, 0, 0.5, 0.1)],

@@ -1,13 +1,17 @@
 """Search by an inverted file: with all cells read, it is the exact one. faiss is an extra: `make test-engines`."""
 
+import dataclasses
 import sys
 
+import numpy as np
 import pytest
 
 from docsplit.embedding import inverted_file
 from docsplit.index import approximate
 from docsplit.index.changes import add, build, delete
+from docsplit.index.first_stage import nearest
 from docsplit.index.index import Index
+from docsplit.index.manifest import InvertedFile
 from tests.index.conftest import ENCODER, WORDS, answers, embed
 
 
@@ -32,3 +36,45 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     approximate._read.cache_clear()
     with pytest.raises(ValueError, match="pip install faiss-cpu"):
         answers(tmp_path, queries, "dense")
+
+
+class AllCells:
+    """An inverted file that looks everywhere, and gives rows in no order."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def search(self, queries, depth):
+        rows = np.argsort(-(queries @ self.vectors.T), axis=1)[:, :depth][:, ::-1]
+        missing = np.full((len(queries), depth - rows.shape[1]), -1)
+        return None, np.concatenate([rows, missing], axis=1)
+
+
+def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, queries, tmp_path, monkeypatch):
+    """Some segments are in the file, one of them is gone from the index, and one came later."""
+    for start in range(0, len(documents), 20):
+        change = add if start else build
+        change(tmp_path, documents[start : start + 20], embed, ENCODER, *([] if start else [WORDS]))
+    delete(tmp_path, [document.id for document in documents[5:10]])
+    index, vectors = Index(tmp_path), embed(queries)
+    assert len(index.segments) == 4
+    names = [entry.name for entry in index.manifest.segments]
+    parts = {name: segment.passage_vectors for name, segment in zip(names, index.segments)}
+    covered = {"gone": embed(["A text that is no longer there."] * 9)} | {name: parts[name] for name in names[:3]}
+    known = InvertedFile("x.faiss", list(covered), list(map(len, covered.values())), 1, 1.0)
+    monkeypatch.setattr(approximate, "_read", lambda path, probes: AllCells(np.concatenate(list(covered.values()))))
+    monkeypatch.setattr(approximate, "CANDIDATES", sum(map(len, covered.values())))
+    index.manifest = dataclasses.replace(index.manifest, approximate=known)
+    for ours, exact in zip(index.nearest(vectors, 9), nearest(index.segments, vectors, 9), strict=True):
+        assert [key for key, _ in ours] == [key for key, _ in exact]
+        np.testing.assert_allclose([score for _, score in ours], [score for _, score in exact], atol=1e-6)
+
+
+@pytest.mark.parametrize(("covered", "needed"), [(None, True), ("ab", False), ("a", True)])
+def test_a_new_file_is_made_once_too_many_passages_are_in_no_cell(covered, needed, monkeypatch):
+    segments = {name: type("segment", (), {"passage_vectors": np.zeros((50, 2))}) for name in "ab"}
+    known = covered and InvertedFile("x.faiss", list(covered), [50] * len(covered), 1, 1.0)
+    monkeypatch.setattr(approximate, "PASSAGES", 99)
+    assert approximate.is_needed(segments, known) == needed
+    monkeypatch.setattr(approximate, "PASSAGES", 100)
+    assert not approximate.is_needed(segments, known)

@@ -2,10 +2,13 @@
 
 import numpy as np
 
+from docsplit.data.own_documents import Document
 from docsplit.index import first_stage
-from docsplit.index.first_stage import nearest
+from docsplit.index.changes import add, build, delete
+from docsplit.index.first_stage import best_by_words, nearest
 from docsplit.index.index import Index
-from tests.index.conftest import embed
+from docsplit.index.segments import bm25, query_words
+from tests.index.conftest import ENCODER, WORDS, embed
 
 
 def test_many_queries_are_answered_as_one_by_one_whatever_a_block_holds(built, queries, monkeypatch):
@@ -16,3 +19,37 @@ def test_many_queries_are_answered_as_one_by_one_whatever_a_block_holds(built, q
         for found, wanted in zip(nearest(index.segments, vectors, 9), expected):
             assert [key for key, _ in found] == [key for key, _ in wanted]
             np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], atol=1e-6)
+
+
+def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monkeypatch):
+    """Equal scores: the document that came first is found first, whatever a block holds."""
+
+    def whole_numbers(texts):  # whose products are exact
+        return np.rint(4 * embed(texts))
+
+    copies = [Document(f"copy {number}", documents[0].text) for number in range(12)]
+    build(tmp_path, [*copies[:6], documents[1]], whole_numbers, ENCODER, WORDS)
+    add(tmp_path, copies[6:], whole_numbers, ENCODER)
+    delete(tmp_path, ["copy 2"])
+    index, vectors = Index(tmp_path), whole_numbers([documents[0].text])
+    expected = [(0, row) for row in (0, 1, 3, 4, 5)] + [(1, row) for row in range(6)]
+    for values in (1, 40, 10**6):
+        monkeypatch.setattr(first_stage, "BLOCK_VALUES", values)
+        for count in (3, 7, 11):
+            (dense,) = nearest(index.segments, vectors, count)
+            by_words = best_by_words(index.segments, query_words(documents[0].text), count)
+            assert [key for key, _ in dense] == [key for key, _ in by_words] == expected[:count]
+
+
+def test_by_words_only_documents_with_a_word_are_found(built, documents):
+    segments = Index(built).segments
+    scores = np.concatenate(bm25(segments, query_words(documents[3].text[:40])))
+    found = best_by_words(segments, query_words(documents[3].text[:40]), 1000)
+    assert len(found) == (scores > 0).sum() < len(documents)
+    assert [row for (_, row), _ in found] == np.argsort(-scores, kind="stable")[: len(found)].tolist()
+    assert best_by_words(segments, ["nothingofthekind"], 10) == []
+
+
+def test_an_index_without_segments_finds_nothing():
+    assert nearest([], embed(["a", "b"]), 5) == [[], []]
+    assert best_by_words([], ["word"], 5) == []

@@ -12,7 +12,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
-from docsplit.embedding import neighbours as search
+from docsplit.embedding.neighbours import nearest
 from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
@@ -26,24 +26,12 @@ def unit_vectors(shape, seed=0):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_nearest_against_sorting_all(chunk):
-    vectors = unit_vectors((40, 5))
-    rows, cosines = search.nearest(vectors, 4, chunk)
-    for row in range(40):
-        others = sorted(
-            (other for other in range(40) if other != row), key=lambda other: -vectors[row] @ vectors[other]
-        )
-        assert rows[row].tolist() == others[:4]
-        np.testing.assert_allclose(cosines[row], [vectors[row] @ vectors[other] for other in others[:4]], atol=1e-6)
-
-
 def test_best_sentences_against_all_pairs():
     rng = np.random.default_rng(1)
     counts = rng.integers(1, 6, size=9)
     starts = np.cumsum([0, *counts])[:-1]
     vectors = unit_vectors((counts.sum(), 6), seed=2)
-    neighbours, _ = search.nearest(unit_vectors((9, 4), seed=3), 3)
+    neighbours, _ = nearest(unit_vectors((9, 4), seed=3), 3)
     candidates = [np.sort(rng.permutation(count)[: rng.integers(1, count + 1)]) for count in counts]
     found = explore.best_sentences(vectors, candidates, starts, neighbours)
     for row in range(9):
@@ -134,7 +122,8 @@ def test_labels_have_the_names_of_the_data_set(tmp_path):
     features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
     rows = Dataset.from_dict({"text": ["a ship", "a tree", "an anchor"], "label": [0, 1, 0]}, features=features)
     rows.to_parquet(tmp_path / "documents.parquet")
-    assert explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)[2] == ["sea", "land", "sea"]
+    documents = explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)
+    assert documents.labels == ["sea", "land", "sea"]
 
 
 def test_bad_corpora_get_clear_errors(tmp_path):

@@ -11,9 +11,9 @@ from docsplit.runtime.vectors import unit
 
 
 def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
-    """Cosines, alignment and uniformity of the views of a batch, (B, 2, H) -> scalars.
+    """Measure cosines, alignment and uniformity of the views of a batch, (B, 2, H) -> scalars.
 
-    With one document there are no negatives: `negative_cosine` and `uniformity` are nan then.
+    A single document has no negatives: `negative_cosine` and `uniformity` are nan then.
     """
     first, second = F.normalize(embeddings.float(), dim=-1).unbind(dim=1)  # (B, H) each
     cosines = first @ second.T  # (B, B)
@@ -31,11 +31,11 @@ def embedding_geometry(embeddings: Tensor) -> dict[str, Tensor]:
 
 
 def spread(vectors: np.ndarray) -> dict[str, float]:
-    """Whether embeddings (N, H) of documents use their dimensions, or have collapsed: measured on unit vectors.
+    """Measure on unit vectors whether embeddings (N, H) of documents use their dimensions, or have collapsed.
 
-    `dimension_std`: standard deviation of a dimension, the mean over dimensions; 1 / sqrt(H) where nothing collapsed.
-    `dimension_correlation`: mean absolute correlation of two dimensions, of those that vary; 0 where there is one.
-    `effective_rank`: of `effective_rank`; N - 1 at most.
+    `dimension_std`: mean standard deviation of a dimension; 1 / sqrt(H) where nothing collapsed.
+    `dimension_correlation`: mean absolute correlation of two dimensions that vary; 0 where only one does.
+    `effective_rank`: see `effective_rank`; N - 1 at most.
     """
     directions = unit(vectors)
     std = directions.std(axis=0)
@@ -51,13 +51,13 @@ def spread(vectors: np.ndarray) -> dict[str, float]:
 
 
 def usage(counts: np.ndarray) -> dict[str, float]:
-    """Of counts (K,): `active`, the share of them that are not 0, and `entropy` in nats, log K if all are equal."""
+    """Measure how evenly counts (K,) are used: `active`, the share above 0; `entropy` in nats, at most log K."""
     shares = counts[counts > 0] / counts.sum()
     return {"active": float((counts > 0).mean()), "entropy": float(-(shares * np.log(shares)).sum())}
 
 
 def kmeans_nmi(vectors: np.ndarray, labels: np.ndarray, num_runs: int = 5) -> float:
-    """Normalised mutual information of classes and k-means clusters, as many as classes; the mean over seeds.
+    """Cluster by k-means into as many clusters as classes: normalised mutual information, the mean over seeds.
 
     Args:
         vectors: (N, H), of length one for clusters by cosine.
@@ -71,9 +71,9 @@ def kmeans_nmi(vectors: np.ndarray, labels: np.ndarray, num_runs: int = 5) -> fl
 
 
 def effective_rank(vectors: np.ndarray) -> float:
-    """exp of the entropy of the shares of the variance that the principal components (of vectors (N, H)) have.
+    """Exponentiate the entropy of the principal components' shares of the variance of vectors (N, H).
 
-    H where all directions vary alike, 1 where a single one does (Roy and Vetterli 2007, of the covariance).
+    It is H where all directions vary alike, and 1 where a single one does (Roy and Vetterli 2007, on the covariance).
     """
     variances = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False).astype(np.float64) ** 2
     shares = variances[variances > 0] / variances.sum()
@@ -81,10 +81,11 @@ def effective_rank(vectors: np.ndarray) -> float:
 
 
 def hubness(neighbours: np.ndarray) -> dict[str, float]:
-    """Whether some documents are the neighbours of very many (Radovanovic et al. 2010).
+    """Measure whether some documents are the neighbours of very many (Radovanovic et al. 2010).
 
-    Of how many documents' k nearest each one is, N_k, k on average: `hubness` is the skewness of N_k (0 where there
-    are no hubs), `largest_hub` its maximum over k, `antihubs` the share of documents that are nobody's neighbours.
+    N_k counts the documents that have a document among their k nearest; its mean is k. `hubness` is the skewness of
+    N_k (0 without hubs), `largest_hub` its maximum over k, `antihubs` the share of documents that are nobody's
+    neighbours.
 
     Args:
         neighbours: (N, k) rows of the nearest others of each document.
@@ -100,28 +101,28 @@ def hubness(neighbours: np.ndarray) -> dict[str, float]:
 
 
 def mean_cosine(vectors: np.ndarray) -> float:
-    """Of all pairs of two of the vectors (N, H): near 1 where all point the same way."""
+    """Average the cosine over all pairs of vectors (N, H): near 1 where all point the same way."""
     directions = unit(vectors)
     total = np.square(directions.sum(axis=0, dtype=np.float64)).sum() - np.square(directions, dtype=np.float64).sum()
     return float(total / (len(directions) * (len(directions) - 1)))
 
 
 def geometry(documents: np.ndarray, halves: np.ndarray, neighbours: np.ndarray) -> dict[str, float]:
-    """How documents lie in space: alignment and uniformity, use of the dimensions, hubs.
+    """Measure how documents lie in space: alignment and uniformity, use of the dimensions, hubs.
 
     Args:
         documents: (N, H).
-        halves: (B, 2, H) of the two halves of documents, as `embedding_geometry` takes them; two documents or more.
+        halves: (B, 2, H), the two halves of documents, as `embedding_geometry` takes them; two documents or more.
         neighbours: (N, k) as `hubness` takes them.
     """
     of_halves = embedding_geometry(torch.from_numpy(halves))
-    own = spread(documents)
+    spreads = spread(documents)
     width = documents.shape[1]
     return {
         "alignment": float(of_halves["alignment"]),
         "uniformity": float(of_halves["uniformity"]),
         "mean_cosine": mean_cosine(documents),
         "width": float(width),
-        **own | {"dimension_std": own["dimension_std"] * width**0.5},
+        **spreads | {"dimension_std": spreads["dimension_std"] * width**0.5},
         **hubness(neighbours),
     }

@@ -1,7 +1,7 @@
 """Embeddings in the plane, the same documents for all encoders (graph document model, Figures 3 and 4).
 
 t-SNE of 50 principal components by openTSNE, with perplexity 30, a start from the principal components and a fixed
-seed, none of which the paper says. Where openTSNE is not installed it is scikit-learn's: the same method, and slower.
+seed. The paper says none of this. Without openTSNE it is scikit-learn's t-SNE: the same method, and slower.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ MARKERS = "os^D"
 
 
 def check_method(method: str) -> None:
-    """Say which t-SNE it will be, and refuse UMAP where it is not installed.
+    """Warn if t-SNE will be the slow one, and refuse UMAP where it is not installed.
 
     Raises:
         ValueError: naming the remedy.
@@ -44,7 +44,7 @@ def _is_installed(method: str) -> bool:
 
 
 def check_size(num_documents: int) -> None:
-    """Refuse what is no map.
+    """Refuse a map of very few documents.
 
     Raises:
         ValueError: for fewer than four documents.
@@ -86,12 +86,13 @@ def plot_maps(
     path: Path,
     how: str,
 ) -> Figure:
-    """A panel for each encoder: colours and markers by class, the number of a class where its documents lie.
+    """Draw a panel for each encoder: colours and markers by class, the number of a class where its documents lie.
 
     Args:
-        maps: of each encoder points (N, 2), of the same documents.
+        maps: points (N, 2) by encoder, of the same documents.
         classes: (N,) indices into the names; -1: several classes, or none.
         rows: (N,) which test documents they are.
+        how: the method, for the caption.
     """
     import matplotlib.pyplot as plt
 
@@ -105,11 +106,11 @@ def plot_maps(
         axis.axis("off")
     for axis, (name, points) in zip(axes.flat, maps.items()):
         for number in present:
-            own = points[classes == number]
-            axis.scatter(*own.T, label=_label(number, class_names), **_style(number))
+            members = points[classes == number]
+            axis.scatter(*members.T, label=_label(number, class_names), **_style(number))
             if number >= 0:
                 axis.text(
-                    *np.median(own, axis=0), str(number + 1), fontsize=8, weight="bold", ha="center", va="center",
+                    *np.median(members, axis=0), str(number + 1), fontsize=8, weight="bold", ha="center", va="center",
                     bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
                 )  # fmt: skip
         axis.set_title(literal(name), fontsize=9)
@@ -136,7 +137,7 @@ def _label(number: int, class_names: Sequence[str]) -> str:
 
 
 def _style(number: int) -> dict[str, Any]:
-    """A colour of twenty, and another marker for each further twenty classes."""
+    """Choose one of twenty colours, and another marker for each further twenty classes."""
     import matplotlib
 
     if number < 0:

@@ -1,12 +1,13 @@
 """Geometry of documents against loops: hubs, mean cosine, halves."""
 
+import math
 from collections import Counter
 
 import numpy as np
 import pytest
 from scipy.stats import skew
 
-from docsplit.evaluation.analysis.geometry import geometry, hubness, mean_cosine
+from docsplit.evaluation.analysis.geometry import effective_rank, geometry, hubness, mean_cosine, spread, usage
 from docsplit.evaluation.analysis.sample import random_halves
 
 GENERATOR = np.random.default_rng(0)
@@ -70,3 +71,21 @@ def test_halves_are_a_partition_of_the_sentences():
         assert first == sorted(first)
     with pytest.raises(ValueError, match="two or more"):
         random_halves(sentences[:3], seed=0)
+
+
+def test_spread_and_usage_against_loops():
+    vectors = np.random.default_rng(0).normal(size=(40, 5)) * [1, 1, 0.3, 2, 0]
+    vectors[:, 1] += vectors[:, 0]
+    vectors = vectors.astype(np.float32)
+    unit = vectors / np.linalg.norm(vectors, axis=1)[:, None]
+    pairs = [
+        abs(np.corrcoef(unit[:, i], unit[:, j])[0, 1]) for i in range(4) for j in range(i)
+    ]  # the last is constant
+    ours = spread(vectors)
+    assert ours["dimension_correlation"] == pytest.approx(np.mean(pairs))
+    assert ours["dimension_std"] == pytest.approx(np.mean([np.std(column) for column in unit.T]))
+    assert ours["effective_rank"] == pytest.approx(effective_rank(unit))
+    collapsed = spread(np.ones((6, 4), dtype=np.float32))
+    assert collapsed == pytest.approx({"dimension_std": 0, "dimension_correlation": 0, "effective_rank": 1}, abs=1e-6)
+    assert usage(np.array([0, 3, 0, 3])) == pytest.approx({"active": 0.5, "entropy": math.log(2)})
+    assert usage(np.array([5, 0])) == {"active": 0.5, "entropy": 0}

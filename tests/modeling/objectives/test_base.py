@@ -68,7 +68,7 @@ def train(tokenizer, output_dir, checkpoint=None, callbacks=()):
         output_dir=str(output_dir), use_cpu=True, per_device_train_batch_size=10, max_steps=8, save_steps=4,
         learning_rate=1e-2, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", report_to="none",
     )  # fmt: skip
-    dataset = tokenize(Dataset.from_list(make_corpus(90)), tokenizer, "text", "rules")[0].with_format("numpy")
+    dataset = tokenize(Dataset.from_list(make_corpus(90)), tokenizer)[0].with_format("numpy")
     trainer = Trainer(
         model, arguments, DocSplitCollator(tokenizer, "docsplit", 32), dataset, callbacks=list(callbacks)
     )

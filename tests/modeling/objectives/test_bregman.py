@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -15,7 +14,6 @@ from transformers import AutoModel, Trainer, TrainingArguments
 
 from docsplit.data import preparation
 from docsplit.data.collators import DocSplitCollator
-from docsplit.evaluation.analysis.geometry import effective_rank, spread, usage
 from docsplit.modeling.objectives.bregman import BregmanInfoNCE, Ensemble, bregman_divergence, bregman_loss
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.modeling.settings import checked_settings
@@ -438,23 +436,3 @@ def test_the_temperature_divides_the_kernel_and_without_it_the_loss_hardly_moves
     ours = bregman_loss(first, second, 2.0, 0.1)
     for other in (bregman_loss(first, second, 2.0 * 0.1**0.5, 1.0), bregman_loss(first / 0.1, second, 2.0, 1.0)):
         assert (ours - other).abs() > 0.01
-
-
-# --- Collapse, measured ----------------------------------------------------------------------------------------------
-
-
-def test_spread_and_usage_against_loops():
-    vectors = np.random.default_rng(0).normal(size=(40, 5)) * [1, 1, 0.3, 2, 0]
-    vectors[:, 1] += vectors[:, 0]
-    unit = vectors / np.linalg.norm(vectors, axis=1)[:, None]
-    pairs = [
-        abs(np.corrcoef(unit[:, i], unit[:, j])[0, 1]) for i in range(4) for j in range(i)
-    ]  # the last is constant
-    ours = spread(vectors)
-    assert ours["dimension_correlation"] == pytest.approx(np.mean(pairs))
-    assert ours["dimension_std"] == pytest.approx(np.mean([np.std(column) for column in unit.T]))
-    assert ours["effective_rank"] == effective_rank(unit)
-    collapsed = spread(np.ones((6, 4)))
-    assert collapsed == pytest.approx({"dimension_std": 0, "dimension_correlation": 0, "effective_rank": 1}, abs=1e-6)
-    assert usage(np.array([0, 3, 0, 3])) == pytest.approx({"active": 0.5, "entropy": math.log(2)})
-    assert usage(np.array([5, 0])) == {"active": 0.5, "entropy": 0}
