@@ -4,67 +4,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import pytest
-import yaml
-
-from benchmarks.engine.study import Study, resolve
-from tests.processes import ROOT
-
-TOY = """
-import argparse, json, os, pathlib, time
-parser = argparse.ArgumentParser()
-parser.add_argument("--output_dir", type=pathlib.Path)
-parser.add_argument("--value", type=float)
-parser.add_argument("--wait", type=pathlib.Path)
-parser.add_argument("--go_on", default="False")
-options = parser.parse_args()
-options.output_dir.mkdir(parents=True, exist_ok=True)
-with (options.output_dir / "starts.txt").open("a") as file:
-    file.write(f"{os.getpid()} {options.go_on} {os.nice(0)}\\n")
-if options.value < 0:
-    print("A long way down")
-    raise SystemExit("negative value")
-while options.wait is not None and not options.wait.exists():
-    time.sleep(0.01)
-rows = [{"head": "linear", "score": options.value}, {"head": "knn", "score": 0.0}]
-(options.output_dir / "results.json").write_text(json.dumps({"rows": rows}))
-"""
-MEASURE = {"metric": "score", "file": "{folder}/out/results.json", "where": {"head": "linear"}, "value": "score"}
-
-
-@pytest.fixture
-def study(tmp_path):
-    """Writes a study of toys, and returns a function that starts the runner."""
-    (tmp_path / "toy.py").write_text(TOY)
-    (tmp_path / "data.txt").write_text("one")
-
-    def make(groups, **content):
-        for group in groups.values():
-            step = {"script": str(tmp_path / "toy.py"), "options": [{"output_dir": "{folder}/out"}, "{own}"]}
-            group.setdefault("steps", [step | {"again": {"go_on": True}}])
-            group.setdefault("measures", [MEASURE])
-            group.setdefault("fields", {"data": "toy", "task": "add", "method": "{method}", "seed": "{seed}"})
-            group.setdefault("data", ["{data_file}"])
-        (tmp_path / "study.yaml").write_text(
-            yaml.safe_dump({"code": ["benchmarks/engine/cells.py"], "groups": groups} | content, sort_keys=False)
-        )
-
-        def start(*options):
-            words = [tmp_path / "study.yaml", "--work_dir", tmp_path / "work", "--output", tmp_path / "results.json"]
-            words += ["--set", f"data_file={tmp_path / 'data.txt'}", *options]
-            return subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.engine.cells", *map(str, words)],
-                cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-
-        return start
-
-    return make
+from tests.benchmarks.engine.conftest import CASES, MEASURE
 
 
 def finish(process, code=0):
@@ -87,9 +30,6 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-CASES = [{"method": name, "own": {"value": value}} for name, value in {"a": 1, "b": 2}.items()]
 
 
 def test_every_cell_runs_once_and_its_row_is_whole(study, tmp_path):
@@ -162,25 +102,6 @@ def test_a_result_that_is_not_there_fails_the_cell(study, tmp_path):
     assert results_of(tmp_path)["rows"] == []
 
 
-def test_code_data_and_options_make_a_cell_another_one_and_places_do_not(study, tmp_path):
-    study({"all": {"cases": CASES}}, variables={"seed": 0})
-
-    def keys(file=tmp_path / "data.txt", **variables):
-        return list(Study(tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(file)} | variables).cells()[0])
-
-    first = keys()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "data.txt").write_text("one")
-    assert keys(tmp_path / "elsewhere" / "data.txt") == first
-    assert not set(keys(seed=1)) & set(first)
-    (tmp_path / "data.txt").write_text("two")
-    assert not set(keys()) & set(first)
-    (tmp_path / "data.txt").write_text("one")
-    assert keys() == first
-    study({"all": {"cases": CASES}}, variables={"seed": 0}, code=["benchmarks/engine/study.py"])
-    assert not set(keys()) & set(first)
-
-
 def test_the_best_cells_of_a_group_are_confirmed(study, tmp_path):
     values = {name: {"method": name, "own": {"value": value}} for name, value in zip("abcd", (1, 4, -1, 3))}
     groups = {
@@ -222,18 +143,6 @@ def test_steps_that_were_finished_are_not_repeated(study, tmp_path):
     (cell,) = (tmp_path / "work").glob("*/")
     assert len((cell / "first" / "starts.txt").read_text().splitlines()) == 1
     assert len((cell / "out" / "starts.txt").read_text().splitlines()) == 2
-
-
-@pytest.mark.parametrize("change", [{"matrix": {}}, {"steps": [{"scripts": "a.py"}]}])
-def test_a_word_that_is_not_understood_is_named(study, tmp_path, change):
-    study({"all": {"cases": CASES} | change})
-    with pytest.raises(ValueError, match=r"which a study does not know"):
-        Study(tmp_path / "study.yaml", tmp_path / "work", {})
-
-
-def test_a_name_alone_keeps_its_type_and_unknown_ones_stay():
-    variables = {"own": {"a": "{b}"}, "b": 3}
-    assert resolve(["{own}", "x{b}", "{folder}/{b}", 1.5], variables) == [{"a": 3}, "x3", "{folder}/3", 1.5]
 
 
 def test_results_are_enough_to_go_on(study, tmp_path):

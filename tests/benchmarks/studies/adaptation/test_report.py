@@ -41,6 +41,17 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
         )
 
 
+@pytest.mark.parametrize("masked_lm", [(), ("--masked_lm", "bert-base-uncased")])
+def test_without_a_masked_lm_its_cells_are_no_part_of_the_study(run_here, tmp_path, capsys, masked_lm):
+    for name in ("20newsgroups", "aan", "cranfield", "ecthr", "wikipedia"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.txt").write_text(name)
+    options = ["--data_dir", tmp_path, "--model", "x", *masked_lm, "--list", "--work_dir", tmp_path / "work"]
+    run_here(adaptation.main, *options, "--output", tmp_path / "results.json")
+    assert ("masked_lm" in capsys.readouterr().out) is bool(masked_lm)
+    assert not (tmp_path / "results.json").exists()
+
+
 def test_tables_pool_seeds_and_items(tmp_path):
     def row(data, method, seed, difference, **more):
         own = {"difference": difference, "low": 0, "high": 0, SAMPLES: [difference - 0.01, difference + 0.01]}
