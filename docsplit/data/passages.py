@@ -84,12 +84,12 @@ _FIRST_WORDS = _words(
 
 
 def clean_text(text: str) -> str:
-    """Replaces what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
+    """Replace what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
     return _UNCLEAN.sub(" ", text.replace("\r\n", "\n"))
 
 
 def split_by_rules(paragraph: str) -> list[str]:
-    """Cuts a paragraph where its lines begin something new, and these pieces where a full stop ends a sentence."""
+    """Cut a paragraph where its lines begin something new, and these pieces where a full stop ends a sentence."""
     sentences = []
     for piece in _LINE_UNIT_BREAK.split(paragraph):
         has_capitals = not piece.islower()
