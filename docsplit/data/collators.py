@@ -97,12 +97,12 @@ class DocSplitCollator:
         return batch | self.lay_out(features)
 
     def lay_out(self, features: list[Feature]) -> dict[str, Any]:
-        """The tensors of both views, (B, 2, T) each."""
+        """Make the tensors of both views, (B, 2, T) each."""
         rows = self.pad([view for feature in features for view in self.draw(feature)])
         return {name: values.unflatten(0, (-1, 2)) for name, values in rows.items()}
 
     def pad(self, rows: list[MaskedRow]) -> dict[str, Tensor]:
-        """Rows as tensors (R, T), padded to the longest."""
+        """Make tensors (R, T) of rows, padded to the longest."""
         longest = max(len(ids) for ids, _, _ in rows)
         lengths = torch.tensor([len(ids) for ids, _, _ in rows]).unsqueeze(1)
         pad_id = self.tokenizer.pad_token_id
@@ -116,7 +116,7 @@ class DocSplitCollator:
         return batch
 
     def shares(self, dataset: Any) -> dict[str, float]:
-        """`truncated_shares` of the documents of a data set."""
+        """Measure the `truncated_shares` of a data set."""
         return truncated_shares(dataset, self)
 
     def generator(self, feature: Feature) -> np.random.Generator:
@@ -222,7 +222,7 @@ class PassageCollator(DocSplitCollator):
         self.first_is_query, self.max_passages = view in FIRST_IS_QUERY, max_passages
 
     def lay_out(self, features: list[Feature]) -> dict[str, Any]:
-        """The tensors of all passages, (R, T) each, and the place of each row."""
+        """Make the tensors of all passages, (R, T) each, and the place of each row."""
         rows: list[MaskedRow] = []
         places: list[np.ndarray] = []  # (R', 4) of each document: its number, view, section and position
         for number, feature in enumerate(features):
@@ -237,14 +237,14 @@ class PassageCollator(DocSplitCollator):
         return self.pad(rows) | {"rows": names}
 
     def divide(self, feature: Feature, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The view and the position of each row of a document, (R,) each: those of view 0, then those of view 1."""
+        """Divide a document: the view and the position of each row, (R,) each, first those of view 0."""
         lengths = self.unit_lengths(feature)[: self.max_passages]
         starts = lengths.cumsum() - lengths
         positions = [np.flatnonzero(view[starts]) for view in self.view(lengths, rng)]
         return np.repeat([0, 1], [len(half) for half in positions]), np.concatenate(positions)
 
     def passages(self, feature: Feature, positions: np.ndarray) -> list[np.ndarray]:
-        """The ids (L,) of the passages at these positions, `tokenizer(passage, truncation=True, max_length=...)`."""
+        """Take the passages at these positions: ids (L,) of `tokenizer(passage, truncation=True, max_length=...)`."""
         feature = feature | {name: np.asarray(feature[name]) for name in feature if name.endswith(("ids", "lengths"))}
         first_units = np.append(0, np.cumsum(feature["passage_units"]))
         starts = np.append(0, self.unit_lengths(feature).cumsum())

@@ -74,11 +74,11 @@ class Collection:
         seen = documents.map(
             _seen, batched=True, batch_size=TEXTS_AT_ONCE, remove_columns=documents.column_names, features=features
         )
-        of_documents = replace(segmentation, text_column="text", keep_all=True)
-        of_queries = replace(of_documents, passage_words=None)
+        segmentation = replace(segmentation, text_column="text", keep_all=True)
+        without_passages = replace(segmentation, passage_words=None)
         texts, queries = documents.select_columns("text"), load_from_disk(str(folder / "queries"))
-        tokenized, _ = tokenize(texts, tokenizer, of_documents, num_proc)
-        tokenized_queries, _ = tokenize(queries, tokenizer, of_queries, num_proc)
+        tokenized, _ = tokenize(texts, tokenizer, segmentation, num_proc)
+        tokenized_queries, _ = tokenize(queries, tokenizer, without_passages, num_proc)
         return cls(ranking, *(part.with_format("numpy") for part in (tokenized, tokenized_queries, seen)))
 
     def relevant_rows(self, query: str) -> np.ndarray:
@@ -136,8 +136,8 @@ class QueryDocumentCollator:
     relevant.
 
     Args:
-        of_documents: makes the rows of a document: a `PassageCollator` where the encoder combines passages. Queries,
-            one row each, are as long, masked and drawn as its seed says.
+        document_collator: makes the rows of a document: a `PassageCollator` where the encoder combines passages. It
+            also gives the length, masking and seed of queries, which are one row each.
         datasets: all that are collated, of one collection, the training queries first.
         query_prompt: stands before each query.
 
@@ -151,21 +151,21 @@ class QueryDocumentCollator:
 
     def __init__(
         self,
-        of_documents: DocSplitCollator,
+        document_collator: DocSplitCollator,
         datasets: Sequence[QueryDataset],
         negatives_per_query: int = 0,
         query_prompt: str = "",
     ):
-        self.of_documents = of_documents
-        self.of_queries = DocSplitCollator(
-            of_documents.tokenizer,
+        self.document_collator = document_collator
+        self.query_collator = DocSplitCollator(
+            document_collator.tokenizer,
             "simcse",
-            of_documents.max_seq_length,
-            of_documents.mlm,
-            of_documents.seed,
+            document_collator.max_seq_length,
+            document_collator.mlm,
+            document_collator.seed,
             query_prompt,
         )
-        self.collection, self.epoch = datasets[0].collection, self.of_queries.epoch
+        self.collection, self.epoch = datasets[0].collection, self.query_collator.epoch
         self.negatives: np.ndarray | None = None
         self.negatives_per_query = negatives_per_query
         self.width = max(len(ids) for dataset in datasets for ids in dataset.relevant_ids)
@@ -179,7 +179,7 @@ class QueryDocumentCollator:
     def shares(self, dataset: QueryDataset) -> dict[str, float]:
         """`truncated_shares` of the documents of the collection."""
         has_tokens = np.flatnonzero(dataset.collection.has_tokens)
-        return truncated_shares(dataset.collection.documents.select(has_tokens), self.of_documents)
+        return truncated_shares(dataset.collection.documents.select(has_tokens), self.document_collator)
 
     def __call__(self, features: list[Feature]) -> dict[str, Any]:
         """Batch of B queries: their tensors, and
@@ -193,17 +193,17 @@ class QueryDocumentCollator:
         document_ids, seen_ids, sketches = [], [], []
         relevant = np.full((len(features), self.width), NO_ID)
         for number, feature in enumerate(features):
-            rng = self.of_queries.generator(feature)
+            rng = self.query_collator.generator(feature)
             documents = self.draw(feature, rng)
             document_ids.append(self.collection.document_ids[documents])
             relevant[number, : len(feature["relevant_ids"])] = feature["relevant_ids"]
             seen = self.collection.seen[documents]
             seen_ids += [feature["document_id"], *seen["seen_id"]]
             sketches += [feature["sketch"], *seen["sketch"]]
-            texts = [([self.of_queries.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64))]
+            texts = [([self.query_collator.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64))]
             texts += [self._rows_of(self.collection.documents[int(row)]) for row in documents]
             for view, (ids, inner) in enumerate(texts):
-                collator = self.of_documents if view else self.of_queries
+                collator = self.document_collator if view else self.query_collator
                 rows += [collator.with_mask(text, rng) for text in ids]
                 places.append(np.column_stack([np.full((len(ids), 2), (number, view)), inner]))
         batch: dict[str, Any] = {"document_ids": torch.from_numpy(np.stack(document_ids))}
@@ -213,16 +213,16 @@ class QueryDocumentCollator:
 
     def _rows_of(self, feature: Feature) -> tuple[list[np.ndarray], np.ndarray]:
         """Make the rows of a document, one or one a passage: their ids, and section and position of each, (R', 2)."""
-        if not isinstance(self.of_documents, PassageCollator):
-            return [self.of_documents.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64)
-        positions = np.arange(min(len(feature["passage_units"]), self.of_documents.max_passages))
+        if not isinstance(self.document_collator, PassageCollator):
+            return [self.document_collator.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64)
+        positions = np.arange(min(len(feature["passage_units"]), self.document_collator.max_passages))
         sections = np.asarray(feature["passage_sections"])[positions]
-        return self.of_documents.passages(feature, positions), np.column_stack([sections, positions])
+        return self.document_collator.passages(feature, positions), np.column_stack([sections, positions])
 
     def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> dict[str, Any]:
-        padded: dict[str, Tensor] = self.of_documents.pad(rows)
+        padded: dict[str, Tensor] = self.document_collator.pad(rows)
         number, view, section, position = torch.from_numpy(places).T.contiguous()
-        if not isinstance(self.of_documents, PassageCollator):
+        if not isinstance(self.document_collator, PassageCollator):
             return {name: values.unflatten(0, (int(number[-1]) + 1, -1)) for name, values in padded.items()}
         names = {"document": number, "view": view, "section": section, "position": position}
         return padded | {"rows": names | {"is_query": (view == 0).long()}}

@@ -115,7 +115,7 @@ class DocumentSet:
     filters: list[np.ndarray] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Number of documents; filters miss those that were taken for known ones."""
+        """Count the documents; filters miss those that were taken for known ones."""
         return len(self.ids) + sum(8 * len(bits) // BITS_OF_A_DOCUMENT for bits in self.filters)
 
     def add(self, ids: np.ndarray, sketches: np.ndarray | None) -> None:
@@ -220,7 +220,7 @@ def _positions(first: np.ndarray, step: np.ndarray, number: int, num_bits: int) 
 
 @dataclass
 class SeenShares:
-    """How much of a test set an encoder was trained on.
+    """The shares of a test set that an encoder was trained on.
 
     Attributes:
         seen: share of the distinct test documents that are in the record.

@@ -195,7 +195,7 @@ def _reads(config: Any, settings: dict[str, Any]) -> str:
 
 
 def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
-    """How transformers alone gives an embedding."""
+    """Say how transformers alone gives an embedding."""
     if is_graph(config):
         return (
             f"`AutoModel.from_pretrained({address}, trust_remote_code=True)`: its `forward` takes the passages of "
@@ -231,7 +231,7 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
 
 
 def _option(run: RunRecord | None, name: str, default: str) -> str:
-    """An option of the run, as given or by default; not recorded where there is no record of the run."""
+    """Take an option of the run, as given or by default; it is not recorded where the run is not."""
     return run.options.get(name, default) if run else "not recorded"
 
 

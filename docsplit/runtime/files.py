@@ -30,7 +30,7 @@ class Digest(Protocol):
 
 
 def cache_directory() -> Path:
-    """The folder of this project beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
+    """Name the folder of this project beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
     import datasets
 
     return Path(datasets.config.HF_DATASETS_CACHE) / "docsplit"
@@ -89,7 +89,7 @@ def hash_of_code(*names: str) -> str:
 
 
 def commit_of_code() -> str | None:
-    """The commit of the code, marked if files have changed since; None outside a git checkout.
+    """Find the commit of the code, marked if files have changed since; None outside a git checkout.
 
     An installation may lie within the checkout of another project: only a checkout that starts at `ROOT` counts.
     """
@@ -103,7 +103,7 @@ def commit_of_code() -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of Python and of the libraries that numbers can depend on; None where one is not installed."""
+    """List the versions of Python and of the libraries that numbers can depend on; None where one is missing."""
     installed: dict[str, str | None] = {"python": python_version()}
     for package in PACKAGES:
         try:

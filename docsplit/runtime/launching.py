@@ -91,7 +91,7 @@ def hardware(device: str) -> str:
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it natively, else float32."""
+    """Choose bfloat16 where the hardware multiplies it natively, else float32."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     capable = device.type == "cpu" and any(
@@ -101,10 +101,10 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def default_micro_batch_tokens(device: torch.device) -> int:
-    """Texts x longest text of one forward pass: enough to keep the device busy, with a few per cent of padding."""
+    """Choose texts x longest text of one forward pass: it keeps the device busy with a few per cent of padding."""
     return 2048 if device.type == "cpu" else 16384
 
 
 def default_training_tokens(device: torch.device) -> int:
-    """Views x longest view of one forward pass in training, where activations take memory: --micro_batch_tokens."""
+    """Choose views x longest view of one forward pass in training, where activations take memory."""
     return 1024 if device.type == "cpu" else 4096

@@ -58,7 +58,7 @@ def divide(rows: Sequence[PythonDoc]) -> list[str]:
 
 
 def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:
-    """Number the groups of documents, (num_documents,): communities of links, where similar documents count as one."""
+    """Find the group of each document, (num_documents,): communities of links, with similar documents as one."""
     edges = coo_matrix((np.ones(len(alike)), tuple(alike.T)), shape=(num_documents, num_documents))
     num_originals, originals = connected_components(edges, directed=False)
     links = undirected(originals[see_also])

@@ -80,7 +80,7 @@ def undirected(links: np.ndarray) -> np.ndarray:
 
 
 def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarray:
-    """Number the communities of densely linked papers (Louvain; Blondel et al., 2008): that of each, (num_papers,)."""
+    """Find communities of densely linked papers (Louvain; Blondel et al., 2008): that of each, (num_papers,)."""
     graph = networkx.Graph()
     graph.add_edges_from(links.tolist())
     communities = np.zeros(num_papers, dtype=np.int64)  # papers without a link are in no pair

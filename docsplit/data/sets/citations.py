@@ -325,7 +325,7 @@ def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> Citatio
 
 
 def _keys(part: PairPart, num_papers: int) -> np.ndarray:
-    """Number each pair, (a, b) and (b, a) alike."""
+    """Make a key of each pair, (a, b) and (b, a) alike."""
     return np.minimum(part.first, part.second) * num_papers + np.maximum(part.first, part.second)
 
 

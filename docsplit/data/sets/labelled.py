@@ -161,7 +161,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
 
 
 def _limits(options: LabelledArguments) -> dict[str, int | None]:
-    """The most documents of each part."""
+    """Name the most documents of each part."""
     return {
         "train": options.max_train_samples,
         "validation": options.max_test_samples,
@@ -241,7 +241,7 @@ def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) 
 
 
 def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Number the classes of the train part; labels of each part are (N,) int64, or multi-hot, (N, C) int8."""
+    """Encode labels by the classes of the train part: (N,) int64, or multi-hot, (N, C) int8, of each part."""
     multi_label = isinstance(labels["train"][0], tuple)
     label_sets = {name: values if multi_label else [(label,) for label in values] for name, values in labels.items()}
     class_names = [str(label) for label in sorted({label for document in label_sets["train"] for label in document})]
@@ -267,7 +267,7 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
 
 
 def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
-    """The split with at most so many documents, each class in its proportion."""
+    """Sample a split down to the limits, each class in its proportion."""
     texts, labels = split.texts, split.labels
     for name, limit in _limits(options).items():
         rows = stratified_sample(labels[name], limit or len(texts[name]), seed=0)

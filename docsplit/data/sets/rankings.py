@@ -132,7 +132,7 @@ def other_queries(ranking: Ranking, options: RankingArguments, seed: int) -> Ran
 
 
 def _drawn(ranking: Ranking, count: int | None, seed: int, option: str) -> Ranking:
-    """The ranking with at most so many of its queries, which a note says; None: all."""
+    """Draw at most so many of the queries, with a note; None: all."""
     if count is None or count >= len(ranking.queries):
         return ranking
     drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:count]
