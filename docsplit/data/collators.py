@@ -1,9 +1,9 @@
-"""Features to batch: draws two views of each document and the masked copies, keyed by (seed, epoch, document).
+"""Collators: features to a batch, with views and masks drawn by (seed, epoch, document).
 
-`DocSplitCollator` makes one row of each view, `PassageCollator` one of each passage.
+`DocSplitCollator` makes a row of each view, `PassageCollator` a row of each passage.
 
-Nothing is drawn from global random state and nothing at `datasets.map` time: the views differ in each epoch, do not
-depend on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
+Nothing is drawn from global random state, and nothing in `datasets.map`: views differ in each epoch and do not depend
+on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
 """
 
 import multiprocessing
@@ -19,24 +19,24 @@ from docsplit.data.views import FIRST_IS_QUERY, OF_PASSAGES, VIEWS, View, simcse
 from docsplit.modeling.settings import IGNORED
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
-MLM_PROBABILITY = 0.15  # BERT's, of which 80 % become [MASK], 10 % another token and 10 % stay as they are
+MLM_PROBABILITY = 0.15  # as BERT: 80 % of these become [MASK], 10 % another token, and 10 % stay as they are
+Feature = dict[str, Any]  # a row of `docsplit.data.preparation.tokenize`, perhaps with its own `epoch`
 
 
 class DocSplitCollator:
     """Turn features of `docsplit.data.preparation.tokenize` into a batch of `DocSplitForContrastivePretraining`.
 
-    Give `EpochCallback(collator)` to the Trainer, or set `collator.epoch.value` at the start of each epoch; it is
-    shared memory, so that workers see it. A feature with a key `epoch` overrides that: evaluation sets are drawn the
-    same way each time.
+    Give `EpochCallback(collator)` to the Trainer, or set `collator.epoch.value` at the start of each epoch; workers
+    share its memory. A feature with a key `epoch` overrides it: evaluation sets are drawn the same way each time.
 
     Args:
         tokenizer: wraps each view in its special tokens, and pads and masks it.
         view: a key of `docsplit.data.views.VIEWS`.
-        max_seq_length: length of a view in tokens, prompt and special tokens included; what is longer loses its end.
-        mlm: False leaves out the masked copies.
+        max_seq_length: length of a view in tokens, prompt and special tokens included; a longer view loses its end.
+        mlm: make masked copies.
         seed: of all draws.
         prompt: stands before each view, as before each document that is embedded; it is never masked.
-        sketches: True adds `sketches` (B, 8), which `SeenDocumentsCallback` takes out before the model.
+        sketches: add `sketches` (B, 8), which `SeenDocumentsCallback` takes out before the model.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class DocSplitCollator:
         self.prefix = np.concatenate([self.prefix, np.array(prompt_ids, dtype=np.int64)])
         self.room = max_seq_length - len(self.prefix) - len(self.suffix)  # of a view, for the document
         if self.room < 1:
-            of_prompt = f"the prompt {prompt!r} and " if prompt else ""
+            with_prompt = f"the prompt {prompt!r} and " if prompt else ""
             raise ValueError(
                 f"max_seq_length is {max_seq_length}, and {len(self.prefix) + len(self.suffix)} of these are "
-                f"{of_prompt}special tokens: a view needs room beside them."
+                f"{with_prompt}special tokens: a view needs room beside them."
             )
         if tokenizer.pad_token_id is None:
             raise ValueError(f"The tokenizer {tokenizer.name_or_path!r} has no pad token: set tokenizer.pad_token.")
@@ -77,7 +77,7 @@ class DocSplitCollator:
         self.bit_generator = np.random.Philox()
         self.state = self.bit_generator.state
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, features: list[Feature]) -> dict[str, Any]:
         """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
         The view `simcse` adds `same_text`.
@@ -100,13 +100,13 @@ class DocSplitCollator:
         same_text = {"same_text": True} if self.view is simcse else {}
         return batch | self.lay_out(features) | same_text
 
-    def lay_out(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """The tensors of both views, (B, 2, T) each."""
+    def lay_out(self, features: list[Feature]) -> dict[str, Any]:
+        """Make the tensors of both views, (B, 2, T) each."""
         rows = self.pad([view for feature in features for view in self.draw(feature)])
         return {name: values.unflatten(0, (-1, 2)) for name, values in rows.items()}
 
     def pad(self, rows: list[MaskedRow]) -> dict[str, Tensor]:
-        """Rows as tensors (R, T), padded to the longest."""
+        """Make tensors (R, T) of rows, padded to the longest."""
         longest = max(len(ids) for ids, _, _ in rows)
         lengths = torch.tensor([len(ids) for ids, _, _ in rows]).unsqueeze(1)
         pad_id = self.tokenizer.pad_token_id
@@ -120,24 +120,24 @@ class DocSplitCollator:
         return batch
 
     def shares(self, dataset: Any) -> dict[str, float]:
-        """`truncated_shares` of the documents of a data set."""
+        """Measure the `truncated_shares` of a data set."""
         return truncated_shares(dataset, self)
 
-    def generator(self, feature: dict[str, Any]) -> np.random.Generator:
-        """The source of all that is drawn for this document in this epoch; it is used up before the next call.
+    def generator(self, feature: Feature) -> np.random.Generator:
+        """Make the generator of this document and epoch; use it up before the next call.
 
-        Philox is made for keys: to change the key takes a tenth of the time of making a generator from a seed.
+        Philox is made for keys: changing the key takes a tenth of the time of making a generator from a seed.
         """
         epoch = int(feature.get("epoch", self.epoch.value))
         self.state["state"]["key"][:] = self.seed << 32 | epoch, int(feature["document_id"])
         self.bit_generator.state = self.state
         return np.random.Generator(self.bit_generator)
 
-    def unit_lengths(self, feature: dict[str, Any]) -> np.ndarray:
-        """How many tokens each unit of the view has, (U,): each sentence, or each passage.
+    def unit_lengths(self, feature: Feature) -> np.ndarray:
+        """Count the tokens of each unit of the view, (U,): each sentence, or each passage.
 
         Raises:
-            ValueError: if it is a view of passages, and the documents were tokenised without.
+            ValueError: if the view is of passages, and the documents were tokenised without any.
         """
         lengths = np.asarray(feature["unit_lengths"])
         if not self.of_passages:
@@ -147,24 +147,24 @@ class DocSplitCollator:
         num_units = np.asarray(feature["passage_units"])
         return np.add.reduceat(lengths, num_units.cumsum() - num_units)
 
-    def draw(self, feature: dict[str, Any]) -> list[MaskedRow]:
-        """Two views of a document, each as ids (L,), the same ids masked anew (L,), and the MLM targets (L,)."""
+    def draw(self, feature: Feature) -> list[MaskedRow]:
+        """Draw two views of a document: ids (L,), the same ids masked anew (L,), and the MLM targets (L,) of each."""
         rng = self.generator(feature)
         views = self.view(self.unit_lengths(feature), rng)
         return [self.with_mask(self.join(feature, view), rng) for view in views]
 
-    def wanted_and_room(self, feature: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row how many tokens of the document it would have, and for how many there is room."""
+    def wanted_and_room(self, feature: Feature) -> tuple[np.ndarray, np.ndarray]:
+        """Count for each row the tokens of the document that it would have, and those that it has room for."""
         views = self.view(self.unit_lengths(feature), self.generator(feature))
         return np.array([view.sum() for view in views]), np.full(2, self.room)
 
-    def join(self, feature: dict[str, Any], view: View) -> np.ndarray:
-        """Of whole units the ids of `tokenizer(prompt + " ".join(units), truncation=True, max_length=...)`."""
+    def join(self, feature: Feature, view: View) -> np.ndarray:
+        """Join the ids of a view: `tokenizer(prompt + " ".join(units), truncation=True, max_length=...)`."""
         unit = _first_whole_unit(np.asarray(feature["unit_lengths"]), view) if "initial_input_ids" in feature else None
         return self.wrap(feature, np.asarray(feature["input_ids"])[view], unit)
 
-    def wrap(self, feature: dict[str, Any], ids: np.ndarray, unit: int | None) -> np.ndarray:
-        """Ids of a document, cut, between special tokens; the unit that they begin with takes its initial form."""
+    def wrap(self, feature: Feature, ids: np.ndarray, unit: int | None) -> np.ndarray:
+        """Cut ids and wrap them in special tokens; the unit that they begin with takes its initial form."""
         if unit is not None and "initial_input_ids" in feature and not self.continues_prompt:
             lengths = np.asarray(feature["initial_unit_lengths"])
             start = lengths[:unit].sum()
@@ -173,11 +173,11 @@ class DocSplitCollator:
         return np.concatenate([self.prefix, ids[: self.room], self.suffix], dtype=np.int64)
 
     def with_mask(self, ids: np.ndarray, rng: np.random.Generator) -> MaskedRow:
-        """A row, its masked copy and the targets; with `mlm=False` the row in their places."""
+        """Add the masked copy of a row and its targets; with `mlm=False` the row takes their places."""
         return (ids, *(self.mask(ids, rng) if self.mlm else (ids, ids)))
 
     def mask(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """BERT's masking (section 3.1 there) of a copy: masked ids (L,) and targets (L,).
+        """Mask a copy of the ids as BERT does (section 3.1): masked ids (L,) and targets (L,).
 
         Special tokens and the prompt are never masked.
         """
@@ -191,16 +191,16 @@ class DocSplitCollator:
 
 
 class PassageCollator(DocSplitCollator):
-    """A row is a passage: batches for an encoder whose `combine` makes documents of passages.
+    """Batches of passages, for an encoder whose `combine` makes documents of them.
 
-    Beside the tensors (R, T) of all rows and `document_ids` (B,) a batch has `rows`, the fields of
+    A batch has the tensors (R, T) of all passages, `document_ids` (B,), and `rows`, the fields of
     `docsplit.modeling.encoding.Rows`, (R,) each: `position` and `section` of the passage in its document, and
-    `is_query` where it is to be embedded as a query. The passages of a document and view follow one another, in order.
+    `is_query` where it is embedded as a query. The passages of a document and view follow one another, in order.
 
     Args:
         view: one of `docsplit.data.views.OF_PASSAGES`, which divides the first `max_passages`.
-        max_seq_length: length of a passage in tokens, special ones included; what is longer loses its end.
-        max_passages: of a document; what comes after them is left out.
+        max_seq_length: length of a passage in tokens, special ones included; a longer passage loses its end.
+        max_passages: of a document; further passages are left out.
         tokenizer, mlm, seed, prompt, sketches: as in `DocSplitCollator`.
 
     Raises:
@@ -225,8 +225,8 @@ class PassageCollator(DocSplitCollator):
             raise ValueError(f"max_passages is {max_passages}: expected 2 or more, one for each view.")
         self.first_is_query, self.max_passages = view in FIRST_IS_QUERY, max_passages
 
-    def lay_out(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """The tensors of all passages, (R, T) each, and where they belong."""
+    def lay_out(self, features: list[Feature]) -> dict[str, Any]:
+        """Make the tensors of all passages, (R, T) each, and the place of each row."""
         rows: list[MaskedRow] = []
         places: list[np.ndarray] = []  # (R', 4) of each document: its number, view, section and position
         for number, feature in enumerate(features):
@@ -240,15 +240,15 @@ class PassageCollator(DocSplitCollator):
         names = {"document": document, "view": view, "section": section, "position": position, "is_query": is_query}
         return self.pad(rows) | {"rows": names}
 
-    def divide(self, feature: dict[str, Any], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The view and the position of each row of a document, (R,) each: those of view 0, then those of view 1."""
+    def divide(self, feature: Feature, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Divide a document: the view and the position of each row, (R,) each, first those of view 0."""
         lengths = self.unit_lengths(feature)[: self.max_passages]
         starts = lengths.cumsum() - lengths
         positions = [np.flatnonzero(view[starts]) for view in self.view(lengths, rng)]
-        return np.repeat([0, 1], [len(own) for own in positions]), np.concatenate(positions)
+        return np.repeat([0, 1], [len(half) for half in positions]), np.concatenate(positions)
 
-    def passages(self, feature: dict[str, Any], positions: np.ndarray) -> list[np.ndarray]:
-        """The ids (L,) of the passages at these positions, `tokenizer(passage, truncation=True, max_length=...)`."""
+    def passages(self, feature: Feature, positions: np.ndarray) -> list[np.ndarray]:
+        """Take the passages at these positions: ids (L,) of `tokenizer(passage, truncation=True, max_length=...)`."""
         feature = feature | {name: np.asarray(feature[name]) for name in feature if name.endswith(("ids", "lengths"))}
         first_units = np.append(0, np.cumsum(feature["passage_units"]))
         starts = np.append(0, self.unit_lengths(feature).cumsum())
@@ -257,8 +257,8 @@ class PassageCollator(DocSplitCollator):
             for position in positions
         ]
 
-    def wanted_and_room(self, feature: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Of all passages, also of those that are left out."""
+    def wanted_and_room(self, feature: Feature) -> tuple[np.ndarray, np.ndarray]:
+        """Count the tokens of all passages, and the room for each: none for those that are left out."""
         wanted = self.unit_lengths(feature)
         return wanted, np.where(np.arange(len(wanted)) < self.max_passages, self.room, 0)
 
@@ -267,19 +267,19 @@ COLLATORS = {"views": DocSplitCollator, "passages": PassageCollator}  # by `Fami
 
 
 def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
-    """How much the maximum length costs: shares of documents with a truncated view, and of tokens lost to that.
+    """Measure what the maximum length costs: the shares of documents with a truncated view, and of tokens lost to it.
 
-    Where rows are passages, also the shares of passages that lose their end, and of those after `max_passages`, which
-    are left out; both are lost tokens. Taken from the draws of epoch 0 of the first `max_documents` documents.
+    With passages also the shares of those that lose their end, and of those after `max_passages`, which are left out;
+    both are lost tokens. All are taken from the draws of epoch 0 of the first `max_documents` documents.
     """
     needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in dataset.column_names]
     features = dataset.select(range(min(max_documents, len(dataset)))).select_columns(needed)
     pairs = [collator.wanted_and_room(feature) for feature in features]
     wanted, room = (np.concatenate(values) for values in zip(*pairs))
     lost = np.maximum(wanted - room, 0)
-    of_documents = np.split(lost, np.cumsum([len(own) for own, _ in pairs])[:-1])
+    lost_by_document = np.split(lost, np.cumsum([len(rows) for rows, _ in pairs])[:-1])
     shares = {
-        "documents_truncated_share": float(np.mean([own.any() for own in of_documents])),
+        "documents_truncated_share": float(np.mean([losses.any() for losses in lost_by_document])),
         "tokens_truncated_share": float(lost.sum() / wanted.sum()),
     }
     if isinstance(collator, PassageCollator):
@@ -289,7 +289,7 @@ def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: in
 
 
 def _first_whole_unit(lengths: np.ndarray, view: View) -> int | None:
-    """The unit that a view begins with; None if it begins within one, or has a part of it only."""
+    """Find the unit that a view begins with; None if it begins within one, or has only a part of it."""
     starts = lengths.cumsum() - lengths
     unit = int(starts.searchsorted(view.argmax(), side="right")) - 1
     return unit if view[starts[unit] : starts[unit] + lengths[unit]].all() else None

@@ -1,13 +1,11 @@
-"""Text from anywhere to what training needs: token ids of sentences, segmented and tokenised once.
+"""Documents from anywhere: a Hub name, local files or the built-in corpus.
 
-    load_corpus    a Hub name, local files or the built-in corpus -> datasets.Dataset with a text
-    stream_corpus  the same as a datasets.IterableDataset, for docsplit.data.streaming
-    tokenize       -> datasets.Dataset with `document_id`, `input_ids` and `unit_lengths`, and what was dropped
-    near_duplicates  for evaluation sets that must not repeat the training text
+    load_corpus      -> datasets.Dataset with a text, or the sections of one
+    stream_corpus    the same as a datasets.IterableDataset, for `docsplit.data.streaming`
+    for_pretraining  leaves out what python_docs seals
+    add_text         makes the text where there are sections or paragraphs
 
-`load_corpus` and `tokenize` are cached by `datasets`: a second run on the same text, tokenizer and splitter starts
-within seconds. The trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in
-each epoch.
+`datasets` caches what it read: a second run starts within seconds. The trade-off: a copy of the corpus on the disk.
 """
 
 import json
@@ -45,7 +43,7 @@ LOADERS = {
     ".txt": "text",
 }
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-# With "utf-8", so spelled, the JSON loader decodes nothing: bytes that are no UTF-8 would fail when a text is used.
+# Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
 DECODED = "UTF-8"
 
 
@@ -74,9 +72,9 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
 
 
 def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
-    """Of what `load_corpus` gave, the documents that a pretraining may read: all, but of python_docs the train part.
+    """Keep the documents that a pretraining may read: all, but the train part alone of python_docs.
 
-    Copies of python_docs in files of one's own are not recognised.
+    Copies of python_docs in other files are not recognised.
     """
     if corpus != PYTHON_DOCS:
         return dataset
@@ -139,20 +137,20 @@ def _load_python_docs() -> Dataset:
 
 
 def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
-    """The loader of `datasets` for a file or folder, the files, and the loader's options."""
+    """Choose the loader of `datasets` for a file or folder: its name, the files, and its options."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    loaders = {file: LOADERS.get(_suffix(file)) for file in files if not _is_hidden(file, path)}
-    known = {loader for loader in loaders.values() if loader}
+    loader_of = {file: LOADERS.get(_suffix(file)) for file in files if not _is_hidden(file, path)}
+    known = {loader for loader in loader_of.values() if loader}
     if len(known) != 1:
-        found = ", ".join(file.name for file in files[:10]) or "no file"
+        shown = ", ".join(file.name for file in files[:10]) or "no file"
         raise ValueError(
-            f"{path} should hold files of one format of {sorted(set(LOADERS.values()))}, found {found}. "
+            f"{path} should hold files of one format of {sorted(set(LOADERS.values()))}, found {shown}. "
             "Name one file, or a folder with one format in it."
         )
     loader = known.pop()
-    names = [str(file) for file, its_loader in loaders.items() if its_loader == loader]
-    skipped = Counter(_suffix(file) or "no suffix" for file, its_loader in loaders.items() if its_loader != loader)
-    if hidden := len(files) - len(loaders):
+    names = [str(file) for file in loader_of if loader_of[file] == loader]
+    skipped = Counter(_suffix(file) or "no suffix" for file in loader_of if loader_of[file] != loader)
+    if hidden := len(files) - len(loader_of):
         skipped["hidden (. or _ before a file or folder)"] = hidden
     if skipped:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in skipped.most_common())
@@ -168,7 +166,7 @@ def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
-    """Whether it, or a folder that it is in below this one, has a name as `.git`, `.ipynb_checkpoints`, `_SUCCESS`."""
+    """Whether the file, or a folder between, has a name like `.git`, `.ipynb_checkpoints` or `_SUCCESS`."""
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
@@ -176,7 +174,7 @@ def _load_local(path: Path) -> Dataset:
     loader, names, options = _local_files(path)
     try:
         dataset = _read(loader, names, options)
-    except StopIteration:  # what `datasets` makes of an empty file
+    except StopIteration:  # `datasets` raises it for an empty file
         return Dataset.from_list([])
     except (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowInvalid, ValueError, OSError) as error:
         cause = error.__cause__ or error
@@ -194,12 +192,12 @@ def _load_local(path: Path) -> Dataset:
 def _read(loader: str, names: list[str], options: dict[str, Any]) -> Dataset:
     dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
     if loader in ("parquet", "arrow"):
-        dataset.data.table.validate(full=True)  # that strings are UTF-8, of which others are sure: gigabytes a second
+        dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
     return dataset
 
 
 def _read_json(names: list[str], cause: BaseException) -> Dataset:
-    """The Arrow reader refuses lone surrogates. Python's reads them, and knows the line at which a file is broken."""
+    """Read JSON by Python, which unlike Arrow takes lone surrogates and knows the line at which a file is broken."""
     logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
     warn_of_other_encodings(names)
     versions = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names]
@@ -210,7 +208,7 @@ def _read_json(names: list[str], cause: BaseException) -> Dataset:
 
 
 def warn_of_other_encodings(names: Sequence[str | Path]) -> None:
-    """Say how many lines of files are no UTF-8, and where the first is: readers replace what they cannot read."""
+    """Warn of lines that are no UTF-8, which readers replace: how many there are, and where the first is."""
     count, first = undecodable_lines(names)
     if count:
         logger.warning(
@@ -220,7 +218,7 @@ def warn_of_other_encodings(names: Sequence[str | Path]) -> None:
 
 
 def undecodable_lines(names: Sequence[str | Path]) -> tuple[int, str | None]:
-    """How many lines of text files are no UTF-8, and `file, line n` of the first. Reads them once, as bytes."""
+    """Count the lines of text files that are no UTF-8, and name the first as `file, line n`."""
     count, first = 0, None
     for name in names:
         with fsspec.open(str(name), "rb", compression="infer") as file:
@@ -233,7 +231,7 @@ def undecodable_lines(names: Sequence[str | Path]) -> tuple[int, str | None]:
 
 
 def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:
-    """Some tsv files have no quoting: there, a field that begins with a quote takes the lines to the next quote."""
+    """Warn of rows lost in tsv files without quoting: a field that begins with a quote takes lines to the next one."""
     swallowing = 0
     for column in table.data.columns:
         if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
@@ -252,7 +250,11 @@ def _suffix(file: Path) -> str:
 
 
 def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
-    """Rows of files of JSON lines, cleaned. The sizes and times are there for the cache of `datasets` to see them."""
+    """Read cleaned rows of JSON lines.
+
+    Args:
+        versions: name, size and time of each file; `datasets` keys its cache by them.
+    """
     columns: dict[str, None] = {}  # of all rows, in order: the writer takes no new ones after its first batch
     for row in _parse_json_lines(versions):
         columns |= dict.fromkeys(row)
@@ -288,9 +290,7 @@ def _not_found(corpus: str, split: str, error: Exception) -> ValueError:
 
 
 def add_text(dataset: Dataset, text_column: str) -> Dataset:
-    """Make sure that there is a column of texts.
-
-    Where it is missing, it is built from `sections` [{heading, text}]; lists of paragraphs are joined.
+    """Make sure that there is a column of texts: join lists of paragraphs, or `sections` [{heading, text}].
 
     Raises:
         ValueError: naming the columns found.
@@ -310,17 +310,17 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
 
 
 def join_paragraphs(value: Any) -> str | None:
-    """A string as it is, a list of them, as some data sets have paragraphs, joined by newlines; None for others."""
+    """Join a list of paragraphs by newlines; a string stays, and anything else is None."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return value if isinstance(value, str) else None
 
 
 def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
-    """One text of sections in any of the forms they come in: dicts, a dict of lists (older `datasets`), strings.
+    """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
 
-    Between sections stands a `SECTION_BREAK`, which is white space for all but the maker of passages; a heading
-    without a text goes with the section after it.
+    A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
+    text goes with the section after it.
     """
     sections = row["sections"] or []
     if isinstance(sections, dict):
@@ -328,7 +328,7 @@ def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
     text, ends = "", False  # whether the last section is complete
     for section in sections:
         heading, body = (None, section) if isinstance(section, str) else (section.get("heading"), section.get("text"))
-        if own := "\n\n".join(part for part in (heading, body) if part):
-            text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + own
+        if content := "\n\n".join(part for part in (heading, body) if part):
+            text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
             ends = bool(body)
     return {text_column: text}

@@ -1,4 +1,4 @@
-"""One's own documents: the files of a folder, or the rows of data files, each with an id and a title."""
+"""Documents to search: the files of a folder, or the rows of data files, each with an id and a title."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ _WHITE_SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class Document:
-    """A text with a name of its own."""
+    """A text with its id and title."""
 
     id: str
     text: str
@@ -31,12 +31,12 @@ class Document:
 
 
 def read_documents(path: Path, text_column: str = "text", id_column: str | None = None) -> Iterator[Document]:
-    """The documents of a folder, or of one file.
+    """Read the documents of a folder, or of one file.
 
-    A text file (.txt, .md, .rst, .tex, .html) is a document: its id is its path within the folder. A data file (.json,
-    .jsonl, .csv, .tsv, .parquet, .arrow, also compressed) has a document in each row: its id is that of `id_column`,
-    by default the first of id, _id and doc_id; where there is none, the file's path and the row. Hidden files are not
-    read. What else is passed over is counted, by suffix, in the log.
+    A text file (.txt, .md, .rst, .tex, .html) is a document; its id is its path within the folder. A data file (.json,
+    .jsonl, .csv, .tsv, .parquet, .arrow, also compressed) has a document in each row; its id is that of `id_column`,
+    by default the first of id, _id and doc_id, or else the file's path and the row. Hidden files are not read. Other
+    files are counted, by suffix, in the log.
 
     Args:
         text_column: of data files; see `docsplit.data.corpora.add_text`.
@@ -67,9 +67,9 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
         else:
             passed_over[plain[0] or "no suffix"] += 1
     if not num_read:
-        found = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.items()) or "nothing"
+        others = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.items()) or "nothing"
         raise ValueError(
-            f"{path} has no documents that can be read, but {found}: expected {', '.join(TEXT_FILES + HTML_FILES)}, "
+            f"{path} has no documents that can be read, but {others}: expected {', '.join(TEXT_FILES + HTML_FILES)}, "
             f"or {', '.join(ROW_FILES)} with a text in each row. (PDF: pdftotext makes .txt of it.)"
         )
     if passed_over:
@@ -91,12 +91,12 @@ def _of_rows(file: Path, name: str, text_column: str, id_column: str | None) -> 
 
 
 def _printable(name: str) -> str:
-    """A file's name; of bytes that are no UTF-8, which no file of an index holds, their codes."""
+    """Write a file's name in UTF-8, as an index needs it: other bytes as their codes."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def _first_line(text: str) -> str:
-    """The first line with a letter in it, without the marks of a heading, shortened."""
+    """Take the first line with a letter in it as a title: without the marks of a heading, shortened."""
     for line in text[:2000].splitlines():
         if any(character.isalpha() for character in line):
             title = " ".join(line.lstrip("# \t").split())
@@ -105,27 +105,10 @@ def _first_line(text: str) -> str:
 
 
 class _Text(HTMLParser):
-    """What a reader of a page sees, block by block, and its title."""
+    """The visible text of a page, block by block, and its title."""
 
-    BLOCKS = frozenset(
-        (
-            "p",
-            "div",
-            "li",
-            "ul",
-            "ol",
-            "tr",
-            "table",
-            "section",
-            "article",
-            "blockquote",
-            "pre",
-            "dd",
-            "dt",
-            "br",
-            "hr",
-        )
-    )
+    BLOCKS = frozenset(("p", "div", "li", "ul", "ol", "tr", "table", "section", "article", "blockquote", "pre", "dd"))
+    BLOCKS |= {"dt", "br", "hr"}
     HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
     UNSEEN = frozenset(("script", "style", "noscript", "template"))
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 # Between sections, where they are known: ASCII's group separator, which `clean_text` takes for white space.
 SECTION_BREAK = "\x1d"
 LONGEST_PASSAGE = 1.5  # of the wanted number of words; a sentence that would lead beyond it begins a new passage
-SHORTEST_PASSAGE = 0.2  # what is shorter is joined to its neighbour in the section
+SHORTEST_PASSAGE = 0.2  # a shorter passage is joined to its neighbour in the section
 LONGEST_HEADING = 100  # characters
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]+")
 # Control characters but \t, \n and \r, and lone surrogates. One character class, which is what `re` searches fastest.
@@ -61,7 +61,7 @@ def _words(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# What stands before a full stop, in any case. The words of the first set introduce what follows and never end a
+# Words before a full stop, in any case. The words of the first set introduce what follows and never end a
 # sentence; those of the second are abbreviations only before a number (`No. 5`, `Jan. 3`); those of the third end a
 # sentence now and then, as do initials and `U.S.`: only if a frequent first word comes next.
 _NEVER_LAST = _words(
@@ -84,12 +84,12 @@ _FIRST_WORDS = _words(
 
 
 def clean_text(text: str) -> str:
-    """Replaces what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
+    """Replace what tokenizers choke on (control characters, lone surrogates) by spaces, and CRLF by LF."""
     return _UNCLEAN.sub(" ", text.replace("\r\n", "\n"))
 
 
 def split_by_rules(paragraph: str) -> list[str]:
-    """Cuts a paragraph where its lines begin something new, and these pieces where a full stop ends a sentence."""
+    """Cut a paragraph where its lines begin something new, and these pieces where a full stop ends a sentence."""
     sentences = []
     for piece in _LINE_UNIT_BREAK.split(paragraph):
         has_capitals = not piece.islower()
@@ -188,7 +188,7 @@ def count_words(text: str) -> int:
 
 
 def passage_sizes(num_words: Sequence[int], words: int) -> list[int]:
-    """How many sentences each passage of a section has, given the words of each sentence.
+    """Count the sentences of each passage of a section, given the words of each sentence.
 
     A passage ends at the boundary nearest to `words` (of two equally near ones the later), and before a sentence that
     would take it past `LONGEST_PASSAGE`; but none is shorter than `SHORTEST_PASSAGE` unless the section is: a heading
@@ -226,7 +226,7 @@ def split_sections(text: str) -> list[str]:
 
 
 def _section_starts(lines: list[str]) -> list[int]:
-    """The numbers of the lines that begin a section, but for the first section."""
+    """Find the numbers of the lines that begin a section, without the first section."""
     starts, number = [], 0
     has_text, is_code, may_begin = False, False, True  # since the last start; within ```; after an empty line
     while number < len(lines):
@@ -243,7 +243,7 @@ def _section_starts(lines: list[str]) -> list[int]:
 
 
 def _heading_at(lines: list[str], number: int) -> int:
-    """How many lines the heading has that begins at this one; 0: none does."""
+    """Count the lines of the heading that begins at this one; 0: none does."""
     line, following = lines[number], lines[number + 1 : number + 3]
     if mark := _HEADING_MARK.match(line):
         title = line[mark.end() :].rstrip()

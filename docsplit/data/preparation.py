@@ -1,4 +1,8 @@
-"""Documents to token ids of their sentences, once; held-out documents, and duplicates of any kind."""
+"""Preparing documents: token ids of their sentences, made once; held-out parts; exact and near duplicates.
+
+`datasets` caches `tokenize`: a second run on the same text, tokenizer and splitter starts within seconds. The
+trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
+"""
 
 import hashlib
 import json
@@ -24,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
 PASSAGE_COLUMNS = ("passage_units", "passage_sections", "passage_words")
-MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # and removed
+MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # columns removed after the counting
 
 
 def document_id(text: str) -> int:
-    """A 63-bit hash of the text up to white space: equal for exact duplicates, and the key of a document's draws."""
+    """Hash a text up to white space to 63 bits: equal for exact duplicates, and the key of a document's draws."""
     digest = hashlib.blake2b(" ".join(clean_text(text).split()).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -62,12 +66,12 @@ def tokenize(
         dataset: rows with a text in the column of the segmentation.
         num_proc: number of processes, None for this one alone.
 
-    Returns: a data set with `document_id` (int64), `sketch` (uint32, of `docsplit.data.seen_documents.sketch`),
-        `input_ids` (the ids of all units, one after another, without special tokens), `unit_lengths` (how many each
-        has) and, for byte-level BPE, `initial_input_ids` and `initial_unit_lengths` (each unit as it reads at the
-        start of a text); every document has two or more units. With passages also `passage_units` (how many units
-        each has) and `passage_sections` (the section that it is in); every document has two or more passages.
-        And the number of documents used and of those dropped for each reason.
+    Returns: the data set, and the number of documents used and of those dropped for each reason. Its columns are
+        `document_id` (int64); `sketch` (uint32, of `docsplit.data.seen_documents.sketch`); `input_ids`, the ids of all
+        units, one after another, without special tokens; `unit_lengths`, how many each unit has; for byte-level BPE
+        `initial_input_ids` and `initial_unit_lengths`, each unit as it reads at the start of a text. With passages
+        also `passage_units`, how many units each has, and `passage_sections`, the section that each is in. Every
+        document has two or more units, or passages.
 
     Raises:
         ValueError: if no document is left.
@@ -112,7 +116,7 @@ def tokenize(
 
 
 def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -> str:
-    """The key of the cache: what the ids depend on, this code included, and not the tokenizer's folder or length."""
+    """Key the cache by what the ids depend on, this code included, but not by the tokenizer's folder or length."""
     tokenizer_state = json.loads(tokenizer.backend_tokenizer.to_str())
     tokenizer_state |= {"truncation": None, "padding": None}  # of the last call
     code = hash_of_code("docsplit/data")
@@ -120,7 +124,7 @@ def _fingerprint(dataset: Dataset, tokenizer: Any, segmentation: Segmentation) -
 
 
 def _describe_passages(table: Any, wanted: int) -> str:
-    """How long the passages of the documents are that have any (the others are dropped), and how many there are."""
+    """Describe in a sentence how many passages documents have, and how long these are; without dropped documents."""
 
     def values(name: str) -> np.ndarray:
         return compute.list_flatten(table[name]).to_numpy()
@@ -153,23 +157,26 @@ def tokenize_batch(
     rows |= {name: [] for name in (PASSAGE_COLUMNS if passage_words is not None else ())}
     start = 0
     for text, (units, passages) in zip(texts, documents):
-        own = {name: unit_ids[start : start + len(units)] for name, unit_ids in ids.items()}
+        # The units of this text, without those that have no token; a single sentence is cut in two.
+        unit_columns = {name: unit_ids[start : start + len(units)] for name, unit_ids in ids.items()}
         start += len(units)
-        own, kept = _with_tokens(own)
-        of_passages = {} if passage_words is None else _passage_columns(passages, kept)
+        unit_columns, kept = _with_tokens(unit_columns)
+        passage_columns = {} if passage_words is None else _passage_columns(passages, kept)
         if passage_words is None and len(kept) == 1:
-            own, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
-        reason = _drop_reason(text, len(own["input_ids"]), of_passages)
-        if segmentation.keep_all and own["input_ids"]:
+            unit_columns, _ = _with_tokens(tokenize_units(tokenizer, cut_in_two(tokenizer, " ".join(units))))
+        # What is dropped keeps its row, for the counts, and loses its units.
+        reason = _drop_reason(text, len(unit_columns["input_ids"]), passage_columns)
+        if segmentation.keep_all and unit_columns["input_ids"]:
             reason = "used"
         if reason != "used":
-            own, of_passages = {name: [] for name in own}, {name: [] for name in of_passages}
+            unit_columns = {name: [] for name in unit_columns}
+            passage_columns = {name: [] for name in passage_columns}
         rows["document_id"].append(document_id(text) if isinstance(text, str) else 0)
         rows["drop_reason"].append(DROP_REASONS.index(reason))
-        for name, unit_ids in own.items():
+        for name, unit_ids in unit_columns.items():
             rows[name].append([token for unit in unit_ids for token in unit])
             rows[_lengths_name(name)].append([len(unit) for unit in unit_ids])
-        for name, values in of_passages.items():
+        for name, values in passage_columns.items():
             rows[name].append(values)
     return rows
 
@@ -177,7 +184,7 @@ def tokenize_batch(
 def _segment(
     text: Any, split: SentenceSplitter, passage_words: int | None
 ) -> tuple[list[str], list[tuple[int, int, int]]]:
-    """The sentences of a text and, of each passage, the number of sentences, of its section, and of words."""
+    """Cut a text into sentences; passages are (number of sentences, section, number of words)."""
     if not isinstance(text, str):
         return [], []
     if passage_words is None:
@@ -192,23 +199,23 @@ def _segment(
 
 
 def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> dict[str, list[int]]:
-    """What `_segment` says of passages, without the units that are not kept, and without passages that have none."""
+    """Make columns of passages, without the units that are not kept and the passages that have no other."""
     num_units, sections, words = np.array(passages, dtype=np.int64).reshape(-1, 3).T
-    of_unit = np.repeat(np.arange(len(passages)), num_units)
-    num_units = np.bincount(of_unit[kept], minlength=len(passages))
+    passage_of_unit = np.repeat(np.arange(len(passages)), num_units)
+    num_units = np.bincount(passage_of_unit[kept], minlength=len(passages))
     left = num_units > 0
     sections = np.unique(sections[left], return_inverse=True)[1]
     columns = (num_units[left], sections, words[left])
     return {name: column.tolist() for name, column in zip(PASSAGE_COLUMNS, columns)}
 
 
-def _drop_reason(text: Any, num_units: int, of_passages: dict[str, list[int]]) -> str:
+def _drop_reason(text: Any, num_units: int, passage_columns: dict[str, list[int]]) -> str:
     if not isinstance(text, str):
         return "not_a_string"
     if num_units == 0:
         return "empty"
-    if of_passages:
-        return "used" if len(of_passages["passage_units"]) > 1 else "fewer_than_two_passages"
+    if passage_columns:
+        return "used" if len(passage_columns["passage_units"]) > 1 else "fewer_than_two_passages"
     return "used" if num_units > 1 else "fewer_than_two_words"
 
 
@@ -217,15 +224,13 @@ def _lengths_name(ids_name: str) -> str:
 
 
 def _with_tokens(ids: dict[str, list[list[int]]]) -> tuple[dict[str, list[list[int]]], list[int]]:
-    """The units that have tokens, and their numbers: a tokenizer may remove all that is in one (zero-width
-    characters, say).
-    """
+    """Keep the units that have tokens, and their numbers: a tokenizer may remove zero-width characters."""
     kept = [index for index, unit_ids in enumerate(zip(*ids.values())) if all(unit_ids)]
     return {name: [unit_ids[index] for index in kept] for name, unit_ids in ids.items()}, kept
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Training documents, and `size` others (at most a tenth) for the evaluation loss; None for a size of 0."""
+    """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0."""
     dataset = dataset.with_format("numpy")
     if size == 0:
         return dataset, None
@@ -234,7 +239,7 @@ def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset |
 
 
 def with_fixed_draws(dataset: Dataset) -> Dataset:
-    """With a column `epoch`, so that the collator draws the documents the same way in each evaluation."""
+    """Add a column `epoch`, so that the collator draws the documents in the same way in each evaluation."""
     return dataset.with_format("numpy").add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
@@ -252,29 +257,28 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
 
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """Which texts have a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (len(texts),)."""
-    ours, theirs = _shingles(texts), _shingles(references)
-    found = np.zeros(len(texts), dtype=bool)
-    found[_similar(ours, theirs, threshold)[0]] = True
-    return found
+    """Whether each text has a reference with a Jaccard similarity of word 5-grams of `threshold` or more, (N,)."""
+    is_duplicate = np.zeros(len(texts), dtype=bool)
+    is_duplicate[_similar(_shingles(texts), _shingles(references), threshold)[0]] = True
+    return is_duplicate
 
 
 def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.ndarray:
-    """The pairs of texts that `near_duplicates` compares as such, (K, 2), each once."""
+    """List the pairs of texts with a Jaccard similarity of word 5-grams of `threshold` or more, (K, 2), each once."""
     shingles = _shingles(texts)
     first, second = _similar(shingles, shingles, threshold)
     return np.stack([first, second], axis=1)[first < second]
 
 
 def jaccard(text: str, other: str) -> float:
-    """Of the runs of five words of two texts; texts of fewer words are the same or not."""
+    """Compute the Jaccard similarity of two texts' runs of five words; shorter texts are equal or not."""
     ours, theirs = _shingles([text]), _shingles([other])
     shared, both = float((ours @ theirs.T).sum()), ours.sum() + theirs.sum()
     return shared / (both - shared) if both else float(text.split() == other.split())
 
 
 def _shingles(texts: Sequence[str]) -> Any:
-    """(N, V) sparse: which runs of five words each text has, by their hashes."""
+    """Mark the runs of five words that each text has, by their hashes: (N, V), sparse."""
     vectorizer = HashingVectorizer(
         n_features=2**22,
         ngram_range=(SHINGLE_WORDS, SHINGLE_WORDS),
@@ -287,7 +291,7 @@ def _shingles(texts: Sequence[str]) -> Any:
 
 
 def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of `ours` and of `theirs`, pair by pair, with a Jaccard similarity of `threshold` or more."""
+    """Find the pairs, a row of `ours` and one of `theirs`, with a Jaccard similarity of `threshold` or more."""
     our_sizes, their_sizes = ours.sum(axis=1).A1, theirs.sum(axis=1).A1
     shared = (ours @ theirs.T).tocoo()  # only pairs that share a shingle are stored
     similar = shared.data / (our_sizes[shared.row] + their_sizes[shared.col] - shared.data) >= threshold
@@ -298,7 +302,7 @@ def without_documents(dataset: Dataset, document_ids: Set[int]) -> tuple[Dataset
     """Leave documents out, exact duplicates included: those that an evaluation will test on.
 
     Args:
-        dataset: what `tokenize` gave.
+        dataset: of `tokenize`.
         document_ids: of `document_id`.
 
     Returns: the rest, and how many were left out.

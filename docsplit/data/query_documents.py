@@ -1,7 +1,7 @@
-"""Queries and the documents that are relevant to them -> batches: what is read to train for ranking.
+"""Batches of queries and documents, to train for ranking.
 
-A row is a query. Which of its relevant documents stands beside it, and which documents that are not relevant, is drawn
-anew in each epoch, from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
+A row is a query. One of its relevant documents and others that are not relevant stand beside it, drawn anew in each
+epoch from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pyarrow import compute
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.collators import DocSplitCollator, MaskedRow, PassageCollator, truncated_shares
+from docsplit.data.collators import DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
 from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
@@ -27,18 +27,18 @@ from docsplit.runtime.files import add_texts, build_once, cache_directory
 logger = logging.getLogger(__name__)
 
 MOST_PASSAGES = 100  # of a document (graph document model, section 3.3)
-NO_ID = -1  # beside the ids of relevant documents, of queries that have fewer
-SOME_TEXTS = 1000  # at a time
+NO_ID = -1  # fills up the ids of relevant documents
+TEXTS_AT_ONCE = 1000  # that are hashed and sketched
 
 
 @dataclass
 class Collection:
-    """A collection, tokenised once: rows of documents and of queries are those of the ranking."""
+    """A collection, tokenised once; documents and queries have the rows that they have in the ranking."""
 
     ranking: Ranking
-    documents: Dataset  # as `docsplit.data.preparation.tokenize` gives them; without units where there are no tokens
+    documents: Dataset  # of `docsplit.data.preparation.tokenize`; texts without tokens have no units
     queries: Dataset
-    seen: Dataset  # `seen_id` and `sketch` of each document as a pretraining has read it, whole
+    seen: Dataset  # `seen_id` and `sketch` of each whole document, as a pretraining may have read it
 
     def __post_init__(self) -> None:
         self.document_ids = np.asarray(self.documents["document_id"][:])  # (N,), equal for equal texts
@@ -72,19 +72,19 @@ class Collection:
         documents = load_from_disk(str(folder / "documents"))
         features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
         seen = documents.map(
-            _seen, batched=True, batch_size=SOME_TEXTS, remove_columns=documents.column_names, features=features
+            _seen, batched=True, batch_size=TEXTS_AT_ONCE, remove_columns=documents.column_names, features=features
         )
-        of_documents = replace(segmentation, text_column="text", keep_all=True)
-        of_queries = replace(of_documents, passage_words=None)
+        segmentation = replace(segmentation, text_column="text", keep_all=True)
+        without_passages = replace(segmentation, passage_words=None)
         texts, queries = documents.select_columns("text"), load_from_disk(str(folder / "queries"))
-        tokenized, _ = tokenize(texts, tokenizer, of_documents, num_proc)
-        tokenized_queries, _ = tokenize(queries, tokenizer, of_queries, num_proc)
+        tokenized, _ = tokenize(texts, tokenizer, segmentation, num_proc)
+        tokenized_queries, _ = tokenize(queries, tokenizer, without_passages, num_proc)
         return cls(ranking, *(part.with_format("numpy") for part in (tokenized, tokenized_queries, seen)))
 
     def relevant_rows(self, query: str) -> np.ndarray:
-        """Documents with tokens that are judged relevant to the query of this id."""
-        own = self.ranking.judgments[query]
-        rows = [self.rows[name] for name, grade in own.items() if grade > 0 and name in self.rows]
+        """List the documents with tokens that are judged relevant to the query of this id."""
+        grades = self.ranking.judgments[query]
+        rows = [self.rows[name] for name, grade in grades.items() if grade > 0 and name in self.rows]
         return np.array(sorted(row for row in rows if self.has_tokens[row]), dtype=np.int64)
 
 
@@ -93,7 +93,7 @@ def _seen(batch: dict[str, list[str]]) -> dict[str, Any]:
 
 
 class QueryDataset(torch.utils.data.Dataset):
-    """Some queries of a collection, those that have tokens, and a relevant document that has any.
+    """Queries of a collection: those that have tokens, and a relevant document with tokens.
 
     Attributes:
         numbers: (Q,) rows of these queries in the ranking.
@@ -108,40 +108,42 @@ class QueryDataset(torch.utils.data.Dataset):
 
     def __init__(self, collection: Collection, numbers: np.ndarray, is_evaluation: bool = False):
         ranking, self.collection, self.is_evaluation = collection.ranking, collection, is_evaluation
-        found = {int(number): collection.relevant_rows(ranking.query_ids[number]) for number in numbers}
+        relevant = {int(number): collection.relevant_rows(ranking.query_ids[number]) for number in numbers}
         lengths = collection.queries["unit_lengths"]
-        kept = [number for number, rows in found.items() if len(rows) and len(lengths[number])]
-        self.numbers, self.left_out = np.array(kept, dtype=np.int64), len(found) - len(kept)
-        self.relevant = [found[number] for number in kept]
+        kept = [number for number, rows in relevant.items() if len(rows) and len(lengths[number])]
+        self.numbers, self.left_out = np.array(kept, dtype=np.int64), len(relevant) - len(kept)
+        self.relevant = [relevant[number] for number in kept]
+        # Queries of one text share their relevant documents: none may be another's negative.
         texts = [" ".join(ranking.queries[number].lower().split()) for number in kept]
-        of_text: dict[str, set[int]] = {}
+        ids_of_text: dict[str, set[int]] = {}
         for text, rows in zip(texts, self.relevant):
-            of_text.setdefault(text, set()).update(collection.document_ids[rows].tolist())
-        self.relevant_ids = [np.array(sorted(of_text[text]), dtype=np.int64) for text in texts]
+            ids_of_text.setdefault(text, set()).update(collection.document_ids[rows].tolist())
+        self.relevant_ids = [np.array(sorted(ids_of_text[text]), dtype=np.int64) for text in texts]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> Feature:
         feature = dict(self.collection.queries[int(self.numbers[index])])
         feature |= {"index": int(index), "relevant": self.relevant[index], "relevant_ids": self.relevant_ids[index]}
         return feature | ({"epoch": 0} if self.is_evaluation else {})
 
 
 class QueryDocumentCollator:
-    """Queries to a batch of `DocSplitForContrastivePretraining`: (B, V, T), or rows of passages.
+    """Turn queries into a batch of `DocSplitForContrastivePretraining`: (B, V, T), or rows of passages.
 
-    Views are the query, a relevant document and, in training, `negatives_per_query` that are not judged relevant.
+    The views are the query, a relevant document and, in training, `negatives_per_query` documents that are not judged
+    relevant.
 
     Args:
-        of_documents: makes the rows of a document: a `PassageCollator` where the encoder combines passages. Queries,
-            one row each, are as long, masked and drawn as its seed says.
+        document_collator: makes the rows of a document: a `PassageCollator` where the encoder combines passages. It
+            also gives the length, masking and seed of queries, which are one row each.
         datasets: all that are collated, of one collection, the training queries first.
         query_prompt: stands before each query.
 
     Attributes:
-        negatives: (Q, P) rows of documents for each training query to draw from, -1 where there are fewer; None: any
-            document. Where a query has too few, documents drawn from the whole collection fill up.
+        negatives: (Q, P) rows of documents that each training query draws from, -1 where there are fewer; None: any
+            document. Documents of the whole collection fill up where a query has too few.
 
     Raises:
         ValueError: if the collection is too small for so many negatives.
@@ -149,21 +151,21 @@ class QueryDocumentCollator:
 
     def __init__(
         self,
-        of_documents: DocSplitCollator,
+        document_collator: DocSplitCollator,
         datasets: Sequence[QueryDataset],
         negatives_per_query: int = 0,
         query_prompt: str = "",
     ):
-        self.of_documents = of_documents
-        self.of_queries = DocSplitCollator(
-            of_documents.tokenizer,
+        self.document_collator = document_collator
+        self.query_collator = DocSplitCollator(
+            document_collator.tokenizer,
             "simcse",
-            of_documents.max_seq_length,
-            of_documents.mlm,
-            of_documents.seed,
+            document_collator.max_seq_length,
+            document_collator.mlm,
+            document_collator.seed,
             query_prompt,
         )
-        self.collection, self.epoch = datasets[0].collection, self.of_queries.epoch
+        self.collection, self.epoch = datasets[0].collection, self.query_collator.epoch
         self.negatives: np.ndarray | None = None
         self.negatives_per_query = negatives_per_query
         self.width = max(len(ids) for dataset in datasets for ids in dataset.relevant_ids)
@@ -177,12 +179,12 @@ class QueryDocumentCollator:
     def shares(self, dataset: QueryDataset) -> dict[str, float]:
         """`truncated_shares` of the documents of the collection."""
         has_tokens = np.flatnonzero(dataset.collection.has_tokens)
-        return truncated_shares(dataset.collection.documents.select(has_tokens), self.of_documents)
+        return truncated_shares(dataset.collection.documents.select(has_tokens), self.document_collator)
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+    def __call__(self, features: list[Feature]) -> dict[str, Any]:
         """Batch of B queries: their tensors, and
 
-        document_ids: (B, V - 1) of their documents; of training and evaluation, which has no negatives, another V.
+        document_ids: (B, V - 1) of their documents; V is smaller in evaluation, which has no negatives.
         relevant_ids: (B, R) of all documents that are relevant to each, filled up with `NO_ID`.
         seen_ids, sketches: (V B,) and (V B, 8), for `SeenDocumentsCallback`, which takes them out before the model.
         """
@@ -191,60 +193,60 @@ class QueryDocumentCollator:
         document_ids, seen_ids, sketches = [], [], []
         relevant = np.full((len(features), self.width), NO_ID)
         for number, feature in enumerate(features):
-            rng = self.of_queries.generator(feature)
+            rng = self.query_collator.generator(feature)
             documents = self.draw(feature, rng)
             document_ids.append(self.collection.document_ids[documents])
             relevant[number, : len(feature["relevant_ids"])] = feature["relevant_ids"]
-            of_documents = self.collection.seen[documents]
-            seen_ids += [feature["document_id"], *of_documents["seen_id"]]
-            sketches += [feature["sketch"], *of_documents["sketch"]]
-            texts = [([self.of_queries.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64))]
+            seen = self.collection.seen[documents]
+            seen_ids += [feature["document_id"], *seen["seen_id"]]
+            sketches += [feature["sketch"], *seen["sketch"]]
+            texts = [([self.query_collator.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64))]
             texts += [self._rows_of(self.collection.documents[int(row)]) for row in documents]
             for view, (ids, inner) in enumerate(texts):
-                collator = self.of_documents if view else self.of_queries
-                rows += [collator.with_mask(own, rng) for own in ids]
+                collator = self.document_collator if view else self.query_collator
+                rows += [collator.with_mask(text, rng) for text in ids]
                 places.append(np.column_stack([np.full((len(ids), 2), (number, view)), inner]))
         batch: dict[str, Any] = {"document_ids": torch.from_numpy(np.stack(document_ids))}
         batch |= {"relevant_ids": torch.from_numpy(relevant), "seen_ids": torch.tensor(np.array(seen_ids))}
         batch["sketches"] = torch.from_numpy(np.stack(sketches).astype(np.int64))
         return batch | self._lay_out(rows, np.concatenate(places))
 
-    def _rows_of(self, feature: dict[str, Any]) -> tuple[list[np.ndarray], np.ndarray]:
-        """The ids of a document, as one row or a row a passage, and section and position of each, (R', 2)."""
-        if not isinstance(self.of_documents, PassageCollator):
-            return [self.of_documents.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64)
-        positions = np.arange(min(len(feature["passage_units"]), self.of_documents.max_passages))
+    def _rows_of(self, feature: Feature) -> tuple[list[np.ndarray], np.ndarray]:
+        """Make the rows of a document, one or one a passage: their ids, and section and position of each, (R', 2)."""
+        if not isinstance(self.document_collator, PassageCollator):
+            return [self.document_collator.join(feature, _all_of(feature))], np.zeros((1, 2), dtype=np.int64)
+        positions = np.arange(min(len(feature["passage_units"]), self.document_collator.max_passages))
         sections = np.asarray(feature["passage_sections"])[positions]
-        return self.of_documents.passages(feature, positions), np.column_stack([sections, positions])
+        return self.document_collator.passages(feature, positions), np.column_stack([sections, positions])
 
     def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> dict[str, Any]:
-        padded: dict[str, Tensor] = self.of_documents.pad(rows)
+        padded: dict[str, Tensor] = self.document_collator.pad(rows)
         number, view, section, position = torch.from_numpy(places).T.contiguous()
-        if not isinstance(self.of_documents, PassageCollator):
+        if not isinstance(self.document_collator, PassageCollator):
             return {name: values.unflatten(0, (int(number[-1]) + 1, -1)) for name, values in padded.items()}
         names = {"document": number, "view": view, "section": section, "position": position}
         return padded | {"rows": names | {"is_query": (view == 0).long()}}
 
-    def draw(self, feature: dict[str, Any], rng: np.random.Generator) -> list[int]:
-        """Rows of a query's documents: one that is relevant, and `negatives_per_query` others, distinct texts."""
-        found = [int(rng.choice(feature["relevant"]))]
+    def draw(self, feature: Feature, rng: np.random.Generator) -> list[int]:
+        """Draw the documents of a query: one that is relevant, and `negatives_per_query` others of distinct texts."""
+        drawn = [int(rng.choice(feature["relevant"]))]
         if "epoch" in feature:  # an evaluation
-            return found
+            return drawn
         taken = {*feature["relevant_ids"].tolist()}
         wanted = 1 + self.negatives_per_query
         pool = np.empty(0, dtype=np.int64) if self.negatives is None else self.negatives[feature["index"]]
         for row in rng.permutation(pool[pool >= 0]):
-            if len(found) < wanted and self.collection.document_ids[row] not in taken:
-                found.append(int(row))
+            if len(drawn) < wanted and self.collection.document_ids[row] not in taken:
+                drawn.append(int(row))
                 taken.add(int(self.collection.document_ids[row]))
-        while len(found) < wanted:
+        while len(drawn) < wanted:
             row = int(rng.integers(len(self.collection.document_ids)))
             name = int(self.collection.document_ids[row])
             if self.collection.has_tokens[row] and name not in taken:
-                found.append(row)
+                drawn.append(row)
                 taken.add(name)
-        return found
+        return drawn
 
 
-def _all_of(feature: dict[str, Any]) -> np.ndarray:
+def _all_of(feature: Feature) -> np.ndarray:
     return np.ones(len(feature["input_ids"]), dtype=bool)

@@ -1,10 +1,10 @@
-"""Which documents an encoder was trained on: a record beside its weights, and how much of a test set is in it.
+"""The record of the documents that an encoder was trained on, and how much of a test set is in it.
 
-The record holds no text: for each document the 8 bytes of `docsplit.data.preparation.document_id` and, up to a million
-documents, a sketch, the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and containment
-of documents"). Of the smallest 8 of two sketches' union, the share that both have estimates the Jaccard similarity of
-the two documents' runs, with a standard deviation of 0.18 at 0.5. Above some millions of documents their hashes go
-into Bloom filters: 4 bytes a document, a known rate of false alarms, and none is missed.
+The record holds no text. For each document it has the 8 bytes of `docsplit.data.preparation.document_id` and, up to a
+million documents, a sketch: the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and
+containment of documents"). Take the 8 smallest of two sketches' union: the share that both have estimates the Jaccard
+similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. Above some millions of documents their
+hashes go into Bloom filters: 4 bytes a document, a known rate of false alarms, and no document is missed.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
 SHINGLE_WORDS = 5  # near-duplicates share most of their runs of five words
 SKETCH_SIZE = 8
-NO_HASH = 2**32 - 1  # fills the sketch of a document of fewer runs
+NO_HASH = 2**32 - 1  # fills up the sketch of a document with fewer runs
 NEAR_DUPLICATE = 0.5  # estimated resemblance
 MOST_SKETCHES = 1_000_000  # documents; with more, near-duplicates are unknown
-DOCUMENTS_OF_A_FILTER = 2**22  # as many are kept as they are, 32 MiB; what is more fills Bloom filters
+DOCUMENTS_OF_A_FILTER = 2**22  # kept as they are, 32 MiB; further ones fill Bloom filters
 BITS_OF_A_DOCUMENT, HASHES_OF_A_DOCUMENT = 32, 22  # of a filter: 2.1e-7 false alarms
 _WORD = re.compile(r"(?u)\w+")
-_MOST_WORDS = 2**20  # whose hashes are remembered
+_MOST_WORDS = 2**20  # hashes that are remembered
 
 
 # --- Hashes ---
@@ -55,24 +55,26 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def sketch(texts: Sequence[str]) -> np.ndarray:
-    """The smallest hashes of each text's runs of five words, (len(texts), SKETCH_SIZE) uint32.
+    """Sketch texts by the smallest hashes of their runs of five words, (len(texts), SKETCH_SIZE) uint32.
 
-    Words are `\\w+` in lower case, as in `docsplit.data.preparation.near_duplicates`: what `clean_text` removes is in
-    none. Each row is ascending and distinct, and filled up with NO_HASH.
+    Words are `\\w+` in lower case, as in `docsplit.data.preparation.near_duplicates`; no character that `clean_text`
+    removes is in one. Each row is ascending and distinct, and filled up with NO_HASH.
     """
     sketches = np.full((len(texts), SKETCH_SIZE), NO_HASH, dtype=np.uint32)
     words = [_WORD.findall(text.lower()) for text in texts]
-    lengths = np.array([len(own) for own in words], dtype=np.int64)
+    lengths = np.array(list(map(len, words)), dtype=np.int64)
     codes = np.fromiter(map(_hash_of_word, chain.from_iterable(words)), np.uint64, lengths.sum())
     num_runs = len(codes) - SHINGLE_WORDS + 1
     if num_runs < 1:
         return sketches
+    # Hash each run of five words, of all texts at once, without those that reach from one text into the next.
     runs = np.zeros(num_runs, dtype=np.uint64)
     for shift in range(SHINGLE_WORDS):
         runs = runs * np.uint64(0x9E3779B97F4A7C15) + codes[shift : shift + num_runs]
     document = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
-    inside = document[:num_runs] == document[SHINGLE_WORDS - 1 :]  # not from one text into the next
+    inside = document[:num_runs] == document[SHINGLE_WORDS - 1 :]
     hashes = np.minimum(_mix(runs[inside]) >> np.uint64(32), np.uint64(NO_HASH - 1))
+    # Sort by text and hash, drop repeated hashes, and keep the first ones of each text.
     keys = np.sort(document[:num_runs][inside] << np.uint64(32) | hashes)
     keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
     rows = (keys >> np.uint64(32)).astype(np.int64)
@@ -83,13 +85,13 @@ def sketch(texts: Sequence[str]) -> np.ndarray:
 
 
 def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Estimated Jaccard similarity of P pairs of documents, (P,), from their sketches, (P, SKETCH_SIZE) each.
+    """Estimate the Jaccard similarity of P pairs of documents, (P,), from their sketches, (P, SKETCH_SIZE) each.
 
     0 where a document has no run of five words.
     """
     both = np.sort(np.concatenate([first, second], axis=1), axis=1)
     is_shared = np.zeros(both.shape, dtype=bool)
-    is_shared[:, 1:] = both[:, 1:] == both[:, :-1]  # a row has no value twice, so both rows have it
+    is_shared[:, 1:] = both[:, 1:] == both[:, :-1]  # no row has a value twice, so both have it
     ranks = np.cumsum(~is_shared, axis=1)
     of_union = (ranks <= SKETCH_SIZE) & (both != NO_HASH)
     return (is_shared & of_union).sum(axis=1) / np.maximum((~is_shared & of_union).sum(axis=1), 1)
@@ -100,7 +102,7 @@ def resemblance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @dataclass
 class DocumentSet:
-    """Distinct documents by their hashes, in memory that grows by 8 bytes (40 with a sketch) a document, later 4.
+    """Distinct documents by their hashes: 8 bytes of memory a document (40 with a sketch), and 4 in filters.
 
     Attributes:
         ids: (N,) int64 of `document_id`, ascending.
@@ -113,15 +115,15 @@ class DocumentSet:
     filters: list[np.ndarray] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Number of documents; with filters too small by their share of false alarms."""
+        """Count the documents; filters miss those that were taken for known ones."""
         return len(self.ids) + sum(8 * len(bits) // BITS_OF_A_DOCUMENT for bits in self.filters)
 
     def add(self, ids: np.ndarray, sketches: np.ndarray | None) -> None:
-        """Add documents, known ones and repeated ones among them.
+        """Add documents; known and repeated ones count once.
 
         Args:
             ids: (M,) int64, in any order.
-            sketches: (M, SKETCH_SIZE) uint32, None if they are unknown: then all are from now on.
+            sketches: (M, SKETCH_SIZE) uint32; None if unknown, which makes those of the whole set unknown.
         """
         ids, first = np.unique(ids, return_index=True)
         is_new = ~self.contains(ids)
@@ -143,26 +145,26 @@ class DocumentSet:
         self.sketches = None if self.filters else self.sketches
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """Which of these are in the set, (M,): all that are, and of others `false_alarm_rate`."""
-        found = _are_among(ids, self.ids)
+        """Whether each of these is in the set, (M,): none of it is missed, others pass at `false_alarm_rate`."""
+        is_known = _are_among(ids, self.ids)
         first, step = _two_hashes(ids)
         for bits in self.filters:
-            left = np.flatnonzero(~found)
+            left = np.flatnonzero(~is_known)
             for number in range(HASHES_OF_A_DOCUMENT):  # half of the unknown ones go with each
                 position = _positions(first[left], step[left], number, 8 * len(bits))
                 left = left[(bits[position >> 3] >> (position & 7) & 1).astype(bool)]
-            found[left] = True
-        return found
+            is_known[left] = True
+        return is_known
 
     def near_duplicates(self, sketches: np.ndarray) -> np.ndarray:
-        """Which of M documents resemble one of the set by NEAR_DUPLICATE or more, (M,).
+        """Whether each of M documents resembles one of the set by NEAR_DUPLICATE or more, (M,).
 
         Raises:
             ValueError: if the sketches of the set are unknown.
         """
         if self.sketches is None:
             raise ValueError("The sketches of this set are unknown: it has too many documents, or its start had none.")
-        # The inverted index: hashes that a test document has, and the documents of the set that have them.
+        # An inverted index: hashes that a test document has, and the documents of the set that have them.
         hashes, documents = self.sketches.ravel(), np.repeat(np.arange(len(self.ids)), SKETCH_SIZE)
         wanted = _are_among(hashes, np.unique(sketches)) & (hashes != NO_HASH)
         hashes, documents = hashes[wanted], documents[wanted]
@@ -170,18 +172,19 @@ class DocumentSet:
         hashes, documents = hashes[order], documents[order]
         starts, ends = np.searchsorted(hashes, sketches), np.searchsorted(hashes, sketches, side="right")
         starts[sketches == NO_HASH] = ends[sketches == NO_HASH] = 0
-        found = np.zeros(len(sketches), dtype=bool)
+        is_duplicate = np.zeros(len(sketches), dtype=bool)
+        # Compare each test document with those that share enough hashes to be near.
         for row in np.flatnonzero((ends > starts).any(axis=1)):
             candidates = np.concatenate([documents[a:b] for a, b in zip(starts[row], ends[row])])
             candidates, num_shared = np.unique(candidates, return_counts=True)
             candidates = candidates[num_shared >= NEAR_DUPLICATE * (sketches[row] != NO_HASH).sum()]
-            own = np.broadcast_to(sketches[row], (len(candidates), SKETCH_SIZE))
-            found[row] = (resemblance(own, self.sketches[candidates]) >= NEAR_DUPLICATE).any()
-        return found
+            repeated = np.broadcast_to(sketches[row], (len(candidates), SKETCH_SIZE))
+            is_duplicate[row] = (resemblance(repeated, self.sketches[candidates]) >= NEAR_DUPLICATE).any()
+        return is_duplicate
 
     @property
     def false_alarm_rate(self) -> float:
-        """How many of the documents that are not in the set `contains` takes for such."""
+        """The share of documents that are not in the set and that `contains` takes for known."""
         full = -np.expm1(-HASHES_OF_A_DOCUMENT / BITS_OF_A_DOCUMENT)  # share of a filter's bits that are set
         return float(min(len(self.filters) * full**HASHES_OF_A_DOCUMENT, 1))
 
@@ -203,7 +206,7 @@ def _bloom_filter(ids: np.ndarray) -> np.ndarray:
 
 
 def _two_hashes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of which all hash functions of a filter are made (Kirsch and Mitzenmacher 2006)."""
+    """Compute two hashes, of which all hash functions of a filter are made (Kirsch and Mitzenmacher 2006)."""
     first = _mix(ids.astype(np.uint64))
     return first, _mix(first) | np.uint64(1)
 
@@ -217,11 +220,11 @@ def _positions(first: np.ndarray, step: np.ndarray, number: int, num_bits: int) 
 
 @dataclass
 class SeenShares:
-    """How much of a test set an encoder was trained on, as far as that is known.
+    """The shares of a test set that an encoder was trained on.
 
     Attributes:
         seen: share of the distinct test documents that are in the record.
-        near_duplicates: share of those that are or resemble one in it by NEAR_DUPLICATE or more; None: unknown.
+        near_duplicates: share of those that are in it, or resemble one by NEAR_DUPLICATE or more; None: unknown.
     """
 
     seen: float
@@ -230,11 +233,11 @@ class SeenShares:
 
 @dataclass
 class TrainingDocuments:
-    """Which documents the weights of an encoder were trained on.
+    """The documents that the weights of an encoder were trained on.
 
     Attributes:
-        run: documents that the steps of its pretraining saw, in all sessions of a resumed run.
-        before: documents that the weights had seen at the start of that run.
+        run: those of its pretraining, in all sessions of a resumed run.
+        before: those that the weights had seen at the start of that run.
         is_complete: whether `before` is all; False where the start had no record.
     """
 
@@ -243,14 +246,14 @@ class TrainingDocuments:
     is_complete: bool = True
 
     def for_next_run(self) -> "TrainingDocuments":
-        """The record of a run that starts from these weights."""
+        """Begin the record of a run that starts from these weights."""
         before = DocumentSet()
         before.add_all(self.before)
         before.add_all(self.run)
         return TrainingDocuments(before=before, is_complete=self.is_complete)
 
     def shares(self, texts: Sequence[str], ids: np.ndarray) -> SeenShares:
-        """How much of a test set is in the record.
+        """Measure how much of a test set is in the record.
 
         Args:
             texts: of the test documents, M.
@@ -283,7 +286,7 @@ class TrainingDocuments:
 
     @classmethod
     def load(cls, path: Path) -> "TrainingDocuments":
-        """What `save` wrote.
+        """Read a record of `save`.
 
         Raises:
             ValueError: if the file cannot be read, or has changed since.

@@ -1,8 +1,8 @@
 """Text to sentences, the units that views are made of.
 
-Views need units that are mostly right at a speed that never limits training, so the default splitter is the rules of
-`docsplit.data.passages`. spaCy pipelines are there for what rules cannot see and for other languages;
-`benchmarks/speed/segmentation.py` compares them. Each takes linear time on every input.
+Views need units that are mostly right, at a speed that never limits training: the default splitter is the rules of
+`docsplit.data.passages`. spaCy pipelines see more than rules and know other languages;
+`benchmarks/speed/segmentation.py` compares them. Each splitter takes linear time on every input.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from docsplit.data.passages import clean_text, split_by_rules, split_sentences  # noqa: F401 (others have them from here)
+from docsplit.data.passages import clean_text, split_by_rules, split_sentences  # noqa: F401 (imported from here)
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -31,7 +31,7 @@ _SPACY_TEXT = re.compile(rf".{{1,{_SPACY_TEXT_LIMIT}}}(?!\S)", re.DOTALL)
 
 @functools.lru_cache
 def load_sentence_splitter(name: str = DEFAULT_SPLITTER) -> SentenceSplitter:
-    """Returns the function that cuts a text into its sentences.
+    """Return the function that cuts a text into its sentences.
 
     Every splitter takes text that went through `clean_text`, cuts at blank lines first, returns stripped, non-empty
     sentences with their inner line breaks, and loses nothing but white space.
@@ -40,7 +40,7 @@ def load_sentence_splitter(name: str = DEFAULT_SPLITTER) -> SentenceSplitter:
         name: "rules", "sentencizer" (spaCy, splits at `.!?`, needs no download) or an installed spaCy pipeline.
 
     Raises:
-        ValueError: If there is no such pipeline, or it does not set sentence boundaries.
+        ValueError: if there is no such pipeline, or it does not set sentence boundaries.
     """
     if name == "rules":
         return split_sentences
@@ -48,10 +48,10 @@ def load_sentence_splitter(name: str = DEFAULT_SPLITTER) -> SentenceSplitter:
 
 
 def _split_by_spacy(nlp: "Language", paragraph: str) -> list[str]:
-    """Cuts a paragraph by a spaCy pipeline, and overlong words in it by the rules."""
+    """Cut a paragraph by a spaCy pipeline, and overlong words in it by the rules."""
     sentences = []
     for index, stretch in enumerate(_LONG_WORD.split(paragraph)):
-        if index % 2:  # what the group in the pattern matched
+        if index % 2:  # a long word, which the group of the pattern matched
             sentences += split_by_rules(stretch)
             continue
         for text in _SPACY_TEXT.findall(stretch):
@@ -62,7 +62,7 @@ def _split_by_spacy(nlp: "Language", paragraph: str) -> list[str]:
 
 
 def _load_spacy(name: str) -> "Language":
-    """Loads a spaCy pipeline and switches off all that sentence boundaries do not need."""
+    """Load a spaCy pipeline and switch off all that sentence boundaries do not need."""
     import spacy  # slow to import, and not needed by the default
 
     if name == "sentencizer":
@@ -82,8 +82,5 @@ def _load_spacy(name: str) -> "Language":
         raise ValueError(f"--sentence_splitter {name!r} has no senter, parser or sentencizer: {nlp.component_names}")
     needed = {"tok2vec", "transformer", segmenters[0]}
     for pipe in nlp.component_names:
-        if pipe in needed:
-            nlp.enable_pipe(pipe)
-        else:
-            nlp.disable_pipe(pipe)
+        (nlp.enable_pipe if pipe in needed else nlp.disable_pipe)(pipe)
     return nlp

@@ -1,16 +1,16 @@
 """A corpus larger than the disk: documents are read, segmented and tokenised while the model trains.
 
-A process has one or more workers, and each worker is a *reader* of its own part of the corpus, over and over: within
-one pass each document comes once, over all readers together. What a reader gives, and in which order, is a pure
-function of (seed, pass, reader), so that a checkpoint needs to know nothing but how many batches there were:
+A process has one or more workers, and each worker is a *reader* of its part of the corpus, over and over: all readers
+together give each document once a pass. The documents of a reader, and their order, are a pure function of (seed,
+pass, reader), so that a checkpoint keeps nothing but the number of batches:
 
     shards of the reader   in an order drawn for the pass
     their documents        in blocks of `buffer_size`, shuffled within the block
     a batch                the next `batch_size` documents
 
-To resume, a reader skips as many documents as it has given. It does so by whole shards where it knows how many
-documents they have, which is noted (in the cache of `datasets`) whenever one has been read to its end, and reads what
-is left over as raw text, without segmenting or tokenising it.
+To resume, a reader skips as many documents as it has given. It skips whole shards where it knows how many documents
+they have, which it notes (in the cache of `datasets`) at the end of each. It reads the remainder as raw text, without
+segmenting or tokenising it.
 """
 
 import itertools
@@ -37,12 +37,12 @@ from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import cache_directory, write_text
 
-LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and how many batches there were
+LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and the number of batches
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
-USABLE = "two words of clean text"  # what `_is_usable` counts: another rule has other numbers of texts in a shard
+USABLE = "two words of clean text"  # the rule of `_is_usable`, in the key of shards' sizes: another has other sizes
 UNREADABLE = (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError)
-SHARDS_PER_READER = 8  # with fewer, readers share all shards: parts of unequal size would be seen unequally often
+SHARDS_PER_READER = 8  # with fewer, readers share all shards: uneven parts would be seen unevenly often
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
         readers = layout.world_size * num_workers
         documents = self.documents(layout.rank * num_workers + number, readers, skip=num_given)
         while True:
-            # accelerate lets each process run through the batches of all and keep its own: those of the others are
-            # never made.
+            # accelerate lets each process run through the batches of all and keep its part: the others are not made.
             yield from [None] * (layout.rank * layout.batch_size)
             yield from itertools.islice(documents, layout.batch_size)
             yield from [None] * ((layout.world_size - layout.rank - 1) * layout.batch_size)
 
     def save(self, checkpoint: Path, num_batches: int, num_workers: int) -> None:
-        """Note in a checkpoint after how many batches of each process it was made."""
+        """Note in a checkpoint how many batches each process had had."""
         state = self.state | {"num_workers": num_workers, "num_batches": num_batches}
         write_text(checkpoint / LAYOUT_FILE, json.dumps(state, indent=2) + "\n")
 
@@ -149,7 +148,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
     # --- Documents of one reader ---
 
     def documents(self, reader: int, readers: int, skip: int = 0) -> Iterator[dict[str, Any]]:
-        """The features of one reader, pass after pass, without the first `skip`.
+        """Yield the features of one reader, pass after pass, without the first `skip`.
 
         Raises:
             ValueError: if there is no document for this reader.
@@ -175,7 +174,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
             skip = max(skip - size, 0)
 
     def _blocks(self, epoch: int, reader: int, readers: int, skip: int) -> Iterator[tuple[int, list[str]]]:
-        """Blocks of `buffer_size` texts of one pass, each with the number of texts before it.
+        """Yield blocks of `buffer_size` texts of one pass, each with the number of texts before it.
 
         Blocks that lie within the first `skip` texts may be left out.
         """
@@ -207,7 +206,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         yield (start if block else position), block
 
     def _texts(self, shard: int, first: int, step: int) -> Iterator[str]:
-        """The usable texts of a shard, of every `step`-th row from `first` on."""
+        """Yield the usable texts of a shard: those of every `step`-th row from `first` on."""
         rows = self.rows.shard(self.rows.num_shards, shard)
         num_rows = 0
         try:
@@ -232,11 +231,13 @@ class DocumentStream(torch.utils.data.IterableDataset):
         return sum(map(len, segment(text, self.segmentation.passage_words, split))) > 1
 
     def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
-        """One feature a text; one with fewer than two units after all is counted, and the collator drops it."""
+        """Yield a feature for each text; without units after all, it is counted and the collator drops it."""
         columns = tokenize_batch({self.segmentation.text_column: texts}, self.tokenizer, self.segmentation)
         columns = {name: values for name, values in columns.items() if name not in MADE_TO_BE_COUNTED}
         for values in zip(*columns.values()):
-            feature = {name: np.asarray(v) if isinstance(v, list) else v for name, v in zip(columns, values)}
+            feature = {
+                name: np.asarray(value) if isinstance(value, list) else value for name, value in zip(columns, values)
+            }
             self.num_dropped.value += len(feature["unit_lengths"]) == 0
             yield feature
 
@@ -259,7 +260,7 @@ def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
 
 
 def _unreadable(what: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
-    """What to raise, with the file and the line where bytes are no UTF-8, as far as the stream knows its files."""
+    """Make the error to raise, with the file and line that is no UTF-8 if the stream knows its files."""
     cause = error.__cause__ or error
     files = getattr(stream._ex_iterable, "kwargs", {}).get("original_files", [])
     place = undecodable_lines(files)[1] if isinstance(cause, UnicodeDecodeError) else None

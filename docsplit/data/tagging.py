@@ -1,8 +1,8 @@
 """Words, lemmas and parts of speech of texts, by any spaCy pipeline that its user has installed.
 
-Only what parts of speech and lemmas need is run: no parser, no named entities. spaCy's tokenizer takes quadratic time
-in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out, and refuses lone surrogates,
-which become question marks: neither moves another character.
+Only the components that parts of speech and lemmas need are run: no parser, no named entities. spaCy's tokenizer takes
+quadratic time in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out. It refuses lone
+surrogates, which become question marks. Neither moves another character.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
 class TaggedText:
     """The words of a text, in order; white space is no word."""
 
-    lemmas: list[str]  # lower-cased; of a word without a lemma the word
+    lemmas: list[str]  # lower-cased; a word without a lemma stands for itself
     parts_of_speech: list[str]  # universal: NOUN, VERB, PROPN ...
-    spans: np.ndarray  # (W, 2) the first letter of each word and the one behind it
-    has_lemmas: bool  # some word has one
+    spans: np.ndarray  # (W, 2) where each word begins and ends, in letters
+    has_lemmas: bool  # whether some word has one
 
 
 def load_tagger(name: str) -> "Language":
-    """Load a spaCy pipeline by name or folder, with what parts of speech and lemmas need and nothing else.
+    """Load a spaCy pipeline by name or folder, and switch off all that parts of speech and lemmas do not need.
 
     Raises:
         ValueError: naming the remedy, if there is no such pipeline, or if it tags nothing.
@@ -65,7 +65,7 @@ def load_tagger(name: str) -> "Language":
 
 
 def describe_tagger(nlp: "Language") -> str:
-    """Language, name and version of a pipeline, as its files state them."""
+    """Name a pipeline by its language, name and version."""
     return f"{nlp.meta['lang']}_{nlp.meta['name']} {nlp.meta['version']}"
 
 
@@ -79,7 +79,7 @@ def tag(nlp: "Language", texts: Sequence[str]) -> Iterator[TaggedText]:
     for start in range(0, len(texts), BATCH_TEXTS):
         valid = [text.encode("utf-8", "replace").decode() for text in texts[start : start + BATCH_TEXTS]]
         batch = [_LONG_WORD.sub(lambda match: " " * len(match[0]), text) for text in valid]
-        blanked += sum(one != text for one, text in zip(batch, valid))
+        blanked += sum(cut != text for cut, text in zip(batch, valid))
         full = len(nlp.vocab.strings) > VOCABULARY_LIMIT
         with nlp.memory_zone() if full else contextlib.nullcontext():
             tagged = [_words_of(doc) for doc in nlp.pipe(batch, batch_size=BATCH_TEXTS)]

@@ -23,12 +23,12 @@ from docsplit.runtime.files import build_once
 logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-LONGEST_WORD = 100  # characters; WordPiece reads a longer one as [UNK]
+LONGEST_WORD = 100  # characters; WordPiece reads a longer word as [UNK]
 _LONG_STRETCH = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 
 
 def load_tokenizer(name_or_path: str | Path) -> Any:
-    """`AutoTokenizer.from_pretrained`, which makes up a tokenizer without a word where a folder has none.
+    """Load a tokenizer, and refuse the empty one that `AutoTokenizer` makes up for a folder without any.
 
     Raises:
         ValueError: as `check_vocabulary`.
@@ -55,7 +55,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Pat
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer puts before and after a single text: ([CLS], [SEP]) for BERT.
+    """Find the ids that the tokenizer puts before and after a single text: ([CLS], [SEP]) for BERT.
 
     Raises:
         ValueError: if the tokenizer does not wrap a text in special tokens at all, so that [CLS] would be missing.
@@ -72,10 +72,10 @@ def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list
 
 
 def prompt_affix(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[list[int], bool]:
-    """The ids of a prompt before a text, and whether the text after it reads as after another unit.
+    """Find the ids of a prompt before a text, and whether the text after it reads as after another unit.
 
-    `tokenizer("passage: It")` is that of "passage:" and " It", not of "passage: " and "It". A prompt that ends within
-    a word of the text has no ids of its own: it gets those that it has alone, which is said.
+    `tokenizer("passage: It")` is that of "passage:" and " It", not of "passage: " and "It". A prompt that runs into
+    the word after it has no ids of its own; it gets those that it has alone, and a warning.
     """
     if not prompt:
         return [], False
@@ -89,12 +89,12 @@ def prompt_affix(tokenizer: PreTrainedTokenizerBase, prompt: str) -> tuple[list[
 
 
 def lower_case(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Let a tokenizer turn texts into lower case first, as SentenceTransformer's `do_lower_case` does."""
+    """Make a tokenizer turn texts into lower case first, as SentenceTransformer's `do_lower_case` does."""
     backend: Any = tokenizer.backend_tokenizer
-    if '"Lowercase"' in backend.to_str():  # as a checkpoint has it whose start was one of these
+    if '"Lowercase"' in backend.to_str():  # of a checkpoint that started from such a model
         return
-    own = [backend.normalizer] if backend.normalizer is not None else []
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    others = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
 
 
 def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
@@ -103,7 +103,7 @@ def has_initial_form(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def tokenize_units(tokenizer: PreTrainedTokenizerBase, units: list[str]) -> dict[str, list[list[int]]]:
-    """Ids of each unit without special tokens: as it reads after another unit and, where different, at the start.
+    """Tokenise each unit without special tokens: as it reads after another unit and, where different, at the start.
 
     Returns: `input_ids`, and `initial_input_ids` if `has_initial_form(tokenizer)`; each one list a unit.
     """
@@ -189,7 +189,7 @@ def train_wordpiece(dataset: datasets.Dataset, text_column: str, vocab_size: int
         )
         left_out: list[str] = []
 
-        def words_of(stretch: str) -> list[str]:  # asked while it trains, the tokenizer itself would never answer
+        def words_of(stretch: str) -> list[str]:  # the tokenizer itself is locked while it trains
             return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(stretch))]
 
         texts = _without_long_words(_texts(dataset, text_column), words_of, left_out)
@@ -213,11 +213,11 @@ def _texts(dataset: datasets.Dataset, text_column: str) -> Iterator[list[str]]:
 def _without_long_words(
     batches: Iterable[list[str]], words_of: Callable[[str], list[str]], left_out: list[str]
 ) -> Iterator[list[str]]:
-    """Texts without words that are too long for WordPiece: training takes time quadratic in the length of a word.
+    """Remove words that are too long for WordPiece: training takes time quadratic in the length of a word.
 
     Args:
-        words_of: cuts a stretch without white space into what the tokenizer takes for words.
-        left_out: gets their beginnings.
+        words_of: cuts a stretch without white space into the words of the tokenizer.
+        left_out: gets the beginnings of the words removed.
     """
 
     def shortened(stretch: re.Match[str]) -> str:

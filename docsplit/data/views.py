@@ -1,9 +1,9 @@
 """View makers: the lengths of a document's units and a random generator in, two views out.
 
-A view says of each token whether it is in. Tokens keep their order and views are never empty. A unit is a sentence,
-and for the views of `OF_PASSAGES` a passage. Every document that reaches a view maker has two or more (a text of one
-sentence was cut in two when it was tokenised, one of a single passage was dropped), so there is no special case here.
-To add a view, write a function `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
+A view is a mask over the tokens of a document. Tokens keep their order and views are never empty. A unit is a
+sentence, or a passage for the views of `OF_PASSAGES`. Every document has two units or more: `tokenize` cut a text of
+one sentence in two and dropped a text of one passage. To add a view, write a function
+`(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ DELETION_PROBABILITY = 0.1  # of a token of a crop (Contriever, section 3.2)
 
 
 def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Each sentence to one of two halves with probability 0.5, order kept (DocSplit, section 2.2).
+    """Deal each sentence to one of two halves with probability 0.5, order kept (DocSplit, section 2.2).
 
     The paper leaves open what happens when one half is empty: the document is drawn again.
     """
@@ -29,13 +29,13 @@ def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def simcse(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """The whole document twice: dropout is the only augmentation (SimCSE, section 3; SimCSE_long of DocSplit)."""
+    """Take the whole document twice: dropout is the only augmentation (SimCSE, section 3; SimCSE_long of DocSplit)."""
     everything = np.ones(unit_lengths.sum(), dtype=bool)
     return everything, everything
 
 
 def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Two independent spans of 5-50 % of the tokens, which may overlap, with a tenth of their tokens deleted.
+    """Draw two independent spans of 5-50 % of the tokens, which may overlap, and delete a tenth of their tokens.
 
     Contriever, section 3.2 (independent cropping and token deletion). Contriever crops pieces of 256 tokens of its
     corpus; here the document is cropped.
@@ -49,22 +49,22 @@ def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View
 
 
 def ict(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """A contiguous span against the rest: the inverse cloze task as DocSplit's second version has it (section 3.1).
+    """Draw a contiguous span against the rest: the inverse cloze task of DocSplit's second version (section 3.1).
 
-    The paper gives no length: it is that of a crop.
+    The paper gives no length; here it is that of a crop.
     """
     span = _span(unit_lengths.sum(), rng)
     return span, ~span
 
 
 def half(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """First half against second half, cut between units: cropping as DocSplit's second version has it (3.1)."""
+    """Set the first half against the second, cut between units: cropping in DocSplit's second version (3.1)."""
     first = np.arange(unit_lengths.sum()) < _middle(unit_lengths)
     return first, ~first
 
 
 def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """A random half of the passages against the other half (graph document model, sections 2.2 and 3.2)."""
+    """Set a random half of the passages against the other half (graph document model, sections 2.2 and 3.2)."""
     count = len(unit_lengths)
     chosen = np.isin(np.arange(count), rng.permutation(count)[: count // 2])
     first = np.repeat(chosen, unit_lengths)
@@ -72,7 +72,7 @@ def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """One passage, the first one half of the time, else any, against the rest (graph document model, section 3.3)."""
+    """Set one passage, the first half of the time, else any, against the rest (graph document model, section 3.3)."""
     count = len(unit_lengths)
     chosen = 0 if rng.random() < 0.5 else rng.integers(count)
     first = np.repeat(np.arange(count) == chosen, unit_lengths)
@@ -80,7 +80,7 @@ def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple
 
 
 def _span(num_tokens: int, rng: np.random.Generator) -> View:
-    """A contiguous span whose share of the tokens is uniform between those of `CROP_SHARES`; one token at least."""
+    """Draw a contiguous span whose share of the tokens is uniform within `CROP_SHARES`; one token at least."""
     length = max(int(rng.uniform(*CROP_SHARES) * num_tokens), 1)
     start = rng.integers(num_tokens - length + 1)
     view = np.zeros(num_tokens, dtype=bool)
@@ -89,7 +89,7 @@ def _span(num_tokens: int, rng: np.random.Generator) -> View:
 
 
 def _middle(unit_lengths: np.ndarray) -> int:
-    """The number of tokens before the boundary of units that is nearest to the middle."""
+    """Count the tokens before the boundary of units that is nearest to the middle."""
     ends = unit_lengths.cumsum()
     return ends[:-1][np.abs(2 * ends[:-1] - ends[-1]).argmin()]
 
@@ -104,5 +104,5 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
     "passage_vs_rest": passage_vs_rest,
 }
 OF_PASSAGES = {"passages", "passage_vs_rest"}
-QUERY_DOCUMENT = "query_document"  # no views of one document: `docsplit.data.query_documents`
-FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded as a query is, where there is a way for that (section 3.3)
+QUERY_DOCUMENT = "query_document"  # pairs of documents, of `docsplit.data.query_documents`
+FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded like a query by models that embed queries otherwise (section 3.3)

@@ -44,7 +44,7 @@ def start_of(name: str) -> Start:
 
 
 def licence_of(card: Path, start: Start) -> Licence:
-    """The licence that an earlier card of these weights states, by --license or by hand; else the start's."""
+    """Find the licence that an earlier card of these weights states, by --license or by hand; else the start's."""
     try:
         data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
     except (ValueError, YAMLError) as error:
@@ -58,7 +58,7 @@ def licence_of(card: Path, start: Start) -> Licence:
 
 
 def licence_text(licence: Licence, start: Start) -> str:
-    """The sentence on the licence of the weights."""
+    """Say in a sentence which licence the weights have."""
     name = licence.license_name or licence.license  # the name where the identifier is "other"
     if name is None:
         return "None was stated for these weights."
@@ -69,7 +69,7 @@ def licence_text(licence: Licence, start: Start) -> str:
 
 
 def metadata(name: str, run: RunRecord | None, licence: Licence, entries: list[EvalResult] | None) -> ModelCardData:
-    """The front matter of a card.
+    """Make the front matter of a card.
 
     Args:
         run: None where there is no record of it. Without a `start` in it, the options name a start on the Hub.

@@ -1,7 +1,7 @@
-"""Put a checkpoint on the Hub: the files of a release and no others, again if the connection breaks.
+"""Put a checkpoint on the Hub: the files of a release and no others; try again if the connection breaks.
 
-What is uploaded is named here, so that nothing else that lies in a folder (logs, optimizer states, a user's notes or
-keys) leaves the machine. The token is that of `hf auth login` or HF_TOKEN.
+`RELEASE` names the files, so that nothing else in a folder (logs, optimizer states, a user's notes or keys) leaves the
+machine. The token is that of `hf auth login` or HF_TOKEN.
 """
 
 import argparse
@@ -35,16 +35,16 @@ RELEASE = (  # patterns of Path.glob
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
     "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
 )  # fmt: skip
-API = HfApi()  # one, so that uploads in the background are made one after another
+API = HfApi()  # only one, which makes uploads in the background one after another
 ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
-ON_ITS_WAY = ".push-"
+ON_ITS_WAY = ".push-"  # begins the name of a folder that is being uploaded
 
 
 def create_repository(repo_id: str, private: bool | None = None) -> str:
-    """The full name, user/name, of a repository that exists now.
+    """Create a repository unless it exists, and return its full name, user/name.
 
     Raises:
-        ValueError: if this token, or none, may not do so; before any training, when it can still be mended.
+        ValueError: if this token, or none, may not write there. Called before training, while it can be mended.
     """
     try:
         name = _again_if_it_breaks(lambda: API.create_repo(repo_id, private=private, exist_ok=True)).repo_id
@@ -94,10 +94,10 @@ def push(
 def push_at_the_end(
     directory: Path, repo_id: str, message: str = "End of training", outdated: list[str] | None = None
 ) -> None:
-    """The finished release. What was computed stays on the disk whatever happens.
+    """Upload the finished release; nothing is lost if that fails.
 
     Raises:
-        SystemExit: naming the command that does what is left.
+        SystemExit: naming the command that uploads it later.
     """
     try:
         push(directory, repo_id, message, outdated=outdated)
@@ -110,13 +110,13 @@ def push_at_the_end(
 
 
 def download_card_files(repo_id: str, directory: Path) -> None:
-    """What a card is made of, and no weights.
+    """Download the files that a card is made of, and no weights.
 
     Raises:
         ValueError: if there is no such repository.
     """
     wanted = [name for name in RELEASE if name.endswith((".json", ".png")) and "tokenizer" not in name]
-    wanted.append("README.md")  # where a licence may be stated
+    wanted.append("README.md")  # which may state a licence
     try:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)
     except (HTTPError, OSError, ValueError) as error:
@@ -124,9 +124,9 @@ def download_card_files(repo_id: str, directory: Path) -> None:
 
 
 def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
-    """Upload a checkpoint while training goes on: its release, and by strategy the whole of it to resume from.
+    """Upload a checkpoint while training goes on: its release and, by strategy, all of it to resume from.
 
-    The files are linked, or copied, to a folder of their own first: a rotation in between takes nothing away.
+    The files are linked, or copied, to another folder first: a rotation in between takes nothing away.
 
     Args:
         strategy: every_save, checkpoint or all_checkpoints, as in Trainer.
@@ -154,7 +154,7 @@ def push_in_background(checkpoint: Path, repo_id: str, strategy: str) -> Future:
 
 
 def remove_stale_uploads(output_dir: Path) -> None:
-    """Folders of `push_in_background` that a killed run left behind."""
+    """Remove the folders of `push_in_background` that a killed run left behind."""
     for links in output_dir.glob(f"{ON_ITS_WAY}*"):
         shutil.rmtree(links)
 
@@ -167,7 +167,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _again_if_it_breaks(call: Callable[[], T]) -> T:
-    """Call again where the connection broke or the server failed, and not where it refused."""
+    """Call, and call again if the connection breaks or the server fails, but not if it refuses."""
     attempt = 0
     while True:
         attempt += 1
@@ -190,7 +190,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Upload what is in a folder: the end of a run whose upload failed."""
+    """Upload the release in a folder: the end of a run whose upload failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")

@@ -1,11 +1,9 @@
-"""The README.md of a checkpoint, made from the files of its folder and nothing else: a number that is in none of them
-cannot get into the card.
+"""The README.md of a checkpoint, made from the files of its folder alone: every number of the card is in one of them.
 
     python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0]
 
-Read are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
-`run_probe_classification.py` and `run_aan_retrieval.py` put there with --push_results, and of an earlier card the
-licence.
+The files are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
+the evaluation scripts put there with --push_results, and an earlier card for its licence.
 """
 
 import argparse
@@ -68,8 +66,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
 
     Args:
         address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
-        licence: of the weights, by its identifier on the Hub. Default: what the card says that is there, if any, else
-            that of the start.
+        licence: of the weights, by its identifier on the Hub. Default: that of the card before, else of the start.
 
     Raises:
         ValueError: if this is no checkpoint of this project, or the licence is no identifier.
@@ -114,18 +111,18 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
 
 
 def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: Path) -> None:
-    """Put the results of a probe or retrieval script into the cards of the encoders that this project made.
+    """Put the results of an evaluation into the cards of the encoders that this project made.
 
-    In the folder of each, and on the Hub if it came from there or was pushed there: what else is in that card stays,
-    and so do the weights. All rows go along, so that baselines of the same run stand beside it; other people's
-    encoders get no card.
+    The card in an encoder's folder is made again, and so is that on the Hub if the encoder came from there or was
+    pushed there; other results stay, and so do the weights. All rows go into each card, so that baselines stand beside
+    the encoder. Other people's encoders get no card.
 
     Args:
         encoders: names or folders, as the rows have them; the members of a group of seeds each get a card.
         title: of the section in the card.
-        dataset: what was measured on, as `docsplit.evaluation.results.data_names.describe_data` says it.
-        output_dir: of the script, with its results.json. Its name is that of the evaluation, and cards of models that
-            are on the Hub are made in its folder `cards`.
+        dataset: the data in words, of `docsplit.evaluation.results.data_names.describe_data`.
+        output_dir: of the script, with its results.json. The evaluation has its name, and cards of models on the Hub
+            are made in its folder `cards`.
 
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
@@ -167,7 +164,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
 
 
 def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any], output_dir: Path) -> bool:
-    """Whether there is a card to add it to."""
+    """Add an evaluation to the card of a folder; False if the folder has no checkpoint of this project."""
     if "docsplit" not in read_json(directory / "config.json"):
         name = address or directory
         logger.info(f"{name} is no checkpoint of this project: its results stand in the cards of the others.")
@@ -189,20 +186,20 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
 
 
 def _reads(config: Any, settings: dict[str, Any]) -> str:
-    """How much of a document the embedding is of."""
+    """Say how much of a document an embedding covers."""
     return family_of(config).reads(config, f"up to {settings['max_seq_length']:,} tokens")
 
 
 def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
-    """How transformers alone gives an embedding."""
+    """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
     prompted = f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else ""
-    said = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
-    said += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
+    text = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
+    text += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
     if has_pooler(config):
-        said += "Not its `pooler_output`: that was not trained here, and may be all zeros. "
-    return said
+        text += "Not its `pooler_output`: that was not trained here, and may be all zeros. "
+    return text
 
 
 def _made_by(config: Any, run: RunRecord | None) -> str:
@@ -225,7 +222,7 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
 
 
 def _option(run: RunRecord | None, name: str, default: str) -> str:
-    """As the run had it: given, or the script's default; without a record of the run nobody knows."""
+    """Take an option of the run, as given or by default; it is not recorded where the run is not."""
     return run.options.get(name, default) if run else "not recorded"
 
 
@@ -291,7 +288,7 @@ def _papers(config: Any, settings: dict[str, Any], options: dict[str, str]) -> l
 
 
 def main() -> None:
-    """Write the card of a folder again."""
+    """Write the card of a folder again, with a licence if one is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")

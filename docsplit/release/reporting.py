@@ -1,4 +1,4 @@
-"""What a run shows: the table, the plot, `all_results.json` and the README.md of the checkpoint."""
+"""The report of a pretraining run: table, plot, `all_results.json`, `run.json` and the README.md of its checkpoint."""
 
 import json
 import re

@@ -80,7 +80,7 @@ class RunRecord:
         return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
 
     def to_json(self) -> str:
-        """The text of run.json, in which a start is one mapping."""
+        """Write the text of run.json, in which a start is one mapping."""
         values = asdict(self)
         if self.start is not None:
             licence = {key: value for key, value in asdict(self.start.licence).items() if value is not None}

@@ -1,8 +1,8 @@
 """One parser for recipe and command line: `script.py [recipe] [--option value ...]`.
 
-The recipe is turned into command-line words and parsed together with the overrides, so that types and choices are
-checked alike and the command line wins. A recipe may hold what the command line may, one option a line, no nesting;
-`option: ???` says that the command line has to give this one.
+The recipe becomes command-line words and is parsed together with the overrides: types and choices are checked alike,
+and the command line wins. A recipe has one option a line, any that the command line takes, without nesting;
+`option: ???` leaves an option to the command line.
 
 Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon.
 """
@@ -23,13 +23,13 @@ from transformers.hf_argparser import string_to_bool
 
 logger = logging.getLogger(__name__)
 
-TO_BE_GIVEN = "???"  # the value, in a recipe, of what only the command line can say
+TO_BE_GIVEN = "???"  # in a recipe, the value of an option that the command line has to give
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the script's docstring, and shows defaults, where there are any, and one spelling."""
+    """Help that keeps the lines of the script's docstring, and shows defaults, if any, and one spelling."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)
@@ -41,20 +41,20 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
 
 
 class _Parser(HfArgumentParser):
-    """Options in named groups: our own, those of each choice, and after them what transformers brings."""
+    """Options in named groups: those of this project, those of each choice, then those of transformers."""
 
     def __init__(self, dataclass_types: Sequence[Any], choices: Mapping[str, Any], **kwargs: Any):
         super().__init__((), **kwargs)
         self.dataclass_types = list(dataclass_types)
-        groups = [(*group, one) for one in dataclass_types for group in _groups(one)]
-        for title, names, one in groups:
+        groups = [(*group, dtype) for dtype in dataclass_types for group in _groups(dtype)]
+        for title, names, dtype in groups:
             if title not in (REDECLARED, INHERITED):
-                self._add_group(title, one, names)
+                self._add_group(title, dtype, names)
         self._add_choices(choices)
         for last in (REDECLARED, INHERITED):
-            for title, names, one in groups:
+            for title, names, dtype in groups:
                 if title == last:
-                    self._add_group(title, one, names)
+                    self._add_group(title, dtype, names)
         for action in self._actions:
             # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
             if action.dest == "resume_from_checkpoint":
@@ -64,7 +64,7 @@ class _Parser(HfArgumentParser):
                 action.nargs, action.const = "?", True
 
     def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
-        """Add options of a dataclass; returns what argparse made of them."""
+        """Add these fields of a dataclass as options, and return the actions of argparse."""
         group: Any = self.add_argument_group(title, description)
         types, before = get_type_hints(dtype), len(self._actions)
         for field in fields(dtype):
@@ -74,27 +74,29 @@ class _Parser(HfArgumentParser):
         return self._actions[before:]
 
     def _add_choices(self, choices: Mapping[str, Any]) -> None:
-        """A group for each choice. Nothing of it has a default: parsed is what was given."""
+        """Add a group for each choice. Its options have no defaults: parsing gives those that were typed."""
         first: dict[str, str] = {}  # the choice with whose options it is shown
         for choice, dtype in choices.items():
-            own = {field.name: field.default for field in fields(dtype)}
-            others = [f"--{name} ({own[name]}; see {first[name]})" for name in own if name in first]
-            names = [name for name in own if name not in first]
+            defaults = {field.name: field.default for field in fields(dtype)}
+            others = [f"--{name} ({defaults[name]}; see {first[name]})" for name in defaults if name in first]
+            names = [name for name in defaults if name not in first]
             first |= dict.fromkeys(names, choice)
             description = f"{_title(dtype)}." + (f" And {', '.join(others)}." if others else "")
             for action in self._add_group(f"--objective {choice}", dtype, names, description):
                 action.default, action.required = argparse.SUPPRESS, False
                 if "Default:" not in (action.help or ""):
-                    action.help = f"{action.help or ''} Default: the checkpoint's, else {own[action.dest]}.".lstrip()
+                    action.help = (
+                        f"{action.help or ''} Default: the checkpoint's, else {defaults[action.dest]}.".lstrip()
+                    )
 
 
 def _title(dtype: Any) -> str:
-    """The first line of a docstring."""
+    """Take the first line of a docstring, without its full stop."""
     return str(dtype.__doc__).partition("\n")[0].rstrip(".")
 
 
 def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
-    """Titles, and names of the fields below each: one group for each class that declares some."""
+    """Yield a title and the names of its fields for each class that declares some."""
     of_transformers = {
         name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
     }
@@ -118,11 +120,11 @@ def parse_arguments(
     """Parse into one instance of each dataclass.
 
     Args:
-        description: the script's docstring. Its first paragraph opens the text of --help, the others end it.
+        description: the script's docstring. Its first paragraph begins the text of --help, the others end it.
         argv: the words after the script's name; None reads `sys.argv`.
-        chosen_by: dataclasses of options that matter for one value of --objective each. They have no defaults here:
-            the last element returned is a dictionary of those that recipe or command line give, checked in type
-            alone, for whoever knows which value was chosen.
+        chosen_by: a dataclass of options for each value of --objective. They have no defaults here: the last element
+            returned is a dictionary of the options that recipe or command line give. Only their types are checked;
+            the caller knows which value was chosen.
 
     Raises:
         ValueError: if the recipe is missing or is no flat mapping of options.
@@ -161,7 +163,7 @@ def parse_arguments(
 def _without_those_of_the_recipe(
     given: dict[str, Any], typed: set[str], chosen_by: Mapping[str, Any], *instances: Any
 ) -> dict[str, Any]:
-    """Leave out what a recipe gives for its own --objective, where the command line chooses another, and say so."""
+    """Leave out the recipe's options for its --objective, with a warning, where the command line has another."""
     (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
     taken = {field.name for field in fields(chosen_by[objective])} | typed
     if dropped := {name: value for name, value in given.items() if name not in taken}:
@@ -170,7 +172,7 @@ def _without_those_of_the_recipe(
 
 
 def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, str]]:
-    """The recipe, and each option that it or the command line gives, as text; where both do, the command line wins.
+    """Find the recipe and the options given by it or the command line, as text; the command line wins.
 
     Args:
         argv: as `parse_arguments` takes it, which has accepted it.
@@ -191,7 +193,7 @@ def given_options(argv: list[str] | None = None) -> tuple[str | None, dict[str, 
 
 
 def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) -> None:
-    """Of an option that takes several values.
+    """Check the values of an option that takes several.
 
     Raises:
         ValueError: naming those that are none of the choices.
@@ -202,15 +204,15 @@ def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) ->
 
 
 def first_lines(choices: Mapping[str, Any]) -> str:
-    """For a help text: each of the choices with the first line of its docstring."""
+    """List each of the choices with the first line of its docstring, for a help text."""
     return " ".join(f"{name}: {_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
 def find_recipe(name: str, options: Container[str] | None = None) -> Path:
-    """A file, else a recipe that comes with the project, by its name with or without .yaml.
+    """Find a recipe: a file, else one that comes with the project, by its name with or without .yaml.
 
     Args:
-        options: those that the script has; the error names recipes of these alone.
+        options: of the script; the error names only the recipes that fit them.
 
     Raises:
         ValueError: if there is neither.
@@ -253,9 +255,9 @@ def _recipe_words(recipe: str, typed: Container[str], of_script: Container[str] 
 
 
 def parse_config_overrides(model_type: str, overrides: str | None) -> dict[str, Any]:
-    """`hidden_size=128,hidden_act=relu` as values of the types that the configuration has.
+    """Parse `hidden_size=128,hidden_act=relu` into values of the types that the configuration has.
 
-    They are returned rather than set: some configurations (ModernBERT's) derive others from them when they are made.
+    The caller makes the configuration with them: some (ModernBERT's) derive other values from them.
 
     Raises:
         ValueError: for a name that this configuration does not have, or text that is no `name=value`.

@@ -1,7 +1,6 @@
-"""What makes a script a command; imported by the scripts before all else, and without torch.
+"""Scripts as commands. They import this before torch, which reads OMP_WAIT_POLICY once, when it is loaded.
 
-Threads that wait for others sleep: those that spin make a run ten times slower beside other work. OpenMP reads that
-once, when torch is loaded.
+Waiting threads sleep: threads that spin make a run ten times slower beside other work.
 """
 
 import linecache
@@ -16,10 +15,10 @@ SHOW_TRACEBACK = "DOCSPLIT_TRACEBACK"  # a variable of the environment
 
 
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
-    """A script's `main`, as its user calls it: an error that says what to do ends it in one line, with exit code 1.
+    """Wrap a script's `main`: an error that tells its user what to do ends it in one line, with exit code 1.
 
-    Such is what this project raises itself, by a `raise` in its code, and an OSError: no file, no model of that name,
-    no space. Everything else is a bug and keeps its traceback, as do all with DOCSPLIT_TRACEBACK=1.
+    Those are errors that a `raise` of this project raises, and OSErrors: no file, no model of that name, no space.
+    All others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback.
     """
 
     def command() -> None:
@@ -38,7 +37,7 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def _is_raised_here(frame: FrameType, line: int, script: str) -> bool:
-    """Whether the line is a `raise` of this project: not of a library, and not a failing call or subscript of ours."""
+    """Whether the line is a `raise` of this project, and not a library's or a failing expression of ours."""
     room = frame.f_globals.get("__name__", "").split(".")[0]
     is_ours = room in (script.split(".")[0], "docsplit") or room.startswith("modeling_")
     return is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")

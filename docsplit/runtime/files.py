@@ -1,6 +1,6 @@
-"""Files that are whole or not there, where this project keeps what it built once, and the hashes that name it.
+"""Files that are written whole or not at all, the cache of this project, and the hashes that key it.
 
-Only the standard library is imported at the top: the modeling files, which stand lowest, use this too.
+Only the standard library is imported at the top, for the modeling files use this too.
 """
 
 import hashlib
@@ -18,26 +18,26 @@ PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
     *("accelerate", "setfit", "bm25s", "spacy"),
 )
-PARTIAL = ".partial"  # the end of the name of a file that a kill may have left
+PARTIAL = ".partial"  # ends the name of a file that a kill may leave behind
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 
 
 class Digest(Protocol):
-    """What `hashlib` gives."""
+    """A hash of `hashlib`."""
 
     def update(self, data: bytes, /) -> None:
-        """Go on with these bytes."""
+        """Add these bytes."""
 
 
 def cache_directory() -> Path:
-    """Beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
+    """Name the folder of this project beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
     import datasets
 
     return Path(datasets.config.HF_DATASETS_CACHE) / "docsplit"
 
 
 def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
-    """Fill a directory if it does not exist; a kill leaves nothing half-written, and of two builders one wins."""
+    """Fill a directory unless it exists: a kill leaves nothing half-written, and one of two builders wins."""
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
@@ -53,7 +53,7 @@ def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill another name first, so that a reader, a kill or a full disk never leaves half a file."""
+    """Write a file under another name first, so that a reader, a kill or a full disk never leaves half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         write(temporary)
@@ -63,7 +63,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all; what UTF-8 cannot hold (a lone surrogate) becomes a question mark."""
+    """Write a text file whole or not at all; a lone surrogate, which UTF-8 cannot hold, becomes a question mark."""
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
 
 
@@ -75,10 +75,10 @@ def add_texts(digest: Digest, texts: Iterable[str]) -> None:
 
 
 def hash_of_code(*names: str) -> str:
-    """A hash of all Python files of these folders and files of the project, `docsplit/modeling` for example.
+    """Hash all Python files of these folders and files of the project, `docsplit/modeling` for example.
 
-    The key of a cache holds it: whatever changes in what makes an entry, a stale entry is not found. Whole folders
-    count, for a move of code from one file to another must not serve what an older state of it made.
+    It goes into the keys of caches: after a change of the code that makes an entry, stale entries are not found. Whole
+    folders count, so that code may move between files.
     """
     digest = hashlib.blake2b(digest_size=12)
     for name in names:
@@ -89,9 +89,9 @@ def hash_of_code(*names: str) -> str:
 
 
 def commit_of_code() -> str | None:
-    """Of the code, marked if it has changed since; None where it is no git checkout.
+    """Find the commit of the code, marked if files have changed since; None outside a git checkout.
 
-    An installation may lie within a checkout, but of another project: only one that starts at `ROOT` counts.
+    An installation may lie within the checkout of another project: only a checkout that starts at `ROOT` counts.
     """
     if not (ROOT / ".git").exists():
         return None
@@ -103,11 +103,11 @@ def commit_of_code() -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """Python and the libraries that numbers can depend on; None for those that are not installed."""
-    found: dict[str, str | None] = {"python": python_version()}
+    """List the versions of Python and of the libraries that numbers can depend on; None where one is missing."""
+    installed: dict[str, str | None] = {"python": python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed

@@ -12,11 +12,11 @@ import psutil
 import torch
 from accelerate import PartialState
 
-TIMEOUT = timedelta(hours=12)  # the others wait for the first process while it fits what needs no encoder
+TIMEOUT = timedelta(hours=12)  # the other processes wait while the first one fits heads and baselines
 
 
 def join_processes() -> PartialState:
-    """Join the processes that the launcher started, or be the only one, with all cores; the first of them logs."""
+    """Join the processes that the launcher started, or be the only one, with all cores; the first one logs."""
     state = PartialState(cpu=not torch.accelerator.is_available(), timeout=TIMEOUT)
     start_logging(state.is_main_process)
     use_all_cores(state.device, state.num_processes)
@@ -24,15 +24,15 @@ def join_processes() -> PartialState:
 
 
 def start_logging(is_first: bool) -> None:
-    """One line a message; of other processes than the first, errors alone. Libraries warn, and report nothing else."""
+    """Log one line a message: warnings of libraries, and only errors of other processes than the first."""
     logging.basicConfig(level=logging.INFO if is_first else logging.ERROR, format="%(levelname)s %(message)s")
-    # accelerate says of each evaluation that the data set has no length: it has, but an incomplete batch is dropped.
+    # accelerate warns at each evaluation that the data set has no length: it has, and drops an incomplete batch.
     for chatty in ("sentence_transformers", "bm25s", "accelerate.accelerator"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def use_all_cores(device: torch.device, world_size: int) -> None:
-    """`accelerate launch` sets one thread a process, which leaves the other cores of a one-process CPU run idle."""
+    """Take back the cores of a one-process CPU run: `accelerate launch` sets one thread a process."""
     if device.type == "cpu" and world_size == 1 and os.environ.get("OMP_NUM_THREADS") == "1":
         torch.set_num_threads(
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -40,7 +40,7 @@ def use_all_cores(device: torch.device, world_size: int) -> None:
 
 
 def refuse_sharded_parameters() -> None:
-    """Stop where the launcher asks for FSDP or DeepSpeed, before either is set up.
+    """Refuse a launcher that asks for FSDP or DeepSpeed, before either is set up.
 
     Raises:
         ValueError: naming the remedy.
@@ -56,7 +56,7 @@ def refuse_sharded_parameters() -> None:
 
 @contextlib.contextmanager
 def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool) -> Iterator[None]:
-    """Let an error for lack of memory name the option that helps; the contrastive batch is left as it is.
+    """Make an out-of-memory error name the option that helps; the contrastive batch stays as it is.
 
     Raises:
         MemoryError: in place of PyTorch's error.
@@ -80,7 +80,7 @@ def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool)
 
 
 def hardware(device: str) -> str:
-    """The GPU (device "cuda"), or processor, cores and memory, for results and cards."""
+    """Describe the GPU (device "cuda"), or processor, cores and memory, for results and cards."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo")
@@ -91,7 +91,7 @@ def hardware(device: str) -> str:
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it natively, else float32."""
+    """Choose bfloat16 where the hardware multiplies it natively, else float32."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     capable = device.type == "cpu" and any(
@@ -101,10 +101,10 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def default_micro_batch_tokens(device: torch.device) -> int:
-    """Texts x longest text of one forward pass: enough to keep the device busy, with a few per cent of padding."""
+    """Choose texts x longest text of one forward pass: it keeps the device busy with a few per cent of padding."""
     return 2048 if device.type == "cpu" else 16384
 
 
 def default_training_tokens(device: torch.device) -> int:
-    """Views x longest view of one forward pass in training, where activations take memory: --micro_batch_tokens."""
+    """Choose views x longest view of one forward pass in training, where activations take memory."""
     return 1024 if device.type == "cpu" else 4096

@@ -1,11 +1,8 @@
 """Documents from every source, what is dropped and why, and errors that name the remedy."""
 
-import copy
 import gzip
 import json
-import time
 from collections import Counter
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -13,12 +10,11 @@ import pyarrow
 import pytest
 from datasets import Dataset
 from pyarrow import parquet
-from transformers import AutoTokenizer
 
-from docsplit.data import corpora, preparation
+from docsplit.data import corpora
 from docsplit.data.corpora import add_text, join_sections, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
-from docsplit.data.preparation import Segmentation, document_id, near_duplicates, tokenize
+from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.labelled_files import read_texts
@@ -200,119 +196,6 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
         "A rope. A tar",
         "Storms It sank.",
     ]
-
-
-def test_unusable_documents_are_dropped_and_counted(tokenizer):
-    texts = [None, "", " \n\t", "lighthouse", "\x00\x01", "two words", *TEXTS]
-    dataset, counts = tokenize(Dataset.from_dict({"text": texts}), tokenizer)
-    assert counts == {"used": 3, "not_a_string": 1, "empty": 3, "fewer_than_two_words": 1}
-    assert len(dataset) == 3
-    assert all(len(row["unit_lengths"]) >= 2 for row in dataset)
-    assert all(min(row["unit_lengths"]) >= 1 for row in dataset)
-    assert all(sum(row["unit_lengths"]) == len(row["input_ids"]) for row in dataset)
-
-
-@pytest.mark.parametrize(
-    "text", ["Hello world.\n\n\u200b\n\n\u200b", "\u200b hello storm", "\ufeff\n\na ship\n\n\u00ad"]
-)
-def test_units_without_tokens_do_not_count(wordpiece, text):
-    (row,) = tokenize(Dataset.from_dict({"text": [text]}), wordpiece)[0]
-    assert len(row["unit_lengths"]) == 2
-    assert min(row["unit_lengths"]) > 0
-
-
-@pytest.mark.parametrize("text", ["\u200b\n\n\u200b\n\n\u200b", "\u200b hello", "\u200d"])
-def test_less_than_two_words_with_tokens_are_dropped(wordpiece, text):
-    texts = [text, "A ship in a storm."]
-    assert tokenize(Dataset.from_dict({"text": texts}), wordpiece)[1]["used"] == 1
-
-
-def test_sentences_without_spaces_are_units(wordpiece):
-    text = "今天天气很好。我们去公园。"
-    assert tokenize(Dataset.from_dict({"text": [text]}), wordpiece)[1]["used"] == 1
-
-
-def test_values_that_are_no_strings_are_dropped_and_counted(tmp_path, wordpiece):
-    lines = ['{"text": "A ship in a storm."}', '{"text": 5}', '{"text": ["a", "b"]}', '{"other": 1}']
-    dataset = load_corpus(str(write(tmp_path, "mixed.jsonl", "\n".join(lines))))
-    assert tokenize(dataset, wordpiece)[1]["not_a_string"] == 3
-
-
-def test_nothing_usable_raises(wordpiece):
-    with pytest.raises(ValueError, match="None of the 2 documents"):
-        tokenize(Dataset.from_dict({"text": ["", None]}), wordpiece)
-
-
-@pytest.mark.parametrize("text", ["\ud800 ship \udfff storm rope", "ship\x00sail \x07 tide", "a\r\nb c"])
-def test_control_characters_and_surrogates_do_no_harm(wordpiece, text):
-    rows = preparation.tokenize_batch({"text": [text]}, wordpiece, Segmentation())
-    assert rows["drop_reason"] == [0]
-    assert wordpiece.unk_token_id not in rows["input_ids"][0]
-
-
-@pytest.mark.parametrize("megabytes", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_megabytes_without_a_full_stop_are_one_document(wordpiece, megabytes):
-    text = "ship storm rope " * (megabytes * 2**20 // 16)
-    start = time.process_time()
-    dataset, counts = tokenize(Dataset.from_dict({"text": [text]}), wordpiece)
-    assert counts["used"] == 1
-    halves = dataset[0]["unit_lengths"]
-    assert len(halves) == 2
-    assert abs(halves[0] - halves[1]) <= 1
-    assert time.process_time() - start < 12 * megabytes  # a quadratic step anywhere would take minutes, of 10 MB hours
-
-
-def test_features_are_compact(corpus, wordpiece):
-    features = tokenize(corpus, wordpiece)[0].features
-    assert features["input_ids"].feature.dtype == "uint16"
-    assert features["unit_lengths"].feature.dtype == "int32"
-    assert "initial_input_ids" not in features
-
-
-def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
-    """Also with the tokenizer of a checkpoint: a resumed run does not tokenise again."""
-    wordpiece = copy.deepcopy(wordpiece)  # the other tests' stays as it is
-    wordpiece.model_max_length = 99
-    wordpiece(["a ship"], truncation=True, padding=True)
-    wordpiece.save_pretrained(tmp_path)
-    tokenizers = [wordpiece, AutoTokenizer.from_pretrained(tmp_path)]
-    runs = [tokenize(load_corpus(str(corpus_file)), tokenizer) for tokenizer in tokenizers]
-    files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
-    assert files[0] == files[1] != []
-    other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
-    assert other.cache_files[0]["filename"] != str(files[0][0])
-
-
-def test_processes_do_not_change_the_result(corpus, wordpiece):
-    one, _ = tokenize(corpus, wordpiece)
-    two, _ = tokenize(corpus, wordpiece, num_proc=2)
-    assert one[:] == two[:]
-
-
-def test_equal_texts_up_to_white_space_have_equal_ids():
-    ids = Counter(document_id(text) for text in ["a ship", " a\n ship ", "a shop"])
-    assert sorted(ids.values()) == [1, 2]
-    assert all(0 <= value < 2**63 for value in ids)
-
-
-def test_near_duplicates_against_a_loop():
-    rng = np.random.default_rng(0)
-    words = [f"word{number}" for number in range(50)]
-    references = [" ".join(rng.choice(words, 40)) for _ in range(20)]
-    changed = references[3].split()
-    changed[20] = "other"
-    texts = [" ".join(rng.choice(words, 40)), " ".join(changed), references[7], " ".join(references[1].split()[:15])]
-
-    def shingles(text):
-        tokens = text.split()
-        return {tuple(tokens[start : start + 5]) for start in range(len(tokens) - 4)}
-
-    def jaccard(first, second):
-        return len(first & second) / len(first | second)
-
-    expected = [max(jaccard(shingles(text), shingles(other)) for other in references) >= 0.5 for text in texts]
-    assert expected == [False, True, True, False]
-    assert near_duplicates(texts, references).tolist() == expected
 
 
 @pytest.fixture

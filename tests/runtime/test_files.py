@@ -4,12 +4,21 @@ import hashlib
 import os
 import resource
 import signal
+import subprocess
 
 import pytest
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from docsplit.runtime import files
-from docsplit.runtime.files import add_texts, build_once, hash_of_code, versions, write_text, write_whole
+from docsplit.runtime.files import (
+    add_texts,
+    build_once,
+    commit_of_code,
+    hash_of_code,
+    versions,
+    write_text,
+    write_whole,
+)
 from tests.conftest import spawn
 
 
@@ -107,3 +116,21 @@ def test_versions_name_what_is_not_installed(monkeypatch):
     assert set(found) == {"python", "torch", "no-such-package"}
     assert found["torch"]
     assert found["no-such-package"] is None
+
+
+def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "file.py").write_text("one\n")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "First")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(files, "ROOT", tmp_path / "folder")
+    assert commit_of_code() is None  # a folder of another project's checkout
+    monkeypatch.setattr(files, "ROOT", tmp_path)
+    commit = commit_of_code()
+    assert len(commit) == 40
+    (tmp_path / "file.py").write_text("two\n")
+    assert commit_of_code() == f"{commit}-dirty"

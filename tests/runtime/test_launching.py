@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from docsplit.runtime.launching import explain_out_of_memory, refuse_sharded_parameters
+from docsplit.runtime.launching import (
+    default_dtype,
+    explain_out_of_memory,
+    refuse_sharded_parameters,
+    use_all_cores,
+)
 
 # A real failure of the allocator: address space for 400 MB more, and 4 GB wanted.
 ALLOCATE = """
@@ -52,3 +57,22 @@ def test_sharded_parameters_are_refused(monkeypatch, variable, name):
     monkeypatch.setenv(variable, "true")
     with pytest.raises(ValueError, match=f"{name}.*DDP"):
         refuse_sharded_parameters()
+
+
+@pytest.mark.parametrize(
+    ("device", "world_size", "threads", "expected"),
+    [("cpu", 1, "1", True), ("cpu", 2, "1", False), ("cuda", 1, "1", False), ("cpu", 1, "3", False)],
+)
+def test_a_run_of_one_process_takes_its_cores_back(monkeypatch, device, world_size, threads, expected):
+    chosen = []
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    use_all_cores(torch.device(device), world_size)
+    assert bool(chosen) == expected
+    assert all(count >= 1 for count in chosen)
+
+
+@pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypatch, capable, dtype):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": capable})
+    assert default_dtype(torch.device("cpu")) == dtype

@@ -9,9 +9,9 @@ no GPU library to load. The price is that documentation which only exists at run
 functions without a stub (NumPy's ufuncs), of SciPy's distributions (templates), and whatever a decorator adds.
 
 A document is a docstring with `MIN_WORDS` words of prose; the input lines of examples (`>>>`) do not count. Private
-functions are in, their docstrings read like the others; tests, vendored packages and the `modular_*.py` sources of
-transformers' generated models are out. What is read is a fixed list of packages, so that equal versions of these (and
-of Python, up to the minor version) give equal documents in equal order on each machine.
+functions are in, for their docstrings read like the others. Tests, vendored packages and the `modular_*.py` sources of
+transformers' generated models are out. The packages are a fixed list: equal versions of these (and of Python, up to
+the minor version) give equal documents in equal order on each machine.
 """
 
 import ast
@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +79,24 @@ CROSS_REFERENCE = re.compile(
 SEE_ALSO_NAME = re.compile(rf"(?::\w+:)?`{{0,2}}~?\.?{NAME}`{{0,2}}")
 
 
+class Section(TypedDict):
+    """A section of a docstring, see `split_sections`."""
+
+    heading: str
+    text: str
+
+
+class PythonDoc(TypedDict):
+    """A row of the corpus."""
+
+    id: str  # the qualified name at the place of definition: pandas.core.frame.DataFrame.merge
+    title: str  # the name inside the module, DataFrame.merge; the last component of a module's own name
+    text: str  # the docstring, dedented
+    sections: list[Section]
+    label: str  # the sub-package, pandas.core
+    links: list[str]  # sorted ids of other documents that "See Also" or a cross-reference names
+
+
 class Docstring(NamedTuple):
     """A docstring and where it stands."""
 
@@ -100,7 +118,7 @@ class Docstring(NamedTuple):
 
 
 class NameIndex:
-    """What the documented names lead to: the id of a document, or None where the docstring is too short for one.
+    """Documented names, and the document that each leads to; None where the docstring is too short for one.
 
     A name whose docstring repeats another's leads to the document that was kept.
     """
@@ -147,17 +165,8 @@ class NameIndex:
         return self.ids[candidates[0][1]]
 
 
-def read_python_docs() -> Iterator[dict]:
-    """Read the corpus: about 22,000 documents.
-
-    Yields:
-        `id`: the qualified name at the place of definition, `pandas.core.frame.DataFrame.merge`.
-        `title`: the name inside the module, `DataFrame.merge`; a module's own title is its last component.
-        `text`: the docstring, dedented.
-        `sections`: a list of `{"heading", "text"}`, see `split_sections`.
-        `label`: the sub-package, `pandas.core`.
-        `links`: sorted ids of other documents that "See Also" or a cross-reference names.
-    """
+def read_python_docs() -> Iterator[PythonDoc]:
+    """Read the corpus: about 22,000 documents."""
     index = NameIndex()
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}
@@ -180,7 +189,7 @@ def read_python_docs() -> Iterator[dict]:
     if missing:
         logger.warning("python_docs is smaller than usual, not installed: %s", ", ".join(missing))
     for document in documents.values():
-        yield _as_record(document, index)
+        yield _as_row(document, index)
 
 
 def python_docs_fingerprint() -> str:
@@ -266,7 +275,7 @@ def _walk(nodes: Iterable[ast.AST], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _added_docstring(statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[tuple[str, str]]:
-    """Documentation of compiled functions that is attached by a call.
+    """Read documentation that a call attaches to a compiled function.
 
     NumPy: `add_newdoc(place, "zeros", doc)` and `add_newdoc(place, "ndarray", ("T", doc))`.
     SciPy: `add_newdoc("jv", doc)`.
@@ -282,7 +291,7 @@ def _added_docstring(statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterat
 
 
 def _constant(node: ast.AST) -> str:
-    """The constant part of a string expression: of `"a {x} " + y + "b".format(...)` it is "a {x} b"."""
+    """Keep the constant part of a string expression: "a {x} b" of `"a {x} " + y + "b".format(...)`."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.BinOp):
@@ -301,7 +310,7 @@ def _clean(docstring: str) -> str:
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
-def _as_record(document: Docstring, index: NameIndex) -> dict:
+def _as_row(document: Docstring, index: NameIndex) -> PythonDoc:
     sections = split_sections(document.text)
     targets = {index.resolve(name, document) for name in find_references(document.text, sections)}
     return {
@@ -314,18 +323,17 @@ def _as_record(document: Docstring, index: NameIndex) -> dict:
     }
 
 
-def split_sections(text: str) -> list[dict]:
+def split_sections(text: str) -> list[Section]:
     """Split a docstring at its headings.
 
     A heading is an underlined line (numpydoc), a known word with a colon on a line of its own (`Args:`), or a group of
     Sphinx fields of one kind (`:param x:`; these lines stay in the section's text). Headings lose their markup, texts
     lose their indentation; nothing else is lost.
 
-    Returns:
-        `{"heading", "text"}` in order. The first heading is "", with an empty text if the docstring opens with one.
+    Returns: sections in order. The first heading is "", with an empty text if the docstring opens with one.
     """
     headings = [(match.start(), match.end(), _heading_text(match)) for match in HEADING.finditer(text)]
-    sections: list[dict] = []
+    sections: list[Section] = []
     for (begin, start, heading), (end, _, _) in pairwise([(0, 0, ""), *headings, (len(text), 0, "")]):
         body = textwrap.dedent(text[start:end]).strip()
         if sections and begin == start and heading == sections[-1]["heading"]:  # the second :param: of a group
@@ -341,7 +349,7 @@ def _heading_text(match: re.Match) -> str:
     return (match["underlined"] or match["word"]).strip()
 
 
-def find_references(text: str, sections: list[dict]) -> set[str]:
+def find_references(text: str, sections: list[Section]) -> set[str]:
     """Find the names that a docstring refers to: in cross-references anywhere, and before the colons of "See Also"."""
     names = set(CROSS_REFERENCE.findall(text)) - set(dir(builtins))  # :class:`list` is not `torch.hub.list`
     for section in sections:
@@ -358,5 +366,5 @@ def _is_subsequence(parts: list[str], path: list[str]) -> bool:
 
 
 def _count_shared(first: list[str], second: list[str]) -> int:
-    """Length of the common prefix."""
+    """Count the components of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

@@ -1,25 +1,25 @@
-"""Which documents of `python_docs` are read by whom: one division for every pretraining and every evaluation.
+"""The parts of `python_docs`: one division for every pretraining and every evaluation.
 
-    train        all that a pretraining reads, and what heads are trained on
-    validation   what checkpoints, early stopping and a head's settings are selected by
-    test         sealed: what is reported, and nothing else reads it
+    train        for pretraining, and for training heads
+    validation   for choosing checkpoints, the end of training, and settings of heads
+    test         sealed: results are reported on it, and nothing else reads it
 
-Documents that resemble each other stay together: those that share `RESEMBLANCE` of their text always, and those that
-list each other under "See Also" as far as communities of them (Louvain) allow. Each sub-package is divided in the
-same proportion. The division follows from the documents alone; no seed of a run changes it. The price is a quarter of
-the corpus that no pretraining reads.
+Similar documents stay together: always where they share `RESEMBLANCE` of their text, and as far as communities
+(Louvain) allow where they list each other under "See Also". Each sub-package is divided in the same proportion. The
+division follows from the documents alone; no seed of a run changes it. The price is a quarter of the corpus that no
+pretraining reads.
 """
 
 import logging
 import re
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from docsplit.data.preparation import near_duplicate_pairs
-from docsplit.data.python_docs.corpus import find_references
+from docsplit.data.python_docs.corpus import PythonDoc, Section, find_references
 from docsplit.data.sets.citation_splits import PART_NAMES, find_communities, undirected
 
 logger = logging.getLogger(__name__)
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 PART = "part"  # the column
 TRAIN, VALIDATION, TEST = PART_NAMES
 SHARES = (0.75, 0.1, 0.15)  # of the documents: train, validation, test
-RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of 0.5, of which records estimate
-NUM_STRATA = 40  # the largest sub-packages, those that probes tell apart; the others are divided as if they were one
+RESEMBLANCE = 0.3  # Jaccard similarity of documents that stay together: clear of the 0.5 of near-duplicates
+NUM_STRATA = 40  # the largest sub-packages, which probes tell apart; all others are divided as one
 SEE_ALSO_BLOCK = re.compile(r"^([ \t]*)\.\. seealso::.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*", re.MULTILINE | re.IGNORECASE)
 
 
-def divide(rows: list[dict[str, Any]]) -> list[str]:
-    """The part of each document: `train`, `validation` or `test`.
+def divide(rows: Sequence[PythonDoc]) -> list[str]:
+    """Choose the part of each document: `train`, `validation` or `test`.
 
     Args:
         rows: of `docsplit.data.python_docs.corpus.read_python_docs`.
@@ -58,7 +58,7 @@ def divide(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.ndarray:
-    """(num_documents,): the group of each, communities of links, in which documents that are alike count as one."""
+    """Find the group of each document, (num_documents,): communities of links, with similar documents as one."""
     edges = coo_matrix((np.ones(len(alike)), tuple(alike.T)), shape=(num_documents, num_documents))
     num_originals, originals = connected_components(edges, directed=False)
     links = undirected(originals[see_also])
@@ -69,25 +69,25 @@ def _groups(see_also: np.ndarray, alike: np.ndarray, num_documents: int) -> np.n
 
 
 def _fill_parts(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    """(N,): the number of each document's part; the largest groups first, each where its strata miss most."""
+    """Choose the part of each document, (N,): the largest groups first, each where its strata lack most."""
     sizes = np.bincount(groups)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
     wanted = np.array(SHARES)[:, None] * np.bincount(strata)  # (parts, strata), documents
     filled = np.zeros_like(wanted)
     parts = np.zeros(len(groups), dtype=np.int64)
     for group in np.argsort(-sizes, kind="stable"):
-        own = strata[members[group]]
-        part = int(np.argmax((1 - filled[:, own] / wanted[:, own]).sum(axis=1)))
+        group_strata = strata[members[group]]
+        part = int(np.argmax((1 - filled[:, group_strata] / wanted[:, group_strata]).sum(axis=1)))
         parts[members[group]] = part
-        np.add.at(filled[part], own, 1)
+        np.add.at(filled[part], group_strata, 1)
     return parts
 
 
-def split_references(rows: list[dict[str, Any]]) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The documents as papers that cite each other, with "See Also" lists as citations.
+def split_references(rows: Sequence[PythonDoc]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Take documents for papers that cite each other, by their "See Also" lists.
 
-    Returns: their texts without these lists, the links of the lists (L, 2), and those of cross-references in the
-        prose (K, 2); repeated where two documents name each other.
+    Returns: texts without these lists, the links of the lists (L, 2), and those of cross-references in the prose
+        (K, 2); a link is repeated where two documents name each other.
     """
     positions = {row["id"]: position for position, row in enumerate(rows)}
     see_also: list[tuple[int, int]] = []
@@ -99,11 +99,12 @@ def split_references(rows: list[dict[str, Any]]) -> tuple[list[str], np.ndarray,
         for target in row["links"]:
             links = see_also if target.rpartition(".")[2] in names else others
             links.append((position, positions[target]))
-    return texts, *(np.array(links, dtype=np.int64).reshape(-1, 2) for links in (see_also, others))  # type: ignore[return-value]
+    lists, prose = (np.array(links, dtype=np.int64).reshape(-1, 2) for links in (see_also, others))
+    return texts, lists, prose
 
 
-def _without_see_also(sections: list[dict[str, str]]) -> tuple[str, set[str]]:
-    """The other sections as one text, and the last components of the names that the See Also lists have."""
+def _without_see_also(sections: list[Section]) -> tuple[str, set[str]]:
+    """Join the other sections to one text, and collect the last components of the names in "See Also" lists."""
     references: set[str] = set()
     blocks = []
     for section in sections:

@@ -1,4 +1,4 @@
-"""The options of scripts that say which labelled documents, or which papers and links. Nothing heavy is imported."""
+"""Options that choose what is measured on: labelled documents, citations, rankings. Nothing heavy is imported."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,37 +12,48 @@ class LabelledArguments:
         default=None,
         metadata={"help": "Hub data set NAME or NAME:CONFIGURATION. Default, without files: python_docs."},
     )
-    train_split: str = field(default="train", metadata={"help": "Of the Hub data set."})
-    validation_split: str | None = field(default=None, metadata={"help": "Default: validation, where it has one."})
-    test_split: str | None = field(default=None, metadata={"help": "Default: test, where it has one."})
-    train_file: str | None = field(default=None, metadata={"help": "json, jsonl, csv, tsv or parquet."})
+    train_split: str = field(default="train", metadata={"help": "Split of the Hub data set."})
+    validation_split: str | None = field(
+        default=None, metadata={"help": "Split of the Hub data set. Default: validation, if any."}
+    )
+    test_split: str | None = field(
+        default=None, metadata={"help": "Split of the Hub data set. Default: test, if any."}
+    )
+    train_file: str | None = field(
+        default=None, metadata={"help": "Local documents: json, jsonl, csv, tsv or parquet."}
+    )
     validation_file: str | None = field(default=None, metadata={"help": "For early stopping of mlp and finetune."})
     test_file: str | None = field(
         default=None,
         metadata={
-            "help": "If there is no test part, a fifth of train is held out, half of it for validation if need be."
+            "help": "Without a test part, a fifth of train is held out; half of it validates, if nothing else does."
         },
     )
     text_column: list[str] = field(
-        default_factory=lambda: ["text"], metadata={"help": "One or several, joined by a blank line."}
+        default_factory=lambda: ["text"], metadata={"help": "One column or several, joined by a blank line."}
     )
     label_column: str = field(
-        default="label", metadata={"help": "Strings or integers; lists of them if a document has several labels."}
+        default="label",
+        metadata={"help": "Column of strings or integers, or of lists of them: several labels a document."},
     )
     strip_newsgroup_headers: bool = field(
-        default=False, metadata={"help": "Without headers, footers and quotes, which give a newsgroup away."}
+        default=False, metadata={"help": "Strip headers, footers and quotes, which give a newsgroup away."}
     )
-    max_train_samples: int | None = field(default=None, metadata={"help": "At most so many, stratified."})
-    max_test_samples: int | None = field(default=None, metadata={"help": "At most so many, stratified."})
+    max_train_samples: int | None = field(
+        default=None, metadata={"help": "Most training documents; each class keeps its proportion."}
+    )
+    max_test_samples: int | None = field(
+        default=None, metadata={"help": "Most test documents, and most for validation; as above."}
+    )
 
 
 @dataclass
 class CitationArguments:
-    """Papers and links; without any of these options python_docs, with its "See also" links."""
+    """Papers and links. Default: python_docs, with its "See also" links."""
 
     lra_dir: str | None = field(
         default=None,
-        metadata={"help": "Folder with Long Range Arena's train, eval and test .tsv (label, ids, texts)."},
+        metadata={"help": "Folder with the train, eval and test .tsv of Long Range Arena (label, ids, texts)."},
     )
     papers_file: str | None = field(
         default=None, metadata={"help": "Table of papers: id, title, abstract, text or sections [{heading, text}]."}
@@ -52,7 +63,7 @@ class CitationArguments:
     test_pairs_file: str | None = field(default=None, metadata={"help": "Pairs to measure on."})
     citations_file: str | None = field(
         default=None,
-        metadata={"help": "In place of pairs: links (citing, cited), to make splits that share no paper."},
+        metadata={"help": "Links (citing, cited) in place of pairs: splits that share no paper are made of them."},
     )
 
 
@@ -64,21 +75,21 @@ class RankingArguments:
         default=None,
         metadata={
             "help": "Folder with corpus.jsonl, queries.jsonl and qrels (BEIR), or the files of MS MARCO, WIKIR or "
-            "TREC; or a data set on the Hub in BEIR's form; with --queries a corpus. Default: the sealed part of "
-            "python_docs."
+            "TREC; or a data set on the Hub in the form of BEIR; with --queries a corpus. Default: the sealed part "
+            "of python_docs."
         },
     )
     split: str | None = field(
-        default=None, metadata={"help": "Of the queries: train, dev, test ... Default: test, or the only one."}
+        default=None, metadata={"help": "Split of the queries: train, dev, test ... Default: test, or the only one."}
     )
     queries: Literal["title", "first_sentence", "first_line"] | None = field(
         default=None,
         metadata={
-            "help": "Make queries of this of each document, and take it out: its own document has grade 2, those it "
-            "links to 1. Default: the queries that are judged; of python_docs first_line."
+            "help": "Take this out of each document and make a query of it: its document has grade 2, those that it "
+            "links to 1. Default: judged queries; python_docs has first_line."
         },
     )
-    max_queries: int | None = field(default=None, metadata={"help": "At most so many, drawn at random."})
+    max_queries: int | None = field(default=None, metadata={"help": "Most queries; they are drawn at random."})
 
     def __post_init__(self) -> None:
         if self.max_queries is not None and self.max_queries < 1:

@@ -41,17 +41,17 @@ def make_splits(
     never_negative: np.ndarray | None = None,
     split_of: np.ndarray | None = None,
 ) -> tuple[list[PairPart], dict[str, int]]:
-    """Make train, validation and test pairs that share no paper, half of them links, so that popularity says nothing.
+    """Make train, validation and test pairs that share no paper; half of them are links, and popularity says nothing.
 
-    A link has no direction; which of its papers comes first is drawn. Within a split each paper is as often first,
-    and as often second, in the negatives as in the positives, and no negative is a link or repeats another.
+    A link has no direction: which of its papers comes first is drawn. Within a split each paper is as often first,
+    and as often second, in the negatives as in the positives. No negative is a link or repeats another.
 
     Args:
         links: (L, 2), indices of papers; repeated links and links of a paper to itself are dropped.
         never_negative: (K, 2), further pairs that may not become negatives.
-        split_of: (num_papers,), the number of each paper's split, where that is settled; else communities are drawn.
+        split_of: (num_papers,), the number of each paper's split, where that is settled; None: communities are drawn.
 
-    Returns: the three parts, in an order that is drawn, and the counts of links kept and lost.
+    Returns: the three parts, each in an order that is drawn, and the counts of links kept and lost.
 
     Raises:
         ValueError: if a split is left without pairs.
@@ -88,24 +88,24 @@ def make_splits(
 
 
 def undirected(links: np.ndarray) -> np.ndarray:
-    """Each link once, (smaller, larger), without those of a paper to itself."""
+    """List each link once, (smaller, larger), without links of a paper to itself."""
     ordered = np.sort(np.asarray(links, dtype=np.int64).reshape(-1, 2), axis=1)
     return np.unique(ordered[ordered[:, 0] != ordered[:, 1]], axis=0)
 
 
 def find_communities(links: np.ndarray, num_papers: int, seed: int) -> np.ndarray:
-    """(num_papers,): which community of densely linked papers (Louvain; Blondel et al., 2008) each is in."""
+    """Find communities of densely linked papers (Louvain; Blondel et al., 2008): that of each, (num_papers,)."""
     graph = networkx.Graph()
     graph.add_edges_from(links.tolist())
     communities = np.zeros(num_papers, dtype=np.int64)  # papers without a link are in no pair
-    found = networkx.community.louvain_communities(graph, resolution=COMMUNITY_RESOLUTION, seed=seed)
-    for number, members in enumerate(found):
+    partition = networkx.community.louvain_communities(graph, resolution=COMMUNITY_RESOLUTION, seed=seed)
+    for number, members in enumerate(partition):
         communities[sorted(members)] = number
     return communities
 
 
 def _fill_splits(sizes: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The split of each community: in random order each goes where the largest part of the share is still missing."""
+    """Give each community a split: in random order, each goes where the largest part of the share is missing."""
     filled = np.zeros(3)
     splits = np.zeros(len(sizes), dtype=np.int64)
     for community in generator.permutation(len(sizes)):
@@ -121,18 +121,17 @@ def rewire_negatives(
 
     Two pairs may exchange if their first papers, or their second ones, have equal degrees: this keeps the joint
     distribution of the degrees of linked papers (the 2K-preserving rewiring of Mahadevan et al., 2006). A pair that
-    finds none to exchange with still has its own second paper, so that dropping it among positives and negatives
-    alike leaves both balanced.
+    finds no partner keeps its second paper, so dropping it from positives and negatives leaves both balanced.
 
     Args:
         positives: (P, 2).
         forbidden: smaller index x num_papers + larger index, of the pairs that no negative may be.
 
-    Returns: second papers (P,), and for which pairs there is a negative (P,).
+    Returns: second papers (P,), and whether each pair has a negative (P,).
     """
 
-    def key(one: int, other: int) -> int:
-        return min(one, other) * num_papers + max(one, other)
+    def key(first: int, second: int) -> int:
+        return min(first, second) * num_papers + max(first, second)
 
     degrees = np.bincount(positives.ravel(), minlength=num_papers)[positives]  # (P, 2)
     order = np.argsort(degrees, axis=0, kind="stable")
@@ -145,21 +144,23 @@ def rewire_negatives(
     for pair in generator.permutation(len(positives)).tolist():
         if matched[pair]:
             continue
+        # Candidates: the pairs whose first, or whose second, paper has the degree of this pair's.
         low, other_low = (np.searchsorted(by_degree[:, side], degrees[pair, side]) for side in (0, 1))
         high, other_high = (np.searchsorted(by_degree[:, side], degrees[pair, side], "right") for side in (0, 1))
         equal_first, equal_second = order[low:high, 0], order[other_low:other_high, 1]
         for draw in generator.integers(len(equal_first) + len(equal_second), size=TRIES).tolist():
             is_first = draw < len(equal_first)
             other = int(equal_first[draw] if is_first else owners[equal_second[draw - len(equal_first)]])
-            own, others = papers[slots[pair]], papers[slots[other]]
-            new, others_new = key(firsts[pair], others), key(firsts[other], own)
-            if firsts[pair] == others or firsts[other] == own or new == others_new:
+            paper, other_paper = papers[slots[pair]], papers[slots[other]]
+            negative, other_negative = key(firsts[pair], other_paper), key(firsts[other], paper)
+            # Refuse an exchange that pairs a paper with itself, makes one negative twice, or makes a link.
+            if firsts[pair] == other_paper or firsts[other] == paper or negative == other_negative:
                 continue
-            if any(made in forbidden or made in negatives for made in (new, others_new)):
+            if any(made in forbidden or made in negatives for made in (negative, other_negative)):
                 continue
             if matched[other]:
-                negatives.remove(key(firsts[other], others))
-            negatives |= {new, others_new}
+                negatives.remove(key(firsts[other], other_paper))
+            negatives |= {negative, other_negative}
             slots[pair], slots[other] = slots[other], slots[pair]
             owners[slots[pair]], owners[slots[other]] = pair, other
             matched[pair] = matched[other] = True

@@ -1,22 +1,21 @@
-"""Citation pairs: does one paper cite the other, given the texts of both (Long Range Arena's AAN task)?
+"""Citation pairs: does one paper cite the other, given the texts of both (the AAN task of Long Range Arena)?
 
-    load_citation_pairs                       what the options of the retrieval script name, by one of these:
+    load_citation_pairs                       the source that the options name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
-    load_citations, python_docs_pairs         a list of links, from which `make_splits` makes the pairs
+    load_citations, python_docs_pairs         a list of links, of which `make_splits` makes the pairs
 
-Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes, and
-where papers are in several splits, the ids can be learnt; `docsplit.evaluation.links.popularity` measures both. Pairs
-of ours share no paper between splits, and the negatives are the positives with their second papers exchanged, so that
-each paper is as often in a negative pair as in a positive one. That alone is not enough: linked papers resemble each
-other in their number of links (those that list each other under "See also" have about equal numbers), and boosted
-trees on two degrees told 60 to 66 % of such pairs apart on `python_docs`. So pairs exchange their papers only where
-degrees are equal, which keeps the degrees of a pair's two papers jointly as they were; a link that finds no such
-exchange is dropped.
+Pairs of others are taken as they are. Where their negatives are free, a much-cited paper is a reason to say yes; where
+papers are in several splits, ids can be learnt. `docsplit.evaluation.links.popularity` measures both.
 
-The price of sharing no paper is links lost between the splits. Papers are divided by communities (Louvain), which
-keeps 81 % of AAN's links and 98 % of those of `python_docs` (`docsplit.data.python_docs.parts`), where papers divided
-at random 80/10/10 keep 66 %, of which a test part gets 1 %: 60 to 110 links. So the test papers are on other topics
-than the training papers.
+Pairs made here share no paper between splits. Their negatives are the positives with second papers exchanged: each
+paper is as often in a negative pair as in a positive one. That alone is not enough, for linked papers resemble each
+other in their number of links: boosted trees on two degrees told 60 to 66 % of such pairs of `python_docs` apart. So
+pairs exchange their papers only where degrees are equal, which keeps the joint degrees of a pair's two papers. A link
+that finds no such exchange is dropped.
+
+The price is links lost between the splits. Papers are divided by communities (Louvain), which keeps 81 % of AAN's
+links and 98 % of those of `python_docs` (`docsplit.data.python_docs.parts`). Papers divided at random 80/10/10 keep
+66 %, of which a test part gets 1 %: 60 to 110 links. So test papers are on other topics than training papers.
 """
 
 import ast
@@ -75,11 +74,11 @@ class CitationPairs:
     test: PairPart
     counts: dict[str, int]  # what was dropped and why, and what the splits share
     made_here: bool  # by `make_splits`
-    documents: list[str] | None = None  # texts of which `texts` leave a part out; None: they are whole
+    documents: list[str] | None = None  # whole texts, where `texts` leave a part out
 
     @property
     def test_documents(self) -> list[str]:
-        """The papers of the test pairs, whole, as an encoder that was pretrained on them has read them."""
+        """The papers of the test pairs, whole, as a pretraining may have read them."""
         whole = self.documents or self.texts
         return [whole[paper] for paper in np.union1d(self.test.first, self.test.second)]
 
@@ -89,7 +88,7 @@ class CitationPairs:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     def fingerprint(self) -> str:
-        """A hash of all texts, ids and pairs, in order: equal for equal data, 16 hexadecimal digits."""
+        """Hash all texts, ids and pairs, in order: 16 hexadecimal digits, equal for equal data."""
         digest = hashlib.blake2b(digest_size=8)
         add_texts(digest, (*self.ids, *self.texts))
         for part in (self.train, self.validation, self.test):
@@ -130,8 +129,8 @@ def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPa
 def load_long_range_arena(directory: str | Path) -> CitationPairs:
     """Read the files of Long Range Arena (Tay et al., 2021): new_aan_pairs.{train,eval,test}.tsv, or {train,...}.tsv.
 
-    They have neither header nor quoting; a line is label, id1, id2, text1, text2, separated by tabs, and texts may be
-    printed as bytes literals (b'...'). They are read line by line, and each paper is kept once, as first met.
+    A line is label, id1, id2, text1, text2, separated by tabs, without header or quoting; texts may be printed as
+    bytes literals (b'...'). Each paper is kept once, as first met.
 
     Raises:
         ValueError: if a file is missing, or naming file and line where one cannot be understood.
@@ -161,9 +160,9 @@ def load_long_range_arena(directory: str | Path) -> CitationPairs:
 def _long_range_arena_file(directory: Path, name: str) -> Path:
     files = sorted(directory.glob(f"*{name}.tsv"))
     if len(files) != 1:
-        found = ", ".join(file.name for file in files) or "none"
+        names = ", ".join(file.name for file in files) or "none"
         raise ValueError(
-            f"--lra_dir {directory} should have one file *{name}.tsv, found {found}. Long Range Arena calls it "
+            f"--lra_dir {directory} should have one file *{name}.tsv, found {names}. Long Range Arena calls it "
             f"new_aan_pairs.{name}.tsv."
         )
     return files[0]
@@ -189,7 +188,7 @@ def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _decode(text: str) -> str:
-    """The text of a bytes literal that Python printed; other text is left as it is."""
+    """Decode a bytes literal that Python printed; other text is left as it is."""
     if text[:2] not in ("b'", 'b"') or len(text) < 3 or text[-1] != text[1]:
         return text
     try:
@@ -249,7 +248,7 @@ def _load_papers(file: str | Path) -> Papers:
 
 
 def _read_table(file: str | Path) -> Dataset:
-    """Any table; what csv and tsv have are strings, so that the id 0012 is not read as 12."""
+    """Read a table; cells of csv and tsv stay strings, so that the id 0012 is not read as 12."""
     if not Path(file).exists():
         raise ValueError(f"There is no file {str(file)!r}.")
     separator = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())
@@ -294,7 +293,7 @@ def _part(pairs: list[tuple[int, int, int]]) -> PairPart:
 
 
 def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> CitationPairs:
-    """Drop pairs with a paper without text and papers without a pair, and count what training and test share."""
+    """Drop pairs with a paper without text, then papers without a pair; count what training and test share."""
     empty = np.array([not text.strip() for text in papers.texts], dtype=bool)
     dropped = 0
     for name, part in zip(PART_NAMES, parts):
@@ -326,7 +325,7 @@ def _assemble(papers: Papers, parts: list[PairPart], made_here: bool) -> Citatio
 
 
 def _keys(part: PairPart, num_papers: int) -> np.ndarray:
-    """A number for each pair, the same for (a, b) and (b, a)."""
+    """Make a key of each pair, (a, b) and (b, a) alike."""
     return np.minimum(part.first, part.second) * num_papers + np.maximum(part.first, part.second)
 
 
@@ -343,12 +342,11 @@ def load_citations(papers_file: str | Path, citations_file: str | Path, seed: in
 
 
 def python_docs_pairs() -> CitationPairs:
-    """The built-in corpus with its "See also" lists as citations, about 6,700 links among 4,200 documents.
+    """Make pairs of the built-in corpus, its "See also" lists as citations: 6,700 links among 4,200 documents.
 
-    These lists, which often repeat what the other document begins with, are removed from the texts, and documents'
-    names are not added to them: what is left of a link is what the prose says. Documents that a cross-reference in
-    the prose names are no citations, but neither are they taken for negatives. The splits are the parts of
-    `docsplit.data.python_docs.parts`, and the pairs follow from the documents alone.
+    The lists often repeat how the other document begins, so they are removed from the texts, and names of documents
+    are not added: only the prose tells of a link. Cross-references in the prose are neither citations nor negatives.
+    The splits are the parts of `docsplit.data.python_docs.parts`; the pairs follow from the documents alone.
     """
     rows = load_corpus(PYTHON_DOCS).to_list()
     texts, see_also, others = split_references(rows)

@@ -1,12 +1,12 @@
-"""Labelled documents from anywhere: which are trained and tested on, and the few-shot draws.
+"""Labelled documents from anywhere: the parts to train and test on, and the few-shot draws.
 
     load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
     LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
     load_probe       a corpus divided without near-duplicates, for probes while pretraining
-    split_labelled   the same of a data set
+    split_labelled   a data set divided in the same way
 
-A split is fixed by the data and a seed and by nothing else, so that every encoder, every head and TF-IDF are measured
-on the same documents. The trade-off: the texts of the chosen documents are held in memory.
+The data and a seed fix a split, and nothing else does: every encoder, every head and TF-IDF are measured on the same
+documents. The trade-off: the texts of the chosen documents are held in memory.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ from docsplit.runtime.files import add_texts
 logger = logging.getLogger(__name__)
 
 SHOTS = 5
-DRAWABLE = 20  # labels a class that training keeps for few-shot draws, where the class has so many
+DRAWABLE = 20  # training documents that a class keeps for few-shot draws, if it has so many
 NUM_DRAWS = 10
-MAX_CLASSES = 40  # the largest ones: a corpus like python_docs has hundreds of labels with a handful of documents
-MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # of a probe; of python_docs the whole sealed part is tested on
+MAX_CLASSES = 40  # of a probe, the largest: python_docs has hundreds of labels with a handful of documents each
+MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # documents of a probe; python_docs is tested on all it seals
 TEST_SHARE = 0.2
-FEW_TEST = 100  # test documents, below which it is said
+FEW_TEST = 100  # test documents; with fewer a warning says how coarse accuracies are
 
 
 @dataclass
@@ -84,12 +84,11 @@ class LabelledSplit:
         return {name: labels for name, labels in parts.items() if labels is not None}
 
     def draws(self, shots: int = SHOTS, num_draws: int = NUM_DRAWS, seed: int = 0) -> list[np.ndarray]:
-        """Few-shot training sets, one a draw: indices into the train part.
+        """Draw few-shot training sets: indices into the train part, one array a draw.
 
-        They depend on the labels, the shots and the seed alone. With one label a document, each draw has `shots`
-        documents of each class, (shots x C,). With several, for each label `shots` documents that have it are drawn,
-        and a document drawn for two labels counts once: so draws differ a little in size, and frequent labels have
-        more than `shots` documents.
+        The labels, the shots and the seed fix them. With one label a document, a draw has `shots` documents of each
+        class, (shots x C,). With several labels, `shots` documents are drawn for each label, and a document drawn for
+        two labels counts once: draws differ a little in size, and frequent labels have more than `shots` documents.
 
         Raises:
             ValueError: if a class has fewer than `shots` training documents, naming those that have.
@@ -111,7 +110,7 @@ class LabelledSplit:
         return draws
 
     def fingerprint(self) -> str:
-        """A hash of all texts, labels and class names, in order: equal for equal data, 16 hexadecimal digits."""
+        """Hash all texts, labels and class names, in order: 16 hexadecimal digits, equal for equal data."""
         digest = hashlib.blake2b(digest_size=8)
         parts: list[tuple[list[str], np.ndarray | None]] = [
             (self.class_names, None),
@@ -162,7 +161,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
 
 
 def _limits(options: LabelledArguments) -> dict[str, int | None]:
-    """The most documents of each part."""
+    """Name the most documents of each part."""
     return {
         "train": options.max_train_samples,
         "validation": options.max_test_samples,
@@ -171,7 +170,7 @@ def _limits(options: LabelledArguments) -> dict[str, int | None]:
 
 
 def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) -> dict[str, Part]:
-    """Each part with its labels read: one a document in all parts, or lists in all.
+    """Read the labels of each part: one a document in all parts, or lists in all.
 
     Raises:
         ValueError: naming the part and row.
@@ -193,11 +192,11 @@ def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> L
     texts: dict[str, list[str]] = {}
     labels: dict[str, list[Any]] = {}
     for name, part in parts.items():
-        found = read_texts(part.dataset, text_columns, strip, part.source)
-        counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in found)
-        counts[f"{name}_empty_dropped"] = sum(text == "" for text in found)
-        texts[name] = [text for text in found if text]
-        labels[name] = [label for text, label in zip(found, part.labels) if text]
+        read = read_texts(part.dataset, text_columns, strip, part.source)
+        counts[f"{name}_not_a_string_dropped"] = sum(text is None for text in read)
+        counts[f"{name}_empty_dropped"] = sum(text == "" for text in read)
+        texts[name] = [text for text in read if text]
+        labels[name] = [label for text, label in zip(read, part.labels) if text]
     counts |= _drop_duplicates(texts, labels)
     if dropped := {name: count for name, count in counts.items() if count}:
         logger.warning(f"Dropped, or worth knowing: {dropped}")
@@ -220,19 +219,20 @@ def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> L
 
 
 def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) -> dict[str, int]:
-    """Drop in place, and count, what is also in a part that is measured on: test before validation before train."""
+    """Drop documents that a part with precedence has too: test, then validation, then train. In place; counted."""
     ids = {name: [document_id(text) for text in texts[name]] for name in texts}
     labels_of: dict[int, set[str]] = {}
-    for own_id, label in zip(ids["train"], labels["train"]):
-        labels_of.setdefault(own_id, set()).add(str(label))
+    for document, label in zip(ids["train"], labels["train"]):
+        labels_of.setdefault(document, set()).add(str(label))
     contradicted = sum(
-        own_id in labels_of and labels_of[own_id] != {str(label)} for own_id, label in zip(ids["test"], labels["test"])
+        document in labels_of and labels_of[document] != {str(label)}
+        for document, label in zip(ids["test"], labels["test"])
     )
     counts = {}
     measured_on = set(ids["test"])
     for name in ("validation", "train"):
         if name in texts:
-            kept = [row for row, own_id in enumerate(ids[name]) if own_id not in measured_on]
+            kept = [row for row, document in enumerate(ids[name]) if document not in measured_on]
             counts[f"{name}_duplicates_dropped"] = len(texts[name]) - len(kept)
             texts[name] = [texts[name][row] for row in kept]
             labels[name] = [labels[name][row] for row in kept]
@@ -241,16 +241,16 @@ def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) 
 
 
 def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Class indices, (N,) int64, or multi-hot, (N, C) int8, of each part; and the classes of the train part."""
+    """Encode labels by the classes of the train part: (N,) int64, or multi-hot, (N, C) int8, of each part."""
     multi_label = isinstance(labels["train"][0], tuple)
-    sets = {name: own if multi_label else [(label,) for label in own] for name, own in labels.items()}
-    class_names = [str(label) for label in sorted({label for own in sets["train"] for label in own})]
+    label_sets = {name: values if multi_label else [(label,) for label in values] for name, values in labels.items()}
+    class_names = [str(label) for label in sorted({label for document in label_sets["train"] for label in document})]
     if len(class_names) < 2:
         raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
     index = {name: number for number, name in enumerate(class_names)}
     encoded = {}
-    for name, own in sets.items():
-        unknown = Counter(str(label) for labels_of_one in own for label in labels_of_one if str(label) not in index)
+    for name, documents in label_sets.items():
+        unknown = Counter(str(label) for document in documents for label in document if str(label) not in index)
         if unknown:
             raise ValueError(
                 f"{parts[name].source} has labels that no training document has: "
@@ -258,16 +258,16 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
                 "or add such documents to the train part (or raise --max_train_samples)."
             )
         if multi_label:
-            encoded[name] = np.zeros((len(own), len(class_names)), dtype=np.int8)
-            for row, labels_of_one in enumerate(own):
-                encoded[name][row, [index[str(label)] for label in labels_of_one]] = 1
+            encoded[name] = np.zeros((len(documents), len(class_names)), dtype=np.int8)
+            for row, document in enumerate(documents):
+                encoded[name][row, [index[str(label)] for label in document]] = 1
         else:
-            encoded[name] = np.array([index[str(label)] for (label,) in own], dtype=np.int64)
+            encoded[name] = np.array([index[str(label)] for (label,) in documents], dtype=np.int64)
     return encoded, class_names
 
 
 def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
-    """The split with at most so many documents, each class in its proportion."""
+    """Sample a split down to the limits, each class in its proportion."""
     texts, labels = split.texts, split.labels
     for name, limit in _limits(options).items():
         rows = stratified_sample(labels[name], limit or len(texts[name]), seed=0)
@@ -284,7 +284,7 @@ def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
 
 
 def load_probe(corpus: str) -> LabelledSplit:
-    """A labelled corpus (columns text and label) divided for probes; python_docs by its own sealed parts.
+    """Load a labelled corpus (columns text and label), divided for probes; python_docs by its own sealed parts.
 
     Raises:
         ValueError: as `split_labelled`.
@@ -307,12 +307,12 @@ def split_labelled(
 ) -> LabelledSplit:
     """Divide documents into train, validation and test, without near-duplicates between what is measured and the rest.
 
-    Of each class a fifth is held out; a third of that is for validation. Kept are the `MAX_CLASSES` largest classes;
-    documents of others still count as originals of near-duplicates.
+    Each class gives a fifth of its documents, and a third of these is for validation. The `MAX_CLASSES` largest
+    classes are kept; documents of others still count as originals of near-duplicates.
 
     Args:
-        part_column: says of each document which part it is in, where the data set is divided already, and so that no
-            near-duplicates are in two parts.
+        part_column: the part of each document, where the data set is divided already, without near-duplicates in two
+            parts.
 
     Raises:
         ValueError: if columns are missing or a class has too few documents for the few-shot draws.
@@ -356,7 +356,7 @@ def split_labelled(
 def _divide(
     texts: np.ndarray, labels: np.ndarray, kept: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Rows of `kept` to train on, to select by and to test on, and how many of the last two were near-duplicates."""
+    """Divide the rows `kept`: to train on, to select by, to test on; and the number of near-duplicates dropped."""
     train, held = train_test_split(kept, test_size=TEST_SHARE, stratify=labels[kept], random_state=seed)
     if len(held) > MAX_TEST + MAX_VALIDATION:
         size = MAX_TEST + MAX_VALIDATION
@@ -378,7 +378,7 @@ def _divide(
 
 
 def probe_counts(split: LabelledSplit) -> dict[str, int]:
-    """The size of a probe, for the results."""
+    """Count the classes and documents of a probe, for the results."""
     return {
         "probe_classes": len(split.class_names),
         "probe_train_documents": len(split.train_texts),

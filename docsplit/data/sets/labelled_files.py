@@ -1,4 +1,4 @@
-"""The parts of a labelled data set, from local files or the Hub, before texts are read and classes numbered."""
+"""Files and Hub splits as the parts of a labelled data set, before texts are read and classes numbered."""
 
 import logging
 from collections import Counter
@@ -17,10 +17,10 @@ from docsplit.data.sets.arguments import LabelledArguments
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_SPLITS = {"validation": "validation", "test": "test"}  # of a Hub data set, used when it has them
+DEFAULT_SPLITS = {"validation": "validation", "test": "test"}  # used where a Hub data set has them
 NOT_OF_PYTHON_DOCS = ("validation_file", "test_file", "validation_split", "test_split", "strip_newsgroup_headers")
 Source = tuple[str, Dataset]  # what messages call it, and its rows
-NAMED = 10  # an error names so many things of a long list
+NAMED = 10  # things of a long list that an error names
 
 
 @dataclass
@@ -32,12 +32,12 @@ class Part:
     labels: list[Any]  # a string, integer or bool each, or a tuple of them
 
     def select(self, rows: np.ndarray) -> "Part":
-        """The part that has these rows, (n,)."""
+        """Take these rows, (n,)."""
         return Part(self.source, self.dataset.select(rows), [self.labels[row] for row in rows])
 
     @property
     def strata(self) -> np.ndarray:
-        """(N,) what `stratified_sample` keeps the proportions of; with several labels a document, nothing."""
+        """The class number of each row, (N,), whose proportions samples keep; all 0 with several labels a document."""
         if isinstance(self.labels[0], tuple):
             return np.zeros(len(self.labels), dtype=np.int64)
         return np.unique([str(label) for label in self.labels], return_inverse=True)[1]
@@ -128,7 +128,7 @@ def load_splits(options: LabelledArguments) -> dict[str, Source]:
 
 
 def read_labels(dataset: Dataset, column: str, source: str) -> list[Any]:
-    """One string, integer or bool a row, or a sorted tuple of them; names where the data set has names.
+    """Read the label of each row: a string, integer or bool, or a sorted tuple of them; by name if classes have names.
 
     Raises:
         ValueError: naming the row.
@@ -154,19 +154,19 @@ def read_labels(dataset: Dataset, column: str, source: str) -> list[Any]:
                 f"{column!r} of row {row} (from 0) of {source} is {value!r}, while other rows have a list: give every "
                 "row a list of labels, an empty one where there is none."
             )
-        own = [names.get(label, None) if names else label for label in (value if several else [value])]
-        kinds |= {type(label) for label in own}
+        row_labels = [names.get(label, None) if names else label for label in (value if several else [value])]
+        kinds |= {type(label) for label in row_labels}
         if not kinds <= {str, int, bool} or len(kinds) > 1:
             raise ValueError(
                 f"{column!r} of row {row} (from 0) of {source} is {value!r}: labels should be all strings, all "
                 "integers or all bools. Mend or drop that row."
             )
-        labels.append(tuple(sorted(set(own))) if several else own[0])
+        labels.append(tuple(sorted(set(row_labels))) if several else row_labels[0])
     return labels
 
 
 def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """`size` distinct rows, (size,), in ascending order; of each stratum its proportion, rounded up or down.
+    """Draw `size` distinct rows, (size,), ascending; each stratum has its proportion of them, rounded up or down.
 
     Systematic sampling: the rows are shuffled and sorted by stratum, and every (N / size)-th is taken from a random
     start, so that each row has the same chance, small strata included.
@@ -184,7 +184,7 @@ def stratified_sample(strata: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def sample_for_draws(indices: np.ndarray, labels: np.ndarray, size: int, shots: int, seed: int) -> np.ndarray:
-    """About `size` of the indices, each class in its proportion but with no fewer than `shots`."""
+    """Draw about `size` of the indices; each class has its proportion of them, and `shots` at least."""
     shuffled = np.random.default_rng(seed).permutation(len(indices))
     kept = []
     for label in np.unique(labels):
@@ -194,7 +194,7 @@ def sample_for_draws(indices: np.ndarray, labels: np.ndarray, size: int, shots: 
 
 
 def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -> dict[str, Part]:
-    """Parts to replace the train part with: what is left of it, test, and validation if there is none."""
+    """Divide a train part into train, test and, `with_validation`, validation."""
     size = round(share * len(train.labels))
     if size < 1 + with_validation:
         raise ValueError(
@@ -210,7 +210,7 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
             f"{some(sorted(rare))}. Drop them, or name a --test_file or a --test_split."
         )
     held_out = stratified_sample(strata, size, seed)
-    if several:  # what alone has a label stays in training
+    if several:  # a document that alone has a label stays in training
         left = np.setdiff1d(np.arange(len(train.labels)), held_out)
         known = {label for row in left for label in train.labels[row]}
         held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
@@ -232,7 +232,7 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
 
 
 def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -> list[str | None]:
-    """The text of each row, "" where it is empty, None where a column has something else than text."""
+    """Read the text of each row: "" where it is empty, None where a column has something else than text."""
     if "text" in columns and "text" not in dataset.column_names and "sections" in dataset.column_names:
         dataset = add_text(dataset, "text")
     if missing := [column for column in columns if column not in dataset.column_names]:
@@ -250,7 +250,7 @@ def read_texts(dataset: Dataset, columns: list[str], strip: bool, source: str) -
 
 
 def strip_newsgroup_headers(text: str) -> str:
-    """A newsgroup posting without headers, footer and quotes, which give its group away.
+    """Strip headers, footer and quotes of a newsgroup posting, which give its group away.
 
     The same as `sklearn.datasets.fetch_20newsgroups(remove=("headers", "footers", "quotes"))`.
     """
@@ -258,6 +258,6 @@ def strip_newsgroup_headers(text: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first `NAMED` of many names, and how many more there are."""
+    """Join the first `NAMED` of many names, and say how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (", ".join(names[:NAMED]) or "nothing") + more

@@ -1,12 +1,12 @@
-"""Collections of documents, queries and judgments in the forms that others give them away in: a row of `FORMATS` each.
+"""Readers of collections in the forms that others publish them in: a row of `FORMATS` each.
 
     BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
     MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...
     WIKIR       documents.csv; training, validation and test, each with queries.csv and qrels
     TREC        topics*, qrels*, and a folder documents/ of <DOC> files, as Robust04's
 
-Every reader gives rows as they stand in the files, which may be compressed (gz, bz2, xz, zst); what is wrong with them
-is for `docsplit.data.sets.rankings` to say.
+A reader gives rows as they stand in the files, which may be compressed (gz, bz2, xz, zst). It checks single lines;
+`docsplit.data.sets.rankings` checks that they fit together.
 """
 
 import html
@@ -75,7 +75,7 @@ def read_folder(folder: Path, split: str | None) -> Source:
 
 
 def read_beir(folder: Path, split: str | None) -> Source:
-    """BEIR's layout. A document is its title and text, a blank line between them unless the text begins with it."""
+    """Read BEIR's layout. A document is title, blank line and text; or the text alone if it begins with its title."""
     judged = {path.name.split(".")[0]: path for path in sorted(folder.glob("qrels/*.tsv*"))}
     if alone := sorted(folder.glob("qrels.tsv*")):
         if len(alone) + len(judged) > 1:
@@ -88,7 +88,7 @@ def read_beir(folder: Path, split: str | None) -> Source:
 
 
 def read_hub(name: str, split: str | None) -> Source:
-    """BEIR's layout as a data set: configurations corpus and queries; judgments as qrels, default, or NAME-qrels.
+    """Read BEIR's layout from the Hub: configurations corpus and queries; judgments in qrels, default or NAME-qrels.
 
     Raises:
         ValueError: if the Hub does not give them.
@@ -105,11 +105,11 @@ def read_hub(name: str, split: str | None) -> Source:
             f"--collection {name!r} has no configuration {' and '.join(sorted(missing))}, as BEIR's have, but "
             f"{configurations}; a corpus with titles needs --queries title."
         )
-    judged = next((f"{name}:{own}" for own in ("qrels", "default") if own in configurations), f"{name}-qrels")
+    judged = next((f"{name}:{part}" for part in ("qrels", "default") if part in configurations), f"{name}-qrels")
 
     def load(part: str, wanted: str | None) -> Any:
         splits = datasets.get_dataset_split_names(*part.split(":"))
-        return load_corpus(part, choose_split({own: own for own in splits}, wanted, part))
+        return load_corpus(part, choose_split({split: split for split in splits}, wanted, part))
 
     documents, queries = (_table(load(f"{name}:{part}", None), f"{name}:{part}") for part in ("corpus", "queries"))
     rows = load(judged, split)
@@ -117,7 +117,7 @@ def read_hub(name: str, split: str | None) -> Source:
 
 
 def read_ms_marco(folder: Path, split: str | None) -> Source:
-    """MS MARCO's documents (id, url, title, body) and the queries of a split; dl19 and dl20 are TREC's. No urls."""
+    """Read MS MARCO's documents (id, url, title, body; no urls) and a split's queries; dl19 and dl20 are TREC's."""
     known = {
         name: files for name, files in MARCO_SPLITS.items() if all(any(folder.glob(f"{file}*")) for file in files)
     }
@@ -132,7 +132,7 @@ def read_ms_marco(folder: Path, split: str | None) -> Source:
 
 
 def read_wikir(folder: Path, split: str | None) -> Source:
-    """WIKIR's documents.csv (id_right, text_right), and of a split queries.csv (id_left, text_left) and qrels."""
+    """Read WIKIR's documents.csv (id_right, text_right), and a split's queries.csv (id_left, text_left) and qrels."""
     known = {name: folder / part for name, part in WIKIR_SPLITS.items() if (folder / part).is_dir()}
     part = choose_split(known, split, str(folder))
     documents, queries = _csv(_only(folder, "documents.csv*")), _csv(_only(part, "queries.csv*"))
@@ -140,7 +140,7 @@ def read_wikir(folder: Path, split: str | None) -> Source:
 
 
 def read_trec(folder: Path, split: str | None) -> Source:
-    """TREC's files: the titles of topics, qrels, and documents in SGML, of which headline and text are read."""
+    """Read TREC's files: titles of topics, qrels, and headline and text of documents in SGML."""
     if split not in (None, "test"):
         raise ValueError(f"{folder} has one set of topics and no --split {split}: divide it by --folds.")
     topics = TREC_TOPIC.findall(_text_of(_only(folder, "topics*")))
@@ -159,7 +159,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path, str | None], Source]]] = {
 
 
 def choose_split(known: Mapping[str, T], split: str | None, place: str) -> T:
-    """What stands for a split; without one named for test, or for the only one.
+    """Choose what belongs to a split. Default: to test, or to the only one.
 
     Raises:
         ValueError: if there is no such split, or it has to be named.
@@ -175,27 +175,27 @@ def choose_split(known: Mapping[str, T], split: str | None, place: str) -> T:
 
 
 def joined(title: str, text: str) -> str:
-    """Title and text, a blank line between them unless the text begins with the title."""
+    """Join title and text by a blank line, unless the text begins with the title."""
     return text if text.startswith(title) else f"{title}\n\n{text}".strip()
 
 
 def _only(folder: Path, pattern: str) -> Path:
     files = sorted(folder.glob(pattern))
     if len(files) != 1:
-        found = ", ".join(file.name for file in files) or "none"
-        raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {found}.")
+        names = ", ".join(file.name for file in files) or "none"
+        raise ValueError(f"{folder} should hold one file {pattern.rstrip('*')}, found {names}.")
     return files[0]
 
 
 def _table(rows: Any, place: str) -> Rows:
-    """Columns _id, text and, where there is one, title."""
+    """Take the columns _id, text and, where there is one, title."""
     if missing := {"_id", "text"} - {*rows.column_names}:
         raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
     return ((str(row["_id"]), joined(row.get("title") or "", row["text"] or "")) for row in rows)
 
 
 def _text_of(file: Path) -> str:
-    """UTF-8, else Latin-1, as TREC's disks have it."""
+    """Read a file as UTF-8, else as Latin-1, which TREC's disks have."""
     if file.suffix in (".Z", ".z", ".0z", ".1z", ".2z"):
         raise ValueError(f"{file} is compressed as Python cannot read it: uncompress the documents first (gzip -d).")
     with fsspec.open(str(file), "rb", compression="infer") as opened:
@@ -207,9 +207,10 @@ def _text_of(file: Path) -> str:
 
 
 def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
-    """The fields of each line; no quoting. Empty lines are none."""
-    how: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n", "compression": "infer"}
-    with fsspec.open(str(file), "rt", **how) as lines:
+    """Split each line that is not empty into its fields; there is no quoting."""
+    with fsspec.open(
+        str(file), "rt", compression="infer", encoding="utf-8-sig", errors="replace", newline="\n"
+    ) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -220,7 +221,7 @@ def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]
 
 
 def _csv(file: Path) -> Iterator[tuple[str, str]]:
-    """The first two columns of a table with a header."""
+    """Read the first two columns of a table with a header."""
     try:
         for rows in pandas.read_csv(file, dtype=str, keep_default_na=False, chunksize=CSV_ROWS, usecols=[0, 1]):
             yield from zip(rows.iloc[:, 0], rows.iloc[:, 1])
@@ -262,9 +263,9 @@ def _trec_documents(folder: Path, notes: list[str]) -> Iterator[tuple[str, str]]
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder} with TREC's <DOC> files.")
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found = TREC_DOCUMENT.findall(_text_of(file))
-        others += [] if found else [file.name]
-        for document in found:
+        documents = TREC_DOCUMENT.findall(_text_of(file))
+        others += [] if documents else [file.name]
+        for document in documents:
             name = TREC_ID.search(document)
             if name is None:
                 raise ValueError(f"{file} has a <DOC> without <DOCNO>.")

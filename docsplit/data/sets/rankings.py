@@ -1,7 +1,7 @@
-"""Documents, queries, and which documents are relevant to a query: what search is measured on.
+"""Collections to measure search on: documents, queries, and judgments of which documents are relevant to a query.
 
 `load_collection` reads any of the forms of `docsplit.data.sets.ranking_files`, or makes a collection of a corpus
-(`docsplit.data.sets.built_rankings`). Whatever is left out on the way is counted, and said in one line each.
+(`docsplit.data.sets.built_rankings`). Everything that is left out on the way is counted, and noted in one line.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from docsplit.runtime.files import add_texts
 logger = logging.getLogger(__name__)
 
 RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
-Named = TypeVar("Named", int, tuple[int, int])  # what stands for a document
+Named = TypeVar("Named", int, tuple[int, int])  # the key of a document
 
 
 @dataclass
@@ -34,20 +34,20 @@ class Ranking:
     query_ids: list[str]
     queries: list[str]
     judgments: dict[str, dict[str, int]]  # query -> document -> grade, above 0 where relevant
-    counts: dict[str, int] = field(default_factory=dict)  # what was left out, or stays and cannot be found
-    notes: list[str] = field(default_factory=list)  # the same, in a line each
-    whole: dict[str, str] = field(default_factory=dict)  # documents as they were before a query was taken out
+    counts: dict[str, int] = field(default_factory=dict)  # left out, or kept although it cannot be found
+    notes: list[str] = field(default_factory=list)  # one line for each count
+    whole: dict[str, str] = field(default_factory=dict)  # documents before a query was taken out of them
 
     @property
     def relevant_documents(self) -> list[str]:
-        """Documents that are relevant to a query, whole, as an encoder that was pretrained on them has read them."""
-        relevant = {name for one in self.judgments.values() for name, grade in one.items() if grade > 0}
+        """Documents that are relevant to a query, whole, as a pretraining may have read them."""
+        relevant = {name for grades in self.judgments.values() for name, grade in grades.items() if grade > 0}
         return [
             self.whole.get(name, text) for name, text in zip(self.document_ids, self.documents) if name in relevant
         ]
 
     def fingerprint(self) -> str:
-        """A hash of all ids, texts and judgments: equal for equal collections, 16 hexadecimal digits."""
+        """Hash all ids, texts and judgments: 16 hexadecimal digits, equal for equal collections."""
         digest = hashlib.blake2b(digest_size=8)
         add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
         for query in self.query_ids:
@@ -55,7 +55,7 @@ class Ranking:
         return digest.hexdigest()
 
     def with_queries(self, rows: Iterable[int]) -> "Ranking":
-        """The same collection with some of its queries, in the order of `rows`."""
+        """Copy the collection with some of its queries, in the order of `rows`."""
         ids = [self.query_ids[row] for row in rows]
         texts = dict(zip(self.query_ids, self.queries))
         return replace(
@@ -72,23 +72,23 @@ class Retrieved:
 
     @classmethod
     def best(cls, rows: np.ndarray, scores: np.ndarray, depth: int) -> "Retrieved":
-        """The best of rows (Q, M) with these scores, in order; of equal scores the lower row first."""
+        """Sort rows (Q, M) by their scores and keep the best; of equal scores the lower row comes first."""
         order = np.lexsort((rows, -scores))[:, :depth]
         rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
         return cls(rows.astype(np.int32), scores.astype(np.float32))
 
     def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
-        """Of the first `count` queries, and of the others."""
+        """Divide into the results of the first `count` queries and those of the others."""
         return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
 
 
 def fuse(rankings: Sequence[Sequence[Named]]) -> list[tuple[Named, float]]:
-    """Reciprocal rank fusion: each document's sum over rankings of 1 / (60 + rank), the highest first."""
+    """Fuse rankings by reciprocal rank: a document scores the sum of 1 / (60 + rank), and the highest comes first."""
     scores: dict[Named, float] = {}
     for ranking in rankings:
         for rank, key in enumerate(ranking, start=1):
             scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
-    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
 def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
@@ -132,7 +132,7 @@ def other_queries(ranking: Ranking, options: RankingArguments, seed: int) -> Ran
 
 
 def _drawn(ranking: Ranking, count: int | None, seed: int, option: str) -> Ranking:
-    """The ranking with at most so many of its queries, which a note says; None: all."""
+    """Draw at most so many of the queries, with a note; None: all."""
     if count is None or count >= len(ranking.queries):
         return ranking
     drawn = np.random.default_rng(seed).permutation(len(ranking.queries))[:count]
@@ -157,21 +157,22 @@ def _read(options: RankingArguments) -> Source:
 
 
 def assemble(source: Source) -> Ranking:
-    """Check what was read, leave out what cannot be measured, count it and say it.
+    """Check a collection, leave out what cannot be measured, and count it.
 
-    Documents without text stay. So do judgments of documents that are not there: they count as missed, as trec_eval
-    counts them. A query needs a text and a relevant document.
+    Documents without text stay. Judgments of documents that are not there stay too, and count as missed, as in
+    trec_eval. A query needs a text and a relevant document.
 
     Raises:
         ValueError: if an id stands for two texts, or no document, no query or no judged document is left.
     """
     left_out = _LeftOut(source)
+    # Documents and queries by id, and what is judged.
     documents = left_out.texts(source.documents, "document")
     empty = [name for name, text in documents.items() if not text.strip()]
     left_out.say("documents_empty", "documents are empty and stay: no word finds them, an encoder may", empty)
     all_queries = left_out.texts(source.queries, "query")
     judgments = _judgments(source, left_out, all_queries)
-    judged = {name for one in judgments.values() for name in one}
+    judged = {name for grades in judgments.values() for name in grades}
     if judged and not judged & documents.keys():
         raise ValueError(
             f"{source.name} judges document {min(judged)} for query {next(iter(judgments))}, and no document that it "
@@ -180,20 +181,21 @@ def assemble(source: Source) -> Ranking:
     left_out.say(
         "judgments_of_unknown_documents",
         "judgments are of documents that are not there, and count as not found if relevant",
-        [f"{query} {name}" for query, one in judgments.items() for name in one if name not in documents],
+        [f"{query} {name}" for query, grades in judgments.items() for name in grades if name not in documents],
     )
+    # Queries that have a text, a judgment, and a relevant document.
     silent = [query for query, text in all_queries.items() if not text.strip()]
     left_out.say("queries_empty", "queries are empty and left out", silent)
     asked = [query for query, text in all_queries.items() if text.strip()]
     left_out.say(
         "queries_without_judgment",
         "queries have no judgment here and are left out",
-        [q for q in asked if q not in judgments],
+        [query for query in asked if query not in judgments],
     )
     asked = [query for query in asked if query in judgments]
     kept = [query for query in asked if max(judgments[query].values()) > 0]
-    nothing = [query for query in asked if max(judgments[query].values()) <= 0]
-    left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", nothing)
+    hopeless = [query for query in asked if max(judgments[query].values()) <= 0]
+    left_out.say("queries_without_relevant_document", "queries have no relevant document and are left out", hopeless)
     if len(empty) == len(documents) or not kept:
         raise ValueError(
             f"{source.name} has {len(documents) - len(empty):,} documents with a text, and of {len(all_queries):,} "
@@ -213,7 +215,7 @@ def assemble(source: Source) -> Ranking:
 
 
 class _LeftOut:
-    """Counts, and a line in the log and the results for each kind."""
+    """Counts of what is left out, with a line in the log and the notes for each kind."""
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
@@ -221,20 +223,20 @@ class _LeftOut:
         self.notes: list[str] = []
 
     def say(self, count: str, what: str, examples: list[str]) -> None:
-        """Count these, and name the first."""
+        """Note how many there are, and name the first."""
         self.counts[count] = len(examples)
         if examples:
             self.notes.append(f"{len(examples):,} {what}, such as {examples[0]}.")
             logger.warning(f"{self.name}: {self.notes[-1]}")
 
     def texts(self, rows: Rows, kind: str) -> dict[str, str]:
-        """Texts by id; an id may come again with the same text, which then counts once."""
-        found: dict[str, str] = {}
+        """Collect texts by id; an id that comes again with the same text counts once."""
+        texts: dict[str, str] = {}
         repeated: list[str] = []
         other: list[str] = []
         for name, text in rows:
-            if found.setdefault(name, text) is not text:
-                (repeated if found[name] == text else other).append(name)
+            if texts.setdefault(name, text) is not text:
+                (repeated if texts[name] == text else other).append(name)
         if other:
             raise ValueError(
                 f"{self.name} has {len(other):,} times a {kind} of an id that another text has already, such as "
@@ -242,21 +244,21 @@ class _LeftOut:
             )
         plural = "documents" if kind == "document" else "queries"
         self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)
-        return found
+        return texts
 
 
 def _judgments(source: Source, left_out: _LeftOut, queries: dict[str, str]) -> dict[str, dict[str, int]]:
-    """query -> document -> grade, of known queries; the higher grade where there are two."""
+    """Collect the grades of known queries, query -> document -> grade; of two grades the higher."""
     judgments: dict[str, dict[str, int]] = {}
     unknown, contradicted = [], []
     for query, document, grade in source.judgments:
         if query not in queries:
             unknown.append(f"{query} {document}")
             continue
-        own = judgments.setdefault(query, {})
-        if own.get(document, grade) != grade and not source.whole:
+        grades = judgments.setdefault(query, {})
+        if grades.get(document, grade) != grade and not source.whole:
             contradicted.append(f"{query} {document}")
-        own[document] = max(grade, own.get(document, grade))
+        grades[document] = max(grade, grades.get(document, grade))
     left_out.say("judgments_of_unknown_queries", "judgments are of queries that are not there and left out", unknown)
     left_out.say("judgments_contradicted", "judgments contradict another one: the higher grade counts", contradicted)
     return judgments

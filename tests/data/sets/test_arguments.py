@@ -1,0 +1,47 @@
+"""Options of data sets: what recipes give them, and what they refuse."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
+
+RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("probe_*.yaml"))
+
+
+def test_each_data_set_of_the_papers_has_a_recipe():
+    names = {"fakenews", "20news", "arxiv", "nyt", "bbc", "ecthr", "scotus", "mimic"}
+    assert {path.stem.removeprefix("probe_") for path in RECIPES} == names
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_say_what_the_papers_say(path):
+    options = yaml.safe_load(path.read_text())
+    assert ("dataset_name" in options) != ("train_file" in options)
+    assert options["output_dir"] == f"outputs/{path.stem}"
+    shots = options["shots"]
+    assert (10 if path.stem in ("probe_fakenews", "probe_arxiv") else 5) in shots
+    assert options["num_draws"] == 10
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_options_of_recipes_make_the_dataclass(path):
+    names = {field.name for field in fields(LabelledArguments)}
+    options = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name in names}
+    arguments = LabelledArguments(**options)
+    assert (arguments.dataset_name is None) != (arguments.train_file is None)
+    assert isinstance(arguments.text_column, list | str)
+
+
+def test_defaults_are_not_shared():
+    LabelledArguments().text_column.append("title")
+    assert LabelledArguments().text_column == ["text"]
+
+
+@pytest.mark.parametrize("number", [0, -3])
+def test_no_query_cannot_be_drawn(number):
+    assert RankingArguments(max_queries=1).max_queries == 1
+    with pytest.raises(ValueError, match=f"--max_queries is {number}: expected 1 or more"):
+        RankingArguments(max_queries=number)
