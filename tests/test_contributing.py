@@ -12,14 +12,14 @@ from transformers import AutoModel
 
 from docsplit.data.views import VIEWS
 from docsplit.evaluation.heads.table import HEADS
-from docsplit.modeling.families.longformer import FORWARDS
+from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.runtime.arguments import parse_arguments
 from tests.test_layout import FLOORS, SCRIPTS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-REGISTRIES = (VIEWS, OBJECTIVES, FORWARDS, HEADS)
+REGISTRIES = (VIEWS, OBJECTIVES, FAMILIES, HEADS)
 
 
 def blocks(language):
@@ -50,7 +50,7 @@ def examples(tmp_path_factory):
 def test_each_example_adds_a_row(examples):
     assert VIEWS["every_other_sentence"] is examples.every_other_sentence
     assert OBJECTIVES["projected_info_nce"] is examples.ProjectedInfoNCE
-    assert FORWARDS["xmod"] is examples._in_english
+    assert type(FAMILIES["xmod"]) is examples.Xmod
     assert HEADS["nearest_mean"] is examples.nearest_mean
     (objective,) = re.findall(r"^class ProjectedInfoNCE.*?(?=^OBJECTIVES)", PAGE, flags=re.MULTILINE | re.DOTALL)
     assert objective.strip().count("\n") < 30
@@ -100,7 +100,7 @@ def test_the_recipe_is_parsed_with_the_view_and_the_options_of_the_objective(exa
 
 def test_an_encoder_gets_what_it_wants_of_its_caller(examples, monkeypatch):
     assert torch.isfinite(examples.xmod(**examples.batch).loss)
-    monkeypatch.delitem(FORWARDS, "xmod")
+    monkeypatch.delitem(FAMILIES, "xmod")
     without = examples.DocSplitForContrastivePretraining(examples.xmod.config, max_seq_length=64)
     with pytest.raises(ValueError, match="language unknown"):
         without(**examples.batch)
