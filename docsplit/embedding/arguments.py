@@ -22,10 +22,10 @@ class EncoderArguments:
     )
     pooling: Pooling | None = field(
         default=None,
-        metadata={"help": "Token states to embedding, for encoders that say nothing about it. Default: cls."},
+        metadata={"help": "How token states become an embedding, for encoders that do not say. Default: cls."},
     )
     override_pooling: Pooling | None = field(
-        default=None, metadata={"help": "In place of the pooling that an encoder brings. Default: what it brings."}
+        default=None, metadata={"help": "Replace the pooling that an encoder brings. Default: keep it."}
     )
     max_seq_length: int | None = field(
         default=None,
@@ -33,7 +33,7 @@ class EncoderArguments:
     )
     long_documents: LongDocuments = field(
         default="truncate",
-        metadata={"help": "Of longer texts: the beginning alone, or the mean over chunks of that length."},
+        metadata={"help": "Longer texts: truncate keeps the beginning, chunk_mean averages chunks of that length."},
     )
     prompt: str | None = field(
         default=None, metadata={"help": "Put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."}
@@ -46,7 +46,8 @@ class EncoderArguments:
         },
     )
     dtype: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto", metadata={"help": "Of the matrix products. auto: bfloat16 where the hardware has it."}
+        default="auto",
+        metadata={"help": "Precision of matrix products. auto: bfloat16 where the hardware has it."},
     )
     embedding_tokens: int | None = field(
         default=None,
@@ -69,11 +70,11 @@ class ComparisonArguments:
     num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
     seed: int = field(
         default=0,
-        metadata={"help": "Of splits that are made here, draws and trainings; of python_docs never of the split."},
+        metadata={"help": "Seed of splits made here, draws and trainings; the split of python_docs is fixed."},
     )
     data_name: str | None = field(
         default=None,
-        metadata={"help": "How results and cards call the data. Default: by the Hub's name, or those of the files."},
+        metadata={"help": "Name of the data in results and cards. Default: the Hub's name, or those of the files."},
     )
     push_results: bool = field(
         default=False,
@@ -89,7 +90,7 @@ class ComparisonArguments:
 
 
 def members_of(name: str) -> list[str]:
-    """The encoders of an argument: PATH or NAME=PATH, or one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
+    """Split an argument into encoders: PATH or NAME=PATH; one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
 
     What exists under the whole name is one encoder, and so is a name without a comma or NAME=.
 

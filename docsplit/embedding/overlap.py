@@ -1,4 +1,4 @@
-"""Whether an encoder was trained on the documents that it is tested on: what its record of them says."""
+"""Was an encoder trained on the documents that it is tested on? Its record of training documents says so."""
 
 import logging
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
-    """The record beside an encoder's weights, on the Hub or here; None, and a line in the log, where none is whole."""
+    """Load the record beside an encoder's weights, on the Hub or here; None, with a warning, if there is none."""
     record, reason = _find(name_or_path)
     if record is None:
         logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")

@@ -59,10 +59,14 @@ class ProbeArguments(ComparisonArguments):
 
     @property
     def finetuning(self) -> dict[str, Any]:
-        """The preset's, and in place of it what is given."""
-        given = (self.finetune_learning_rate, self.finetune_epochs, self.finetune_batch_size)
-        own = dict(zip(("learning_rate", "num_epochs", "batch_size"), given))
-        return PRESETS[self.probe_preset].finetuning | {key: value for key, value in own.items() if value is not None}
+        """Options of `finetune`: the preset's, where none are given."""
+        options = {
+            "learning_rate": self.finetune_learning_rate,
+            "num_epochs": self.finetune_epochs,
+            "batch_size": self.finetune_batch_size,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return PRESETS[self.probe_preset].finetuning | given
 
 
 @dataclass

@@ -84,7 +84,7 @@ class Classification(LabelledEvaluation):
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[..., HeadOutput], str | None]:
-    """A head's function, and the preset that it is trained by: None for those that no preset says anything about.
+    """Choose a head's function, and the preset that it is trained by; None where no preset says anything of it.
 
     Sparse features have logistic regression as linear head whatever the preset.
     """
@@ -124,8 +124,8 @@ def probe(
             few_shot=shots is not None,
             validation=validation,
         )
-        own, seeds = info | {"features": kind}, None if is_tfidf else 1
-        yield classification_result(name, head, shots, output, split, own, preset=preset, pretraining_seeds=seeds)
+        facts, seeds = info | {"features": kind}, None if is_tfidf else 1
+        yield classification_result(name, head, shots, output, split, facts, preset=preset, pretraining_seeds=seeds)
 
 
 def tune(
@@ -161,7 +161,7 @@ def tune(
                 )
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
-            own: dict[str, Any] = {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
+            changed: dict[str, Any] = {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
             if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
-                own["long_documents"] = "truncate"
-            yield classification_result(name, head, shots, output, split, info | own, trains_encoder=True)
+                changed["long_documents"] = "truncate"
+            yield classification_result(name, head, shots, output, split, info | changed, trains_encoder=True)

@@ -91,7 +91,7 @@ class Links(Evaluation):
 def link(
     name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: CitationPairs, options: LinkArguments
 ) -> Iterator[Result]:
-    """The heads on an encoder's embeddings."""
+    """Train and measure the heads on an encoder's embeddings."""
     papers, labels = num_papers(pairs.test), pairs.test.labels
     if "mlp" in options.heads:
         all_pairs = np.arange(len(pairs.train.labels))
@@ -109,8 +109,8 @@ def link(
                 hidden=embeddings.shape[1],
                 training=PRESETS[options.probe_preset].mlp,
             )
-            own, preset = info | {"features": features}, options.probe_preset
-            yield link_result(name, "mlp", output, labels, own, preset=preset, test_documents=papers)
+            facts, preset = info | {"features": features}, options.probe_preset
+            yield link_result(name, "mlp", output, labels, facts, preset=preset, test_documents=papers)
     if "cosine" in options.heads:
         train, test = (cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
         threshold = best_threshold(train, pairs.train.labels)
@@ -124,7 +124,7 @@ def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
 
 
 def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
-    """What needs no encoder."""
+    """Measure what needs no encoder."""
     for head in (head for head in options.heads if head in LINK_BASELINES):
         logger.info(f"Scoring the pairs by {head}")
         started, threshold = perf_counter(), 0.5
@@ -180,9 +180,9 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def popularity_features(part: PairPart, train: PairPart) -> np.ndarray:
-    """What is known of a pair without a text and without its label, (P, 14), logarithms of counts.
+    """Features of a pair without a text and without its label, (P, 14), logarithms of counts.
 
-    Of either paper: how often it is first, second, and either, among the pairs of the part, and how often in linked
+    For either paper, how often it is first, second, and either, among the pairs of the part, and how often in linked
     and in unlinked pairs of the training part. Then the distance, minimum, maximum and product of the two papers'
     frequencies in the part: differences between them matter, and trees find them badly.
 

@@ -35,14 +35,14 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
     if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(one, list) for one in lists):
         raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
     fold_of: dict[str, int] = {}
-    for number, own in enumerate(lists):
-        for query in map(str, own):
+    for number, ids in enumerate(lists):
+        for query in map(str, ids):
             if fold_of.setdefault(query, number) != number:
                 raise ValueError(f"--folds {folds} has query {query} in two folds.")
     if missing := [query for query in ranking.query_ids if query not in fold_of]:
         raise ValueError(f"--folds {folds} lacks {len(missing):,} of {count:,} queries, such as {missing[0]}.")
-    of_each = np.array([fold_of[query] for query in ranking.query_ids])
-    parts = [np.flatnonzero(of_each == number) for number in range(len(lists))]
+    folds_of_queries = np.array([fold_of[query] for query in ranking.query_ids])
+    parts = [np.flatnonzero(folds_of_queries == number) for number in range(len(lists))]
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
         raise ValueError(f"--folds {folds} has all {count:,} queries in one fold: two or more must have one of them.")
@@ -68,10 +68,10 @@ def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.nd
     if not 0 <= number < len(parts):
         raise ValueError(f"--fold is {number}: the {len(parts)} folds are counted from 0.")
     chosen = (number + 1) % len(parts)
-    others = [part for own, part in enumerate(parts) if own not in (number, chosen)]
+    others = [part for place, part in enumerate(parts) if place not in (number, chosen)]
     return np.sort(np.concatenate(others)), parts[chosen], parts[number]
 
 
 def describe(folds: str, number: int) -> str:
-    """What results say of a fold that is reported."""
+    """Describe a fold that is reported, for notes of results."""
     return f"The queries of fold {number} (--folds {folds}) alone; what is chosen is chosen on those of the next fold."

@@ -25,7 +25,9 @@ class RetrievalArguments(ComparisonArguments):
     )
     folds: str = field(
         default="5",
-        metadata={"help": "Of queries, to choose the hybrid's weight on the others: how many, or a JSON file of ids."},
+        metadata={
+            "help": "Folds of queries; a fold's weight is chosen on the others. A number, or a JSON file of ids."
+        },
     )
     fold: int | None = field(
         default=None,

@@ -26,7 +26,7 @@ class Union:
     second: np.ndarray  # (Q, U) float32
 
     def ranked(self, weights: np.ndarray, depth: int) -> Retrieved:
-        """By weight x first + (1 - weight) x second, one weight a query, (Q,)."""
+        """Rank by weight x first + (1 - weight) x second, one weight a query, (Q,)."""
         scores = weights[:, None] * self.first + (1 - weights[:, None]) * self.second
         return Retrieved.best(self.rows, np.where(self.rows >= 0, scores, -np.inf), depth)
 
@@ -36,24 +36,25 @@ def union_of(first: Retrieved, second: Retrieved) -> Union:
     lists = [np.union1d(one, two) for one, two in zip(first.rows, second.rows)]
     lists = [rows[rows >= 0] for rows in lists]
     joined = np.full((len(lists), max(1, *map(len, lists))), -1, dtype=np.int32)
-    for own, rows in zip(joined, lists):
-        own[: len(rows)] = rows
+    for row, documents in zip(joined, lists):
+        row[: len(documents)] = documents
     return Union(joined, _scaled(joined, lists, first), _scaled(joined, lists, second))
 
 
-def _scaled(joined: np.ndarray, lists: list[np.ndarray], found: Retrieved) -> np.ndarray:
+def _scaled(joined: np.ndarray, lists: list[np.ndarray], retrieved: Retrieved) -> np.ndarray:
+    """Scores of one list, 0 to 1, in the places of the union, (Q, U)."""
     scaled = np.zeros(joined.shape, dtype=np.float32)
-    for own, union, rows, scores in zip(scaled, lists, found.rows, found.scores):
+    for query_scores, union, rows, scores in zip(scaled, lists, retrieved.rows, retrieved.scores):
         is_there = rows >= 0
         known = scores[np.isfinite(scores)]  # of BM25 also the 0 of documents that were not found
         if known.size and known.max() > known.min():
             values = (scores[is_there] - known.min()) / (known.max() - known.min())
-            own[np.searchsorted(union, rows[is_there])] = values
+            query_scores[np.searchsorted(union, rows[is_there])] = values
     return scaled
 
 
 def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> Retrieved:
-    """By the sum of 1 / (60 + rank) over both lists; ranks begin at 1."""
+    """Rank by the sum of 1 / (60 + rank) over both lists; ranks begin at 1."""
     rows = np.full((len(first.rows), depth), -1, dtype=np.int32)
     scores = np.full(rows.shape, -np.inf, dtype=np.float32)
     for number, lists in enumerate(zip(first.rows, second.rows)):
@@ -74,17 +75,17 @@ def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray])
 def ndcg_of_weights(union: Union, ranking: Ranking) -> np.ndarray:
     """nDCG@10 of each query with each of `WEIGHTS`, (weights, Q)."""
     grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, [CHOSEN_BY])[:, 0]
-    found = []
+    values = []
     for weight in WEIGHTS:
         scores = weight * union.first + (1 - weight) * union.second
         scores[union.rows < 0] = -1
         best = np.argsort(-scores, axis=1, kind="stable")[:, :CHOSEN_BY]
-        found.append(dcg(np.take_along_axis(grades, best, axis=1), [CHOSEN_BY])[:, 0] / ideal)
-    return np.stack(found)
+        values.append(dcg(np.take_along_axis(grades, best, axis=1), [CHOSEN_BY])[:, 0] / ideal)
+    return np.stack(values)
 
 
 def best_weight(values: np.ndarray) -> float:
-    """Of values (weights, queries): the middle one of those with the highest mean."""
+    """The weight with the highest mean of values (weights, queries); of several, the middle one."""
     means = values.mean(axis=1).round(12)
     best = np.flatnonzero(means == means.max())
     return WEIGHTS[int(best[(len(best) - 1) // 2])]

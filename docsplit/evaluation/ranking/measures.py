@@ -79,13 +79,13 @@ def grades_of(rows: np.ndarray, ranking: Ranking) -> np.ndarray:
     """The grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int32."""
     position = {name: row for row, name in enumerate(ranking.document_ids)}
     grades = np.zeros(rows.shape, dtype=np.int32)
-    for own, rows_of_query, query in zip(grades, rows, ranking.query_ids):
+    for query_grades, query_rows, query in zip(grades, rows, ranking.query_ids):
         known = {position[name]: grade for name, grade in ranking.judgments[query].items() if name in position}
         judged = np.array(sorted(known), dtype=np.int64)
         if len(judged):
             values = np.maximum([known[row] for row in judged], 0)
-            nearest = np.searchsorted(judged, rows_of_query).clip(max=len(judged) - 1)
-            own[:] = np.where(judged[nearest] == rows_of_query, values[nearest], 0)
+            nearest = np.searchsorted(judged, query_rows).clip(max=len(judged) - 1)
+            query_grades[:] = np.where(judged[nearest] == query_rows, values[nearest], 0)
     return grades
 
 
@@ -93,9 +93,9 @@ def ideal_dcg(ranking: Ranking, depths: Sequence[int]) -> np.ndarray:
     """DCG of the judged documents in the best order, (Q, depths); those that are not in the collection count."""
     deepest = max(depths)
     best = np.zeros((len(ranking.query_ids), deepest))
-    for own, query in zip(best, ranking.query_ids):
+    for row, query in zip(best, ranking.query_ids):
         grades = sorted((max(grade, 0) for grade in ranking.judgments[query].values()), reverse=True)[:deepest]
-        own[: len(grades)] = grades
+        row[: len(grades)] = grades
     return dcg(best, depths)
 
 

@@ -250,10 +250,10 @@ def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -
         known = result.head == "hybrid" and all(name in run.weights for name in names)
         weights = np.mean([run.weights[name] for name in names], axis=0) if known else None
         for number, (query, text) in enumerate(zip(run.ranking.query_ids, run.ranking.queries)):
-            own_weight = "" if weights is None else f"{weights[number]:g}"
-            own_fold = str(fold_of[number]) if run.folds else ""
+            weight = "" if weights is None else f"{weights[number]:g}"
+            fold_shown = str(fold_of[number]) if run.folds else ""
             shown = [f"{values[number]:.6g}" for values in items]
-            table.writerow([result.encoder, result.head, query, text, own_fold, own_weight, *shown])
+            table.writerow([result.encoder, result.head, query, text, fold_shown, weight, *shown])
     write_text(path, written.getvalue())
 
 
@@ -264,8 +264,8 @@ def draw_curves(folder: Path, results: Sequence[Result], run: DocumentRanking) -
     table = csv.writer(written, lineterminator="\n")
     table.writerow(["encoder", "method", "depth", "ndcg", "recall"])
     for result in results:
-        own = [run.curves[name, result.head] for name in result.members or (result.encoder,)]
-        values = {measure: np.mean([curve[measure] for curve in own], axis=0) for measure in ("ndcg", "recall")}
+        members = [run.curves[name, result.head] for name in result.members or (result.encoder,)]
+        values = {measure: np.mean([curve[measure] for curve in members], axis=0) for measure in ("ndcg", "recall")}
         named[result.head if result.is_baseline else f"{shown[result.encoder]} {result.head}"] = values
         for depth, ndcg, recall in zip(CURVE_DEPTHS, values["ndcg"], values["recall"]):
             table.writerow([result.encoder, result.head, depth, f"{ndcg:.6g}", f"{recall:.6g}"])

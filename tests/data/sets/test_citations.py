@@ -2,22 +2,13 @@
 
 import json
 
-import bm25s
-import numpy as np
 import pandas
 import pytest
-import scipy.sparse
 from datasets import Dataset
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import norm
 
-from docsplit.data.bm25 import bm25_scores
-from docsplit.data.sets import citation_splits, citations
+from docsplit.data.sets import citations
 from docsplit.data.sets.arguments import CitationArguments
-from docsplit.data.sets.citation_splits import PART_NAMES, PairPart
-from docsplit.data.sets.citations import CitationPairs
-from docsplit.evaluation import links
+from docsplit.data.sets.citation_splits import PART_NAMES
 from tests.data.sets.test_citation_splits import families, unordered
 
 # --- Pairs of others -----------------------------------------------------------------------------------------------
@@ -274,178 +265,7 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
 # --- Popularity ----------------------------------------------------------------------------------------------------
 
 
-def accuracy(scores, labels):
-    return float(np.mean((scores >= 0.5) == labels))
-
-
-def as_pairs(parts):
-    return CitationPairs([], [], *parts, counts={}, made_here=True)
-
-
-def mixed_graph(seed):
-    """Families of all sizes, in which degrees resemble each other, and hubs that many papers of one field cite."""
-    rng = np.random.default_rng(seed)
-    links, num_papers = families(rng.integers(3, 11, size=120).tolist(), seed)
-    fields = []
-    for _ in range(40):
-        fields += [(num_papers + rng.integers(1 + paper // 4), num_papers + paper) for paper in range(1, 15)]
-        num_papers += 15
-    return np.concatenate([links, fields]), num_papers
-
-
-def popularity_over_seeds(num_seeds):
-    right = number = 0
-    for seed in range(num_seeds):
-        pairs = as_pairs(citation_splits.make_splits(*mixed_graph(seed), seed)[0])
-        right += round(accuracy(links.popularity(pairs, seed), pairs.test.labels) * len(pairs.test.labels))
-        number += len(pairs.test.labels)
-    return right / number, number
-
-
-def permuted_seconds(positives, num_papers, forbidden, generator):
-    return generator.permutation(positives[:, 1]), np.ones(len(positives), dtype=bool)
-
-
-def test_popularity_is_at_chance_on_splits_made_here(monkeypatch):
-    share, number = popularity_over_seeds(6)
-    margin = norm.ppf(0.9995) / 2 / np.sqrt(number)
-    assert number > 2000
-    assert abs(share - 0.5) < margin
-    # Not so if second papers are permuted whatever their degrees: each still is in as many negatives as positives.
-    monkeypatch.setattr(citation_splits, "rewire_negatives", permuted_seconds)
-    share, _ = popularity_over_seeds(3)
-    assert share > 0.5 + 2 * margin
-
-
-def hub_pairs(seed, num_papers=400, num_pairs=600):
-    """Positives that cite popular papers, negatives of any two, and papers in all three splits."""
-    rng = np.random.default_rng(seed)
-    weights = 1 / np.arange(1, num_papers + 1)
-    parts = []
-    for size in (num_pairs, num_pairs // 2, num_pairs // 2):
-        cited = rng.choice(num_papers, size, p=weights / weights.sum())
-        labels = np.repeat([1, 0], [size // 2, size - size // 2])
-        second = np.where(labels == 1, cited, rng.integers(num_papers, size=size))
-        parts.append(PairPart(rng.integers(num_papers, size=size), second, labels))
-    return as_pairs(parts)
-
-
-def test_popularity_sees_hubs_where_negatives_are_free():
-    pairs = hub_pairs(0)
-    found = accuracy(links.popularity(pairs), pairs.test.labels)
-    assert found > 0.65
-    assert "make splits with --citations_file" in links.popularity_warning(found, len(pairs.test.labels))
-    np.testing.assert_array_equal(links.popularity(pairs, seed=1), links.popularity(pairs, seed=1))
-
-
-def test_popularity_learns_ids_that_are_in_several_splits():
-    """Each paper is in pairs of one label only, and all are equally frequent: only the training labels tell."""
-    rng = np.random.default_rng(0)
-    parts = []
-    for _ in PART_NAMES:
-        linked, unlinked = rng.permutation(200).reshape(2, 100), 200 + rng.permutation(200).reshape(2, 100)
-        parts.append(PairPart(*np.concatenate([linked, unlinked], axis=1), np.repeat([1, 0], 100)))
-    pairs = as_pairs(parts)
-    assert accuracy(links.popularity(pairs), pairs.test.labels) == 1.0
-
-
-def test_popularity_features_are_counts_and_no_labels_of_the_part():
-    pairs = hub_pairs(1, num_pairs=60)
-    part, train = pairs.test, pairs.train
-    features = links.popularity_features(part, train)
-    train_pairs = list(zip(train.first, train.second, train.labels))
-    for row, pair in zip(features, zip(part.first, part.second)):
-        expected = []
-        for paper in pair:
-            first, second = (part.first == paper).sum(), (part.second == paper).sum()
-            seen = [sum((a == paper) + (b == paper) for a, b, y in train_pairs if y == label) for label in (1, 0)]
-            expected += [first, second, first + second, *seen]
-        np.testing.assert_allclose(row[:10], np.log1p(expected))
-        one, other = row[2], row[7]
-        np.testing.assert_allclose(row[10:], [abs(one - other), min(one, other), max(one, other), one * other])
-    flipped = PairPart(part.first, part.second, 1 - part.labels)
-    np.testing.assert_array_equal(features, links.popularity_features(flipped, train))
-
-
-@pytest.mark.parametrize(
-    ("share", "number", "chance", "warned"),
-    [
-        (0.5, 1000, 0.5, False),
-        (0.53, 1000, 0.5, False),
-        (0.55, 1000, 0.5, True),
-        (0.55, 100, 0.5, False),
-        (0.7, 1000, 0.7, False),
-        (0.4, 1000, 0.5, False),
-    ],
-)
-def test_the_warning_needs_more_than_noise(share, number, chance, warned):
-    assert bool(links.popularity_warning(share, number, chance)) == warned
-
-
 # --- Cosine, BM25, thresholds --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def part():
-    rng = np.random.default_rng(0)
-    first, second = rng.integers(30, size=(2, 50))
-    return PairPart(first, second, rng.integers(2, size=50))
-
-
-def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
-    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
-    embeddings = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
-    embeddings[part.first[0]] = 0
-    expected = []
-    for a, b in zip(embeddings[part.first].astype(np.float64), embeddings[part.second].astype(np.float64)):
-        norms = np.linalg.norm(a) * np.linalg.norm(b)
-        expected.append(a @ b / norms if norms else 0.0)
-    np.testing.assert_allclose(links.cosine_scores(embeddings, part), expected, atol=1e-6)
-    np.testing.assert_allclose(links.cosine_scores(scipy.sparse.csr_matrix(embeddings), part), expected, atol=1e-6)
-
-
-def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch):
-    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
-    texts = [*corpus["text"][:28], "the of and", "?"]  # the last two have no term
-    part.first[:2], part.second[2:4] = 28, 29
-    scores = bm25_scores(texts, part)
-    retriever = bm25s.BM25()
-    words = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-    retriever.index(words, show_progress=False)
-    by_query = [retriever.get_scores(query) if query else np.zeros(30) for query in words]
-    expected = [(by_query[a][b] + by_query[b][a]) / 2 for a, b in zip(part.first, part.second)]
-    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-    assert np.std(scores) > 0
-    np.testing.assert_array_equal(scores, bm25_scores(texts, PairPart(part.second, part.first, part.labels)))
-
-
-@given(st.lists(st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 0.5000001, 3.0]), st.integers(0, 1)), min_size=1))
-def test_no_threshold_is_better_than_the_best(pairs):
-    scores, labels = np.array([score for score, _ in pairs]), np.array([label for _, label in pairs])
-    found = np.mean((scores >= links.best_threshold(scores, labels)) == labels)
-    assert found == max(np.mean((scores >= bound) == labels) for bound in [*scores, np.inf])
-
-
-def test_scores_that_are_no_numbers_have_no_threshold():
-    with pytest.raises(ValueError, match="1 of 2 scores"):
-        links.best_threshold(np.array([0.1, np.nan]), np.array([0, 1]))
-
-
-def test_pair_features_are_both_embeddings_in_order(part):
-    embeddings = np.arange(60.0).reshape(30, 2)
-    for row, a, b in zip(links.pair_features(embeddings, part), part.first, part.second):
-        assert row.tolist() == [2 * a, 2 * a + 1, 2 * b, 2 * b + 1]
-
-
 # --- Real papers ---------------------------------------------------------------------------------------------------
-
-
-def test_popularity_is_at_chance_on_real_citations(real_data):
-    papers, links = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
-    given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
-    for pairs in (given_pairs, citations.load_citations(papers, links, seed=0)):
-        found = accuracy(links.popularity(pairs), pairs.test.labels)
-        assert links.popularity_warning(found, len(pairs.test.labels)) is None
-        assert pairs.counts["test_papers_seen_in_training"] == 0
-        assert len(pairs.test.labels) > 800
-    assert pairs.counts["links_between_splits_dropped"] < 0.25 * pairs.counts["links"]

@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import skew
 
 from docsplit.evaluation.analysis.geometry import effective_rank, geometry, hubness, mean_cosine, spread, usage
-from docsplit.evaluation.analysis.sample import random_halves
 
 GENERATOR = np.random.default_rng(0)
 
@@ -57,20 +56,6 @@ def test_collapsed_vectors_show_it():
     same = geometry(spread_out, np.repeat(halves[:, :1], 2, axis=1), neighbours_of(spread_out, 10))
     assert same["alignment"] == pytest.approx(0, abs=1e-5)
     assert good["alignment"] > 1
-
-
-def test_halves_are_a_partition_of_the_sentences():
-    sentences = [[f"S{row}.{number}." for number in range(row)] for row in range(6)]
-    halves = random_halves(sentences, seed=0)
-    assert len(halves) == 2 * 4  # those of fewer than two sentences have none
-    for own, pair in zip(sentences[2:], zip(halves[::2], halves[1::2]), strict=True):
-        first, second = (half.split() for half in pair)
-        assert first
-        assert second
-        assert sorted(first + second) == own
-        assert first == sorted(first)
-    with pytest.raises(ValueError, match="two or more"):
-        random_halves(sentences[:3], seed=0)
 
 
 def test_spread_and_usage_against_loops():

@@ -1,17 +1,13 @@
-"""Measures, BM25, clusters and spectra, each against a slow obvious version."""
+"""Measures, clusters and spectra, each against a slow obvious version."""
 
 import math
-import re
 import sys
 
 import numpy as np
 import pytest
-from bm25s.stopwords import STOPWORDS_EN
 from sklearn.metrics import ndcg_score
 
-from docsplit.data.bm25 import BM25
-from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection
+from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.ranking.measures import MEASURES, curves, measure_retrieved, top_of_scores
 from docsplit.evaluation.results.task import RANKING as TASK
@@ -96,53 +92,6 @@ def test_without_ir_measures_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(ValueError, match="pip install ir-measures"):
         measure_retrieved(top_of_scores(np.zeros((2, 30)), 10), RANKING)
-
-
-def slow_bm25(documents, queries, k1=1.5, b=0.75):
-    """Lucene's BM25 by its formula, word by word, (Q, N)."""
-    texts = [[w for w in re.findall(r"\b\w\w+\b", text.lower()) if w not in STOPWORDS_EN] for text in documents]
-    counts_of = {}
-    for row, words in enumerate(texts):
-        for word in words:
-            counts = counts_of.setdefault(word, {})
-            counts[row] = counts.get(row, 0) + 1
-    lengths = np.array([len(words) for words in texts])
-    norms = k1 * (1 - b + b * lengths / lengths.mean())
-    scores = np.zeros((len(queries), len(documents)))
-    for own, query in zip(scores, queries):
-        for word in re.findall(r"\b\w\w+\b", query.lower()):
-            counts = counts_of.get(word, {})
-            idf = math.log(1 + (len(documents) - len(counts) + 0.5) / (len(counts) + 0.5))
-            for row, count in counts.items():
-                own[row] += idf * count / (count + norms[row])
-    return scores
-
-
-@pytest.mark.parametrize(("k1", "b"), [(1.5, 0.75), (0.9, 0.4)])
-def test_bm25_equals_its_formula(k1, b):
-    rng = np.random.default_rng(0)
-    words = np.array([*(f"w{number}" for number in range(60)), "the", "of"])
-    documents = [" ".join(rng.choice(words, rng.integers(1, 40))) for _ in range(80)]
-    queries = [*(" ".join(rng.choice(words, 4)) for _ in range(10)), "the of", "missing"]
-    expected = slow_bm25(documents, queries, k1, b)
-    found = BM25(documents, k1=k1, b=b).retrieve(queries, 200)
-    for rows, scores, own in zip(found.rows, found.scores, expected):
-        matching = np.flatnonzero(own > 0)
-        assert sorted(rows[rows >= 0]) == matching.tolist()
-        assert scores[: len(matching)] == pytest.approx(own[rows[rows >= 0]], rel=1e-4)
-        assert (np.diff(scores) <= 0).all()
-    assert (found.rows[-2:] == -1).all()  # stop-words alone, and a word that nothing has
-
-
-def test_bm25_on_cranfield_is_that_of_its_formula(real_data):
-    ranking = load_collection(RankingArguments(str(real_data / "cranfield")))
-    ours = values_of(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)["ndcg_at_10"].mean()
-    best = np.argsort(-slow_bm25(ranking.documents, ranking.queries), axis=1, kind="stable")[:, :100]
-    rows = {name: f"d{row}" for row, name in enumerate(ranking.document_ids)}
-    judged = [{rows[name]: grade for name, grade in ranking.judgments[q].items()} for q in ranking.query_ids]
-    reference = np.mean([slow_measures(*both)["ndcg_at_10"] for both in zip(best, judged)])
-    assert ours == pytest.approx(reference, abs=0.005)
-    assert ours > 0.3
 
 
 def test_clusters_of_separate_classes_are_those_classes():

@@ -1,0 +1,85 @@
+"""BM25 against its formula, and for pairs against a search for each paper."""
+
+import math
+import re
+
+import bm25s
+import numpy as np
+import pytest
+from bm25s.stopwords import STOPWORDS_EN
+
+from docsplit.data.bm25 import BM25, bm25_scores
+from docsplit.data.sets import citation_splits
+from docsplit.data.sets.citation_splits import PairPart
+from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.rankings import load_collection
+from tests.evaluation.ranking.test_measures import slow_measures, values_of
+
+
+@pytest.fixture
+def part():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(30, size=(2, 50))
+    return PairPart(first, second, rng.integers(2, size=50))
+
+
+def test_bm25_is_that_of_each_paper_as_a_query_for_the_other(part, corpus, monkeypatch):
+    monkeypatch.setattr(citation_splits, "CHUNK_PAIRS", 7)
+    texts = [*corpus["text"][:28], "the of and", "?"]  # the last two have no term
+    part.first[:2], part.second[2:4] = 28, 29
+    scores = bm25_scores(texts, part)
+    retriever = bm25s.BM25()
+    words = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+    retriever.index(words, show_progress=False)
+    by_query = [retriever.get_scores(query) if query else np.zeros(30) for query in words]
+    expected = [(by_query[a][b] + by_query[b][a]) / 2 for a, b in zip(part.first, part.second)]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+    assert np.std(scores) > 0
+    np.testing.assert_array_equal(scores, bm25_scores(texts, PairPart(part.second, part.first, part.labels)))
+
+
+def slow_bm25(documents, queries, k1=1.5, b=0.75):
+    """Lucene's BM25 by its formula, word by word, (Q, N)."""
+    texts = [[w for w in re.findall(r"\b\w\w+\b", text.lower()) if w not in STOPWORDS_EN] for text in documents]
+    counts_of = {}
+    for row, words in enumerate(texts):
+        for word in words:
+            counts = counts_of.setdefault(word, {})
+            counts[row] = counts.get(row, 0) + 1
+    lengths = np.array([len(words) for words in texts])
+    norms = k1 * (1 - b + b * lengths / lengths.mean())
+    scores = np.zeros((len(queries), len(documents)))
+    for own, query in zip(scores, queries):
+        for word in re.findall(r"\b\w\w+\b", query.lower()):
+            counts = counts_of.get(word, {})
+            idf = math.log(1 + (len(documents) - len(counts) + 0.5) / (len(counts) + 0.5))
+            for row, count in counts.items():
+                own[row] += idf * count / (count + norms[row])
+    return scores
+
+
+@pytest.mark.parametrize(("k1", "b"), [(1.5, 0.75), (0.9, 0.4)])
+def test_bm25_equals_its_formula(k1, b):
+    rng = np.random.default_rng(0)
+    words = np.array([*(f"w{number}" for number in range(60)), "the", "of"])
+    documents = [" ".join(rng.choice(words, rng.integers(1, 40))) for _ in range(80)]
+    queries = [*(" ".join(rng.choice(words, 4)) for _ in range(10)), "the of", "missing"]
+    expected = slow_bm25(documents, queries, k1, b)
+    found = BM25(documents, k1=k1, b=b).retrieve(queries, 200)
+    for rows, scores, own in zip(found.rows, found.scores, expected):
+        matching = np.flatnonzero(own > 0)
+        assert sorted(rows[rows >= 0]) == matching.tolist()
+        assert scores[: len(matching)] == pytest.approx(own[rows[rows >= 0]], rel=1e-4)
+        assert (np.diff(scores) <= 0).all()
+    assert (found.rows[-2:] == -1).all()  # stop-words alone, and a word that nothing has
+
+
+def test_bm25_on_cranfield_is_that_of_its_formula(real_data):
+    ranking = load_collection(RankingArguments(str(real_data / "cranfield")))
+    ours = values_of(BM25(ranking.documents).retrieve(ranking.queries, 1000), ranking)["ndcg_at_10"].mean()
+    best = np.argsort(-slow_bm25(ranking.documents, ranking.queries), axis=1, kind="stable")[:, :100]
+    rows = {name: f"d{row}" for row, name in enumerate(ranking.document_ids)}
+    judged = [{rows[name]: grade for name, grade in ranking.judgments[q].items()} for q in ranking.query_ids]
+    reference = np.mean([slow_measures(*both)["ndcg_at_10"] for both in zip(best, judged)])
+    assert ours == pytest.approx(reference, abs=0.005)
+    assert ours > 0.3

@@ -1,0 +1,33 @@
+"""Options of classification and links that contradict themselves are refused; fine-tuning's come from the preset."""
+
+import pytest
+
+from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ProbeArguments(heads=["svm"]), "--heads has no svm"),
+        (lambda: ProbeArguments(shots=[-1]), "--shots is"),
+        (lambda: ProbeArguments(num_draws=0), "--num_draws is"),
+        (lambda: ProbeArguments(heads=["setfit"], shots=[0]), "setfit is for few-shot draws"),
+        (lambda: ProbeArguments(num_seeds=0), "--num_seeds is 0"),
+        (lambda: LinkArguments(heads=["linear"]), "--heads has no linear"),
+        (lambda: LinkArguments(probe_preset="paper"), "--probe_preset has no paper"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_shots_are_sorted_and_zero_is_the_full_data_alone():
+    assert ProbeArguments(shots=[10, 5, 0, 5]).shots == [5, 10]
+    assert ProbeArguments(shots=[0]).shots == []
+
+
+def test_what_is_given_of_finetuning_wins_over_the_preset():
+    assert ProbeArguments().finetuning == {"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16}
+    given = ProbeArguments(probe_preset="bregman", finetune_epochs=1.5, finetune_batch_size=4).finetuning
+    assert given == {"learning_rate": 3e-5, "num_epochs": 1.5, "batch_size": 4}
