@@ -96,11 +96,11 @@ class GraphDocumentConfig(PreTrainedConfig):
 
 @dataclass
 class GraphDocumentOutput(ModelOutput):
-    """What `GraphDocumentModel.forward` returns."""
+    """The result of `GraphDocumentModel.forward`."""
 
     embeddings: Tensor | None = None  # (D, H), one for each document
     passage_vectors: Tensor | None = None  # (P, H), before graph attention
-    # Of each document (layers, heads, n + 1, n + 1): what a node, document or passage, attends to; None without graph
+    # One (layers, heads, n + 1, n + 1) a document: what each node attends to; None for a document without graph
     attentions: list[Tensor | None] | None = None
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, by one rule in both directions.
+"""Checkpoints, written and read by one rule.
 
 Under `encoder.` is what is released, in the encoder's native format; all else is training state, in its own file.
 There is no list of exceptions by name: what an objective trains besides the encoder is kept, resumed and left out of

@@ -1,4 +1,4 @@
-"""What decides an embedding and how it is trained, kept in the checkpoint's config.json, and what an encoder can take.
+"""The settings that decide an embedding and its training, kept in config.json, and checks that an encoder takes them.
 
 config.json has it under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the objective; where
 the start was a SentenceTransformer also `KEPT`, and where it was not in float32 `RELEASED_DTYPE`.
