@@ -28,10 +28,10 @@ TOLERANCE = 1e-4  # of hidden states and logits
 
 
 def convert(source: Any, num_positions: int, window: int, sep_token_id: int | None = None) -> "LongformerForMaskedLM":
-    """A Longformer with the weights of a BERT- or RoBERTa-like masked language model.
+    """Make a Longformer with the weights of a BERT- or RoBERTa-like masked language model.
 
     Args:
-        source: of one of the model types `SOURCES`.
+        source: a masked language model of one of the types `SOURCES`.
         num_positions: tokens of the longest text.
         window: tokens that each token attends to, half of them to either side.
 
@@ -55,6 +55,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
         "hidden_dropout_prob", "attention_probs_dropout_prob", "type_vocab_size", "initializer_range",
         "layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id",
     )  # fmt: skip
+    # Configure
     config = LongformerConfig(
         **{name: getattr(old, name) for name in taken},
         sep_token_id=sep_token_id,
@@ -63,6 +64,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
     )
     model = LongformerForMaskedLM(config)
 
+    # Rename the weights; projections of global attention start as those of the local one
     weights = {}
     for name, tensor in source.state_dict().items():
         name = name.replace(f"{source.base_model_prefix}.", "longformer.", 1)
@@ -77,6 +79,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
         for projection in ("query", "key", "value"):
             if f".self.{projection}." in name:
                 weights[name.replace(f"{projection}.", f"{projection}_global.")] = tensor
+    # Copy the positions one after another until there are enough
     positions = "longformer.embeddings.position_embeddings.weight"
     first = len(weights[positions]) - num_old  # RoBERTa's begin after the padding id
     table = model.state_dict()[positions].zero_()
@@ -91,7 +94,7 @@ def convert(source: Any, num_positions: int, window: int, sep_token_id: int | No
 
 
 def with_random_head(encoder: Any) -> Any:
-    """An encoder without a masked-LM head as the source of `convert`, with one that `without_head` takes off."""
+    """Give an encoder a masked-LM head, for `convert`; `without_head` takes it off."""
     from transformers import AutoModelForMaskedLM
 
     source = AutoModelForMaskedLM.from_config(encoder.config)
@@ -101,7 +104,7 @@ def with_random_head(encoder: Any) -> Any:
 
 @torch.no_grad()
 def without_head(model: "LongformerForMaskedLM") -> Any:
-    """A Longformer as `AutoModel` has it, its pooler zero."""
+    """Return a Longformer as `AutoModel` has it, its pooler zero."""
     from transformers import LongformerModel
 
     encoder = LongformerModel(model.config)
@@ -113,7 +116,7 @@ def without_head(model: "LongformerForMaskedLM") -> Any:
 
 @torch.no_grad()
 def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: Any) -> float:
-    """Of hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
+    """Compare hidden states and MLM logits, relative to the largest, on random texts of up to half a window."""
     window = LONGFORMER.length_multiple(model.base_model)
     longest = min(window // 2 + 1, max_positions(source.config) or window)
     generator = torch.Generator().manual_seed(0)
@@ -130,7 +133,7 @@ def largest_difference(source: Any, model: "LongformerForMaskedLM", tokenizer: A
 
 
 def write_card_of_conversion(out: Path, source: str, positions: int, window: int, difference: float) -> None:
-    """README.md of a Longformer that no script of this project has trained yet."""
+    """Write README.md of a Longformer that no script of this project has trained yet."""
     from huggingface_hub import ModelCard, ModelCardData
 
     from docsplit.release.card_results import code, plain
@@ -148,7 +151,7 @@ that of its source."""
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     description, _, examples = str(__doc__).partition("\n\n")
     parser = argparse.ArgumentParser(
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -13,7 +13,7 @@
 Pooling is inside, and normalisation to unit length, unless the encoder was trained on dot products. B and T are
 free. The file is compared with PyTorch under onnxruntime before the script ends.
 
-Of a graph document model the rows are the passages of one document, and (1, H) comes out; passages.py lies beside:
+A graph document model takes the passages of one document as rows and gives (1, H); passages.py lies beside:
 
     passages = to_passages("A document of any length ...", words=100)  # as the script says
     rows = tokenizer.encode_batch([passage.text for passage in passages])
@@ -41,7 +41,7 @@ LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyon
 
 
 class Embedder(nn.Module):
-    """From ids and mask, (B, T), to embeddings, (B, H)."""
+    """Ids and mask (B, T) to embeddings (B, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
@@ -51,12 +51,12 @@ class Embedder(nn.Module):
         self.input_names = ["input_ids", "attention_mask"]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Embeddings of (B, T) ids and mask, (B, H)."""
+        """Embed texts: ids and mask (B, T) to (B, H)."""
         embeddings = self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
 
     def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
-        """Ids and mask (rows, length) of texts of 1 to `length` tokens, one of them of that length."""
+        """Draw ids and mask (rows, length) of texts of 1 to `length` tokens, one of them of that length."""
         generator = torch.Generator().manual_seed(rows * length)
         lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
         lengths[0] = length
@@ -65,14 +65,14 @@ class Embedder(nn.Module):
 
 
 class PassageEmbedder(Embedder):
-    """From the passages of one document, (P, T), and their sections (P,) to its embedding (1, H)."""
+    """The passages of one document (P, T) and their sections (P,) to its embedding (1, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__(encoder)
         self.input_names += ["section"] if self.config.graph_kind != "full" else []
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, section: Tensor | None = None) -> Tensor:
-        """The embedding of one document."""
+        """Embed one document."""
         module: Any = self.encoder[0]
         vectors = module.model.encode_passages(input_ids, attention_mask)
         index = torch.arange(input_ids.shape[0])[None]  # (1, P)
@@ -81,7 +81,7 @@ class PassageEmbedder(Embedder):
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
 
     def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
-        """And sections."""
+        """Draw ids, mask and, where the graph needs them, sections."""
         sections = torch.arange(rows) // 2
         return *super().random_batch(rows, length), *([sections] if "section" in self.input_names else [])
 
@@ -118,7 +118,7 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
 
 @torch.no_grad()
 def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
-    """Between PyTorch and onnxruntime, relative to the largest number, over batches of several shapes."""
+    """Return how far onnxruntime is from PyTorch, relative to the largest number, over batches of several shapes."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -127,8 +127,8 @@ def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
         batch = embedder.random_batch(rows, length)
         expected = embedder(*batch)
         inputs = {name: tensor.numpy() for name, tensor in zip(embedder.input_names, batch)}
-        found = torch.from_numpy(session.run(None, inputs)[0])
-        differences.append(float((found - expected).abs().max() / expected.abs().max()))
+        by_onnx = torch.from_numpy(session.run(None, inputs)[0])
+        differences.append(float((by_onnx - expected).abs().max() / expected.abs().max()))
     return max(differences)
 
 

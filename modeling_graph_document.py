@@ -96,11 +96,11 @@ class GraphDocumentConfig(PreTrainedConfig):
 
 @dataclass
 class GraphDocumentOutput(ModelOutput):
-    """What `GraphDocumentModel.forward` returns."""
+    """The result of `GraphDocumentModel.forward`."""
 
     embeddings: Tensor | None = None  # (D, H), one for each document
     passage_vectors: Tensor | None = None  # (P, H), before graph attention
-    # Of each document (layers, heads, n + 1, n + 1): what a node, document or passage, attends to; None without graph
+    # One (layers, heads, n + 1, n + 1) a document: what each node attends to; None for a document without graph
     attentions: list[Tensor | None] | None = None
 
 
@@ -122,7 +122,7 @@ class GraphAttention(nn.Module):
         self.attention_dropout = nn.Dropout(config.graph_attention_dropout)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes (D, N, H) and edges (D, N, N), one or more a node, to nodes and attention weights (D, heads, N, N)."""
+        """Turn nodes (D, N, H) with edges (D, N, N), one or more a node, into nodes and weights (D, heads, N, N)."""
         heads = len(self.sender_attention)
         dropped = self.feature_dropout(nodes).to(self.sender.weight.dtype)
         sent = self.sender(dropped).unflatten(-1, (heads, -1)).transpose(1, 2)  # (D, heads, N, C)
@@ -140,7 +140,7 @@ class GraphAttention(nn.Module):
         return self.norm(nodes + joined + self.bias), attention
 
     def _scores_of_pairs(self, received: Tensor, sent: Tensor) -> Tensor:
-        """GATv2's scores (D, heads, N, N), in chunks of receivers: a pair has as many numbers as a node."""
+        """Return GATv2's scores (D, heads, N, N), in chunks of receivers: a pair has as many numbers as a node."""
 
         def score(part: Tensor) -> Tensor:
             pairs = F.leaky_relu(part[..., :, None, :] + sent[..., None, :, :], 0.2)  # (D, heads, n, N, C)
@@ -156,13 +156,13 @@ class GraphAttention(nn.Module):
 
 
 def graph_edges(kind: str, present: Tensor, section: Tensor | None, position: Tensor) -> Tensor:
-    """Which nodes are neighbours, (D, n + 1, n + 1): node 0 is the document, and each is a neighbour of itself.
+    """Return which nodes are neighbours, (D, n + 1, n + 1): node 0 is the document, each is a neighbour of itself.
 
     Args:
         kind: `GraphDocumentConfig.graph_kind`.
         present: (D, n), False for padding.
-        section: (D, n), of each passage; needed unless the graph is full.
-        position: (D, n), of each passage in its document: the first present one of a section has the lowest.
+        section: (D, n), the section of each passage; needed unless the graph is full.
+        position: (D, n), the place of each passage in its document; the first of a section has the lowest.
     """
     pairs = present[:, :, None] & present[:, None, :]  # (D, n, n)
     of_document = present
@@ -178,7 +178,7 @@ def graph_edges(kind: str, present: Tensor, section: Tensor | None, position: Te
 
 
 def groups_of_similar_size(sizes: list[int]) -> list[list[int]]:
-    """Numbers of documents, grouped so that padded graphs hold little padding and not too many nodes each."""
+    """Group documents by their sizes, so that padded graphs hold little padding and not too many nodes each."""
     groups: list[list[int]] = []
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
         longest = sizes[groups[-1][0]] if groups else 0
@@ -212,7 +212,7 @@ class GraphDocumentModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Glorot's initialisation in graph attention, as its authors have; PyTorch's own of the projection."""
+        """Initialise graph attention as its authors do (Glorot), and the projection as PyTorch does."""
         if isinstance(module, GraphAttention):
             init.zeros_(module.bias)
             init.xavier_uniform_(module.sender_attention)
@@ -229,19 +229,19 @@ class GraphDocumentModel(PreTrainedModel):
             init.zeros_(self.project.bias)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The passage encoder's."""
+        """Return the passage encoder's."""
         return self.passage_encoder.get_input_embeddings()
 
     def encode_passages(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Passages (P, T), padded on the right, to their nodes before graph attention (P, H): equation 1."""
+        """Turn passages (P, T), padded on the right, into nodes before graph attention (P, H): equation 1."""
         projected = self.project(self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask)[0][:, 0])
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))
 
     def combine(self, row_vectors: Tensor, rows: Any) -> Tensor:
-        """Passages' vectors (P, H) to one (D, H) for each document and view, by document, then by view.
+        """Turn passages' vectors (P, H) into one (D, H) for each document and view, by document, then by view.
 
         Args:
-            row_vectors: of `encode_passages`.
+            row_vectors: what `encode_passages` gave.
             rows: what they belong to: `document` and `view` (P,), and where they matter `section`, `position` and
                 `is_query` (P,), else None. Without `position` the passages of a document are in its order. A query is
                 the mean of its passages (it has one), and goes through graph attention only if the config says so.
@@ -283,7 +283,7 @@ class GraphDocumentModel(PreTrainedModel):
         return GraphDocumentOutput(embeddings, passage_vectors, attentions)
 
     def _combine(self, row_vectors: Tensor, rows: Any, with_attentions: bool) -> tuple[Tensor, Any]:
-        """`combine`, and the attention weights that `GraphDocumentOutput` describes, or None."""
+        """Return what `combine` does, and the attention weights that `GraphDocumentOutput` describes, or None."""
         if rows.section is None and self.config.graph_kind != "full":
             raise ValueError(f"graph_kind is {self.config.graph_kind!r}, which needs the section of each passage.")
         place = (rows.view.max() + 1) * rows.document + rows.view
@@ -317,10 +317,10 @@ class GraphDocumentModel(PreTrainedModel):
     def attend(
         self, vectors: Tensor, index: Tensor, present: Tensor, section: Any, position: Tensor, queries: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Documents of similar size to their vectors (D, H), by equations 2 and 3, and to each layer's weights.
+        """Turn documents of similar size into vectors (D, H), by equations 2 and 3; return each layer's weights too.
 
         Args:
-            vectors: (P, H), of `encode_passages`.
+            vectors: (P, H), what `encode_passages` gave.
             index: (D, n), which of them a document's passages are.
             present, section, position: (D, n), as `graph_edges` takes them.
             queries: no graph at all, or one of the document node alone.

@@ -59,7 +59,7 @@ def save_adapter(encoder: PreTrainedModel, config: Any, directory: Path) -> None
 
 
 def load_adapter(encoder: PreTrainedModel, directory: Path) -> None:
-    """Take the updates of a checkpoint.
+    """Load the updates of a checkpoint.
 
     Raises:
         FileNotFoundError: if it has none.
@@ -77,7 +77,7 @@ def load_adapter(encoder: PreTrainedModel, directory: Path) -> None:
 
 
 def merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights of an encoder with LoRA layers under the names, and with the values, that it has without them."""
+    """Return the weights of an encoder with LoRA layers, merged, under the names that it has without them."""
     layers: dict[str, Any] = {
         name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
     }
@@ -96,28 +96,26 @@ def load_merged(module: Any, state_dict: dict[str, Tensor], prefix: str, is_adap
     """Replace a checkpoint's plain weights in `state_dict` by those of a model with LoRA layers.
 
     Args:
-        is_adapted: its adapter was loaded before: the matrices stay what they are. Else they become the merged ones,
-            to which nothing is then added.
+        is_adapted: the checkpoint's adapter was loaded before, and the matrices stay what they are. Else they become
+            the merged ones, to which nothing is then added.
 
     Raises:
         RuntimeError: if weights are missing or unknown, or the run had started from other weights than this one.
     """
-    own = module.state_dict(prefix=prefix)
-    plain = {key: key.replace(".base_layer.", ".") for key in own if ".lora_" not in key}
+    adapted = module.state_dict(prefix=prefix)
+    plain = {key: key.replace(".base_layer.", ".") for key in adapted if ".lora_" not in key}
     missing = set(plain.values()) - set(state_dict) - {f"{prefix}{key}" for key in module.all_tied_weights_keys}
     if missing or set(state_dict) - set(plain.values()):
-        raise RuntimeError(
-            f"The checkpoint does not fit this model: of its weights are missing {sorted(missing)[:5]}."
-        )
+        raise RuntimeError(f"The checkpoint does not fit this model: it lacks the weights {sorted(missing)[:5]}.")
     merged = {f"{prefix}encoder.{key}": value for key, value in merge_lora(module.encoder).items()}
     for key, name in plain.items():
         if name not in state_dict:
             continue
         if not is_adapted or ".base_layer." not in key:
-            own[key] = state_dict[name]
+            adapted[key] = state_dict[name]
         elif not torch.allclose(merged[name], state_dict[name].to(merged[name]), rtol=1e-3, atol=1e-5):
             raise RuntimeError(f"The run did not start from these weights: with its adapter {name} is another matrix.")
     if not is_adapted:
-        own |= {key: torch.zeros_like(value) for key, value in own.items() if ".lora_B." in key}
+        adapted |= {key: torch.zeros_like(value) for key, value in adapted.items() if ".lora_B." in key}
     state_dict.clear()
-    state_dict.update(own)
+    state_dict.update(adapted)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, by one rule in both directions.
+"""Checkpoints, written and read by one rule.
 
 Under `encoder.` is what is released, in the encoder's native format; all else is training state, in its own file.
 There is no list of exceptions by name: what an objective trains besides the encoder is kept, resumed and left out of
@@ -42,10 +42,10 @@ TrainingState = Literal["fresh", "loaded", "missing"]
 
 
 def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What of a model's state is released, under the encoder's own names.
+    """Return the part of a model's state that is released, under the encoder's own names.
 
     Raises:
-        ValueError: if that is nothing: the state is of another model, or names its weights otherwise.
+        ValueError: if nothing is: the state is of another model, or names its weights otherwise.
     """
     released = {key.removeprefix(ENCODER): value for key, value in state_dict.items() if key.startswith(ENCODER)}
     if not released:
@@ -54,7 +54,7 @@ def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def refuse_not_finite(*states: Mapping[str, Tensor] | None) -> None:
-    """Before the first file is written: weights of NaN or infinity would load without a word.
+    """Refuse weights of NaN or infinity before the first file is written: they would load without a word.
 
     Raises:
         FloatingPointError: naming the first of them.
@@ -69,14 +69,14 @@ def refuse_not_finite(*states: Mapping[str, Tensor] | None) -> None:
 
 
 def save_training_state(state_dict: dict[str, Tensor], directory: Path) -> None:
-    """Write all else of a model's state, if there is any."""
+    """Write the rest of a model's state, if there is any."""
     state = {key.removeprefix(OBJECTIVE): value for key, value in state_dict.items() if not key.startswith(ENCODER)}
     if state:
         _write_tensors(directory / TRAINING_STATE_FILE, state)
 
 
 def load_training_state(module: Any, directory: Path) -> None:
-    """Give an objective what `save_training_state` wrote of it.
+    """Load what `save_training_state` wrote into the objective of a model.
 
     Raises:
         FileNotFoundError: if the checkpoint has none.
@@ -91,24 +91,24 @@ def load_training_state(module: Any, directory: Path) -> None:
 
 
 def accept_released_weights(module: Any, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-    """Before `load_state_dict`: accept a checkpoint's native keys, which Trainer loads with `strict=False`, silently.
+    """Accept a checkpoint's native keys in `load_state_dict`: Trainer would load nothing of it, silently.
 
-    The objective keeps what it has, for such a checkpoint says nothing of it, and `training_state` tells whether that
-    belongs to these weights. `load_state_dict` copies the dict before it gets here: the caller's own stays as it was.
+    The objective keeps what it has, for such a checkpoint says nothing of it. `training_state` tells whether that
+    belongs to these weights. `load_state_dict` has copied the dict: the caller's stays as it was.
     """
     ours = {key.replace(".base_layer.", ".") for key in module.state_dict(prefix=prefix)}
     for key in [key for key in state_dict if key.startswith(prefix) and key not in ours]:
         named_by_encoder = f"{prefix}{ENCODER}{key[len(prefix) :]}"  # a BERT has an `encoder.` of its own
         if named_by_encoder in ours or not key.startswith((f"{prefix}{ENCODER}", f"{prefix}{OBJECTIVE}")):
             state_dict[named_by_encoder] = state_dict.pop(key)
-    own = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
+    of_objective = module.objective.state_dict(prefix=f"{prefix}{OBJECTIVE}")
     is_whole = any(key.startswith(f"{prefix}{OBJECTIVE}") for key in state_dict)
     belongs = is_whole or module.training_state == "loaded"
     if not is_whole:
-        state_dict.update(own)
+        state_dict.update(of_objective)
     if module.lora_config is not None:
         load_merged(module, state_dict, prefix, is_adapted=belongs)
-    if own or module.lora_config is not None:
+    if of_objective or module.lora_config is not None:
         module.training_state = "fresh" if belongs else "missing"
 
 
@@ -130,7 +130,7 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
 
 
 def write_encoder_files(directory: Path, encoder: PreTrainedModel) -> None:
-    """Beside the weights of a checkpoint: SentenceTransformer's files, and the dtype that the start loads in."""
+    """Write what lies beside the weights: SentenceTransformer's files, and the dtype that the start loads in."""
     with_pooler = any("pooler." in name for name, _ in encoder.base_model.named_parameters())
     write_sentence_transformers_files(directory, encoder.config, with_pooler)
     if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
@@ -154,6 +154,7 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
         directory: what `save_pretrained` wrote; the checkpoint of an encoder without head is in that form already.
         pooler: the start's, under `AutoModel`'s names; what it lacks is zero.
     """
+    # Leave folders alone that have this form already, or cannot have it
     config = AutoConfig.from_pretrained(directory)
     if type(config) not in MODEL_MAPPING or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         logger.info(f"{directory} stays as it is: a {config.model_type} brings its own code.")
@@ -165,6 +166,7 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
     if not (directory / WEIGHTS_FILE).exists():
         logger.warning(f"{directory} has its weights in several files: they stay as they are, the head among them.")
         return
+    # Divide the weights between encoder and head
     weights = load_file(directory / WEIGHTS_FILE)
     prefix = f"{whole.base_model_prefix}."
     released = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
@@ -176,6 +178,7 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
     if different := set(released) ^ (set(base.state_dict()) - set(base.all_tied_weights_keys)):
         logger.warning(f"{directory} stays as it is: `AutoModel` has other names for {sorted(different)[:3]}.")
         return
+    # Write the head before the encoder, so that a kill in between leaves a folder that loads
     if config.docsplit["mlm_weight"]:
         _write_tensors(directory / HEAD_FILE, head)
         files = {f"{prefix}{key}": WEIGHTS_FILE for key in encoder_keys} | dict.fromkeys(head, HEAD_FILE)

@@ -36,7 +36,7 @@ POOLING_FLAGS = {  # of older files, with the name that newer ones have
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-# Of the transformer's file, what training and probes do not need to know.
+# What training and probes do not need to know of the transformer's file.
 APPLIED = {"do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
 HARMLESS_MODEL_OPTIONS = {"add_pooling_layer", "dtype", "torch_dtype", "attn_implementation"}
 MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
@@ -44,33 +44,33 @@ OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_downl
 
 
 def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
-    """What stands before a document: the prompt for documents or passages, else the default one, else nothing.
+    """Return what stands before a document: the prompt for documents or passages, else the default one, else nothing.
 
     An empty one counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
     """
-    own = (prompts.get(name) for name in (*DOCUMENT_PROMPTS, default_prompt_name or ""))
-    return next((prompt for prompt in own if prompt), "")
+    tried = (prompts.get(name) for name in (*DOCUMENT_PROMPTS, default_prompt_name or ""))
+    return next((prompt for prompt in tried if prompt), "")
 
 
 def query_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
-    """What stands before a query: the prompt for queries, else the default one, else nothing; empty ones are none."""
+    """Return what stands before a query: the prompt for queries, else the default one, else nothing."""
     return next((prompt for name in ("query", default_prompt_name or "") if (prompt := prompts.get(name))), "")
 
 
 def prompt_of(settings: Mapping[str, Any]) -> str:
-    """The prompt of a document, of an encoder with these settings."""
+    """Return what an encoder with these settings wants before a document."""
     model = settings.get(KEPT, {}).get("model", {})
     return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
 def query_prompt_of(settings: Mapping[str, Any]) -> str:
-    """The prompt of a query, of an encoder with these settings."""
+    """Return what an encoder with these settings wants before a query."""
     model = settings.get(KEPT, {}).get("model", {})
     return query_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
 def similarity_of(settings: Mapping[str, Any]) -> str:
-    """How embeddings are to be compared."""
+    """Return how embeddings are to be compared: `cosine`, `dot` ..."""
     return settings.get(KEPT, {}).get("model", {}).get("similarity_fn_name") or settings.get("similarity", "cosine")
 
 
@@ -82,14 +82,14 @@ def lower_cases(name: str | Path) -> bool:
 def settings_of_start(
     name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any
 ) -> dict[str, Any]:
-    """What a start says that is a SentenceTransformer; {} for any other, and for a checkpoint of this project.
+    """Read the settings of a start that is a SentenceTransformer; {} for others, and for a checkpoint of this project.
 
-    Where sentence-transformers has saved such a checkpoint anew, with another length, say, its files count.
+    Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count.
 
     Args:
         name: a folder, or a name on the Hub.
-        given: names of settings that the caller overrides: what the start says of these need not be possible here.
-        hub: `OF_THE_HUB`.
+        given: names of settings that the caller overrides; the start's need not be possible here.
+        hub: arguments of `OF_THE_HUB`.
 
     Raises:
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
@@ -136,7 +136,7 @@ def settings_of_start(
 
 
 def _changed_since(name: Any, saved: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a checkpoint whose SentenceTransformer files say something else; {} if they say the same."""
+    """Return the settings of a checkpoint whose SentenceTransformer files say something else; {} if they do not."""
     before, now = _of_embedding(saved), _of_embedding({"similarity": similarity_of(saved)} | settings)
     changed = [key for key in now if before[key] not in (None, now[key])]
     if not changed:
@@ -160,19 +160,19 @@ def _of_embedding(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_modules(name: Any, modules: list[dict[str, Any]], hub: Mapping[str, Any]) -> tuple[str, bool]:
-    """The folder of the pooling, and whether its vectors are normalised; refuse any other module."""
+    """Return the folder of the pooling, and whether vectors are normalised; refuse any other module."""
     kinds = [module["type"].rpartition(".")[2] for module in modules]
-    own = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
+    stock = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
     expected = ["Transformer", "Pooling", "Normalize"]
     unknown = [
         module["type"]
         for number, module in enumerate(modules)
-        if not own[number] or number >= len(expected) or kinds[number] != expected[number]
+        if not stock[number] or number >= len(expected) or kinds[number] != expected[number]
     ]
     if unknown or len(kinds) < 2:
-        found = f"has the module {unknown[0]}" if unknown else "has no pooling"
+        problem = f"has the module {unknown[0]}" if unknown else "has no pooling"
         raise ValueError(
-            f"{name} {found} in its {MODULES}, expected Transformer, Pooling and perhaps Normalize, in this order: "
+            f"{name} {problem} in its {MODULES}, expected Transformer, Pooling and perhaps Normalize, in this order: "
             "nothing else can be trained and kept. To start from its transformer alone, save that with its tokenizer "
             "(SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
         )
@@ -189,7 +189,7 @@ def _check_modules(name: Any, modules: list[dict[str, Any]], hub: Mapping[str, A
 
 
 def _pooling(name: Any, pooling: Mapping[str, Any], is_overridden: bool) -> str:
-    """The one mode of a pooling, if it is one that can be trained here."""
+    """Return the mode of a pooling, if it is one that can be trained here."""
     modes = pooling.get("pooling_mode") or [mode for flag, mode in POOLING_FLAGS.items() if pooling.get(flag)]
     modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]  # as SentenceTransformer reads none
     if not is_overridden and (len(modes) > 1 or modes[0] not in get_args(Pooling)):
@@ -201,7 +201,7 @@ def _pooling(name: Any, pooling: Mapping[str, Any], is_overridden: bool) -> str:
 
 
 def _tokenizer_length(name: Any, transformer: Mapping[str, Any], hub: Mapping[str, Any]) -> int | None:
-    """Where the transformer's file has no length, it is the tokenizer's."""
+    """Return the tokenizer's length, which counts where the transformer's file has none."""
     options = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
     length = options.get("model_max_length")
     length = length or (_read(name, "tokenizer_config.json", hub) or {}).get("model_max_length")
@@ -209,13 +209,13 @@ def _tokenizer_length(name: Any, transformer: Mapping[str, Any], hub: Mapping[st
 
 
 def _read(name: Any, path: str, hub: Mapping[str, Any]) -> Any:
-    """A JSON file of a folder or of a repository; None if it has no such file."""
+    """Read a JSON file of a folder or of a repository; None if it has no such file."""
     try:
-        found = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **hub)
+        file = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **hub)
     except OSError as error:  # no connection, and the cache does not know whether there is one
         logger.warning(f"{name} is read as if it had no {path}, which cannot be looked for now: {_one_line(error)}")
-        found = None
-    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+        file = None
+    return None if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
 
 
 def _one_line(error: BaseException) -> str:
@@ -223,7 +223,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
-    """Say in one line what a SentenceTransformer brings, and in another what of it training leaves aside."""
+    """Log in one line what a SentenceTransformer brings, and in another what of it training leaves aside."""
     kept = settings[KEPT]
     model, transformer = kept["model"], kept["transformer"]
     prompts = {key: value for key, value in (model.get("prompts") or {}).items() if value}
@@ -246,22 +246,23 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
         logger.warning(f"{name}: kept in the checkpoints, but of no effect in training: {aside}.")
 
 
-def warn_of_overrides(name: Any, said: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Say which of the embedding's properties are no longer the start's.
+def warn_of_overrides(name: Any, of_start: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Warn which of the embedding's properties are no longer the start's.
 
     Args:
-        said: settings of the start.
+        of_start: settings of the start.
         settings: those that options or a recipe give.
     """
-    model = said.get(KEPT, {}).get("model", {})
-    theirs = dict(said) | ({"similarity": model.get("similarity_fn_name") or "cosine"} if KEPT in said else {})
+    model = of_start.get(KEPT, {}).get("model", {})
+    theirs = dict(of_start)
+    theirs |= {"similarity": model.get("similarity_fn_name") or "cosine"} if KEPT in of_start else {}
     for key in ("pooling", "max_seq_length", "similarity"):
         if key in theirs and key in settings and settings[key] != theirs[key]:
             logger.warning(f"{key} {settings[key]} takes the place of {name}'s own, {theirs[key]}.")
 
 
 def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig, with_pooler: bool) -> None:
-    """Say in SentenceTransformer's own files what the embeddings are.
+    """Write SentenceTransformer's own files, which say what the embeddings are.
 
     Args:
         with_pooler: the weights have what `AutoModel` calls the pooler, where the architecture has one.
@@ -307,7 +308,7 @@ def _write_files(directory: Path, contents: Mapping[str, Any]) -> None:
 
 
 def _transformer_file(config: PreTrainedConfig, kept: Mapping[str, Any], with_pooler: bool) -> dict[str, Any]:
-    """Length, and options of loading: without a pooler among the weights `AutoModel` must not look for one."""
+    """Return length and options of loading: without a pooler among the weights `AutoModel` must not look for one."""
     options = {key: value for name in MODEL_OPTIONS for key, value in (kept.get(name) or {}).items()}
     options.pop("add_pooling_layer", None)
     if has_pooler(config) and not with_pooler:

@@ -1,4 +1,4 @@
-"""What decides an embedding and how it is trained, kept in the checkpoint's config.json, and what an encoder can take.
+"""The settings that decide an embedding and its training, kept in config.json, and checks that an encoder takes them.
 
 config.json has it under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the objective; where
 the start was a SentenceTransformer also `KEPT`, and where it was not in float32 `RELEASED_DTYPE`.
@@ -15,7 +15,7 @@ from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 
 Pooling = Literal["cls", "mean", "max"]
-KEPT = "sentence_transformer"  # of a start that was one: what only its own files have a name for
+KEPT = "sentence_transformer"  # what a start that was one says under names that only its own files have
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
@@ -34,12 +34,12 @@ def normalizes(settings: Mapping[str, Any]) -> bool:
 
 
 def setting_names() -> set[str]:
-    """All names that a checkpoint's settings may have, whatever its objective."""
+    """Return all names that a checkpoint's settings may have, whatever its objective."""
     return set(DEFAULT_SETTINGS).union(*map(option_names, OBJECTIVES))
 
 
 def current_settings(saved: dict[str, Any]) -> dict[str, Any]:
-    """Settings as today's checkpoints have them, of one that may be older.
+    """Return the settings of a checkpoint, which may be older, under today's names.
 
     Older ones have the options of all objectives at once: a queue stood for MoCo, `symmetric` for `symmetric_loss`. An
     option that came later has its default, which is what was trained with.
@@ -55,7 +55,7 @@ def current_settings(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_for(objective: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings that an objective takes, with it: the options of others are left out."""
+    """Return the settings with this objective, without the options of others."""
     of_others = {name for name in settings if objectives_with(name) and objective not in objectives_with(name)}
     return {name: value for name, value in settings.items() if name not in of_others} | {"objective": objective}
 
@@ -66,12 +66,13 @@ def default_settings(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Defaults, then what the checkpoint says, then the overrides.
+    """Return the settings of an encoder: the defaults, then the checkpoint's, then the overrides.
 
     Raises:
         ValueError: for a setting that does not exist, is of another objective or cannot work with this encoder.
     """
     saved = current_settings(getattr(config, "docsplit", None) or {})
+    # Merge them, and refuse what has no place
     objective = overrides.get("objective", saved["objective"])
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
@@ -84,6 +85,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
                 "that objective."
             )
         raise ValueError(f"There is no setting {name!r}, expected some of {sorted(setting_names())}.")
+    # Let the objective read its options, and the encoder bound the length
     given = {name: settings[name] for name in option_names(objective) if name in settings}
     if KEPT in settings and "similarity" in overrides:
         model = settings[KEPT]["model"] | {"similarity_fn_name": overrides["similarity"]}
@@ -92,6 +94,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
     positions = max_positions(config)
     if "max_seq_length" not in saved and "max_seq_length" not in overrides and positions is not None:
         settings["max_seq_length"] = min(settings["max_seq_length"], positions)
+    # Check them
     if settings["pooling"] not in get_args(Pooling):
         raise ValueError(f"pooling is {settings['pooling']!r}, expected one of {get_args(Pooling)}.")
     family_of(config).check_settings(settings)
@@ -110,7 +113,7 @@ def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dic
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
-    """How many tokens the encoder, of passages if it reads those, has positions for; None: the config has no limit."""
+    """Return how many tokens of a row the encoder has positions for; None: the config has no limit."""
     config = family_of(config).token_encoder(config)
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
@@ -129,7 +132,7 @@ def has_pooler(config: PreTrainedConfig) -> bool:
 
 
 def freeze_unused_parameters(encoder: PreTrainedModel, mlm: bool) -> None:
-    """Poolers, and without an MLM loss its head: DDP waits for a gradient from each parameter that asks for one."""
+    """Freeze poolers, and without an MLM loss its head: DDP waits for the gradient of each parameter that is not."""
     base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
     for parameter in encoder.parameters():
         name = base.get(id(parameter))

@@ -47,18 +47,18 @@ class Start:
 
 
 def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) -> PreTrainedConfig:
-    """The config of a start, with what SentenceTransformer's files say of it as its settings.
+    """Read the config of a start, with what SentenceTransformer's files say of it as its settings.
 
     Args:
         name: a folder, or a name on the Hub.
-        settings: that are given, and override those of the start.
-        kwargs: of `from_pretrained`.
+        settings: the given ones, which override those of the start.
+        kwargs: those of `from_pretrained`.
 
     Raises:
         ValueError: if there is no encoder at this name, or it cannot be trained here, naming why.
     """
     try:
-        config = _own_config(name, kwargs)
+        config = _read_native_config(name, kwargs)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
@@ -66,8 +66,8 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
         ) from error
     if _is_inner(config, kwargs.get("model_type")):
         config.docsplit = {}  # nothing but the weights counts
-    elif said := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
-        config.docsplit = said
+    elif of_start := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
+        config.docsplit = of_start
     return config
 
 
@@ -87,13 +87,14 @@ def load_start(
         model_type: of a family that is built on other encoders (`Family.built_on`); the start is of it, or becomes the
             inner encoder of a new one.
         config_overrides: `Family.config_options` of that family.
-        kwargs: of `from_pretrained`; a `dtype` among them is that of training.
+        kwargs: those of `from_pretrained`; a `dtype` among them is that of training.
 
     Raises:
         ValueError: if weights of the encoder itself are missing, there is no such encoder, or a new head is asked for
             where there is one.
     """
-    config = _own_config(name, kwargs)
+    # Read the config, and decide on dtype and variant
+    config = _read_native_config(name, kwargs)
     if model_type == config.model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})
         kwargs["config"] = config
@@ -102,6 +103,7 @@ def load_start(
     is_ours = getattr(config, "docsplit", None) is not None
     if is_ours and "variant" not in kwargs and _has_file(name, HEAD_INDEX, kwargs):
         kwargs["variant"] = HEAD_VARIANT
+    # Load a masked language model, if the architecture has one and the checkpoint its head
     encoder: Any = None
     unused: set[str] = set()
     if _is_masked_lm(config) and model_type is None:
@@ -118,6 +120,7 @@ def load_start(
         raise ValueError(f"transformers has no masked-LM head for a {kind}: leave out --new_mlm_head.")
     elif config.is_encoder_decoder:
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
+    # Load the encoder alone, or the pooler beside it
     has_head, pooler = encoder is not None, {}
     if encoder is None or (has_pooler(config) and any("pooler." in key for key in unused)):
         base, missing, unused_by_base = _load(AutoModel, name, args, kwargs | {"variant": None})
@@ -130,6 +133,7 @@ def load_start(
             encoder, unused = base, unused_by_base
         else:
             pooler = {key: value.float() for key, value in state.items() if "pooler." in key}
+    # Settle the dtype, and build a new encoder on this one where one is asked for
     dtype = str(config.dtype if config.dtype is not None else encoder.dtype).removeprefix("torch.")
     if kwargs["dtype"] == "auto":
         encoder.float()
@@ -141,41 +145,41 @@ def load_start(
 
 
 def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """The given settings as they can be with this start, and in the log what becomes of the start's own.
+    """Return the given settings as they can be with this start; log what becomes of the start's own.
 
     Args:
-        config: of `read_config`; its settings become those of the start's encoder.
-        settings: that are given.
+        config: what `read_config` gave; its settings become those of the start's encoder.
+        settings: the given ones.
 
     Raises:
         ValueError: if nothing is left to train without a masked-LM head.
     """
-    said = getattr(config, "docsplit", None) or {}
-    start.encoder.config.docsplit = dict(said)
-    if KEPT in said and "objective" not in said:  # the files of others, and no settings of this project
-        describe_start(name, said, start.dtype)
-    warn_of_overrides(name, said, settings)
+    of_start = getattr(config, "docsplit", None) or {}
+    start.encoder.config.docsplit = dict(of_start)
+    if KEPT in of_start and "objective" not in of_start:  # the files of others, and no settings of this project
+        describe_start(name, of_start, start.dtype)
+    warn_of_overrides(name, of_start, settings)
     if start.dtype != "float32":
-        start.encoder.config.docsplit[RELEASED_DTYPE] = said.get(RELEASED_DTYPE, start.dtype)
+        start.encoder.config.docsplit[RELEASED_DTYPE] = of_start.get(RELEASED_DTYPE, start.dtype)
     if start.has_head:
         return settings
     could_have_head, kind = _is_masked_lm(start.encoder.config), start.encoder.config.model_type
     what = f"{name} has no masked-LM head" if could_have_head else f"A {kind} has no masked-LM head"
     remedy = NEW_HEAD if could_have_head else ""
-    asked = settings.get("mlm_weight", said.get("mlm_weight"))
-    weight = DEFAULT_SETTINGS["mlm_weight"] if asked is None else asked
-    if not settings.get("contrastive_weight", said.get("contrastive_weight", 1)):
+    wanted = settings.get("mlm_weight", of_start.get("mlm_weight"))
+    weight = DEFAULT_SETTINGS["mlm_weight"] if wanted is None else wanted
+    if not settings.get("contrastive_weight", of_start.get("contrastive_weight", 1)):
         raise ValueError(f"{what}, and contrastive_weight is 0: nothing is left to train.{remedy}")
     if weight:
         logger.log(
-            logging.INFO if asked is None else logging.WARNING,
-            f"{what}: mlm_weight is 0{'' if asked is None else f' in place of {asked}'}, and the encoder alone is "
+            logging.INFO if wanted is None else logging.WARNING,
+            f"{what}: mlm_weight is 0{'' if wanted is None else f' in place of {wanted}'}, and the encoder alone is "
             f"trained and kept.{remedy}",
         )
     return settings | {"mlm_weight": 0.0}
 
 
-def _own_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
+def _read_native_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
     trust = {"trust_remote_code": kwargs["trust_remote_code"]} if "trust_remote_code" in kwargs else {}
     return kwargs.get("config") or AutoConfig.from_pretrained(name, **_hub_arguments(kwargs), **trust)
 
@@ -190,21 +194,21 @@ def _is_inner(config: PreTrainedConfig, model_type: str | None) -> bool:
 
 
 def _is_masked_lm(config: PreTrainedConfig) -> bool:
-    """Whether there is a class for it, of transformers or of the checkpoint's own code."""
+    """Whether transformers, or the checkpoint's own code, has a masked language model of this architecture."""
     return type(config) in MODEL_FOR_MASKED_LM_MAPPING or "AutoModelForMaskedLM" in (
         getattr(config, "auto_map", None) or {}
     )
 
 
 def _load(auto_class: Any, name: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, set[str], set[str]]:
-    """A model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
+    """Return a model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
     with _without_load_reports():
         model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
     return model, set(info["missing_keys"]), set(info["unexpected_keys"])
 
 
 def _prefix_of_base(encoder: Any) -> str | None:
-    """Of the names of the base model's weights; None for a model that is its own base."""
+    """Return what the names of the base model's weights begin with; None for a model that is its own base."""
     return next(
         (f"{name}." for name, module in encoder.named_modules() if name and module is encoder.base_model), None
     )
@@ -220,15 +224,15 @@ def _refuse_random_weights(name: Any, missing: set[str]) -> None:
 
 def _has_file(name: Any, path: str, kwargs: Mapping[str, Any]) -> bool:
     try:
-        found = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **_hub_arguments(kwargs))
-        return found is not None
+        file = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **_hub_arguments(kwargs))
+        return file is not None
     except OSError:  # no connection, and not in the cache
         return False
 
 
 @contextlib.contextmanager
 def _without_load_reports() -> Iterator[None]:
-    """What transformers reports of missing and unused weights is looked at here, and said where it matters."""
+    """Hide transformers' reports of missing and unused weights, which are read here and logged where they matter."""
 
     def is_no_report(record: logging.LogRecord) -> bool:
         text = record.getMessage()

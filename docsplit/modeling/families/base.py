@@ -1,4 +1,4 @@
-"""What can be particular to an encoder. A plain one, such as BERT, has nothing of it.
+"""`Family`: all that can be particular to an encoder. The defaults are those of a plain one, such as BERT.
 
 The rest of the library asks `docsplit.modeling.families.table.family_of(config)`, and knows no family by its name.
 """

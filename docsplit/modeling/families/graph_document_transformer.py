@@ -15,7 +15,7 @@ from docsplit.data.passages import Passage, clean_text, to_passages
 
 
 class GraphDocumentTransformer(InputModule):
-    """Texts to documents' vectors.
+    """Turn texts into vectors of documents.
 
     `encode` and `encode_document` embed a text as the graph of its passages. `encode_query` embeds it as one passage,
     which is cut at `max_seq_length` tokens, as passages are. A prompt stands before each passage.
@@ -23,7 +23,7 @@ class GraphDocumentTransformer(InputModule):
     Attributes:
         model: a `GraphDocumentModel`.
         max_seq_length: tokens of a passage, special ones included.
-        max_passages: of a text, of which the others are left out; None: all are read.
+        max_passages: passages of a text that are read; None: all.
     """
 
     config_file_name = "sentence_bert_config.json"
@@ -36,16 +36,16 @@ class GraphDocumentTransformer(InputModule):
 
     @property
     def config(self) -> Any:
-        """The model's."""
+        """Return the model's configuration."""
         return self.model.config
 
     @property
     def processor(self) -> Any:
-        """The tokenizer."""
+        """Return the tokenizer."""
         return self.tokenizer
 
     def passages(self, texts: Sequence[str], are_queries: bool = False) -> list[list[Passage]]:
-        """The passages of each text; an empty text has an empty one, and a query is one."""
+        """Cut each text into passages; an empty text has an empty one, and a query is one."""
         if are_queries:
             return [[Passage(clean_text(text), 0)] for text in texts]
         words, most = self.config.passage_words, self.max_passages
@@ -54,7 +54,7 @@ class GraphDocumentTransformer(InputModule):
     def preprocess(
         self, inputs: Any, prompt: str | None = None, task: str | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """What `forward` takes, of D texts: P passages, and what they belong to."""
+        """Return what `forward` takes: the P passages of D texts, and what they belong to."""
         documents = self.passages(inputs, are_queries=task == "query")
         features = self.tokenizer(
             [(prompt or "") + passage.text for passages in documents for passage in passages],
@@ -72,7 +72,7 @@ class GraphDocumentTransformer(InputModule):
         return features | {"sentence_embedding": self.model(**{name: features[name] for name in names}).embeddings}
 
     def get_embedding_dimension(self) -> int:
-        """H."""
+        """Return H."""
         return self.config.hidden_size
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
@@ -98,7 +98,7 @@ class GraphDocumentTransformer(InputModule):
 
 
 def rows_of(documents: Sequence[Sequence[Passage]], are_queries: bool = False) -> dict[str, torch.Tensor]:
-    """Of the passages of D texts, one after another, (P,) each: text, section and position, and whether a query."""
+    """Number the passages of D texts, (P,) each: by text, section and position, and whether they are a query."""
     document = [number for number, passages in enumerate(documents) for _ in passages]
     section = [passage.section for passages in documents for passage in passages]
     position = [place for passages in documents for place in range(len(passages))]

@@ -124,6 +124,8 @@ BlockedLongformerModel.__name__ = "LongformerModel"  # which a checkpoint says o
 
 
 class BlockedAttention(LongformerSelfAttention):
+    """Self-attention in tiles: (B, T, H) to (B, T, H)."""
+
     @torch.compiler.disable  # it draws from generators and cuts by numbers that it reads; the layers around it compile
     def forward(  # type: ignore[override]
         self,
@@ -180,13 +182,13 @@ def _split_heads(self: Any, states: Tensor) -> Tensor:
 
 
 def _take(states: Tensor, places: Tensor) -> Tensor:
-    """Of states (B, heads, T, d) those at the places (B, G): (B, heads, G, d)."""
+    """Pick the states (B, heads, T, d) at the places (B, G): (B, heads, G, d)."""
     index = places[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
     return states.gather(2, index)
 
 
 def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor, is_masked: Tensor) -> Tensor:
-    """What the tokens at `places` (B, G) get from all tokens, (B, G, H)."""
+    """Return what the tokens at `places` (B, G) get from all tokens, (B, G, H)."""
     source = hidden_states.gather(1, places[:, :, None].expand(-1, -1, hidden_states.shape[2]))
     query = _split_heads(self, self.query_global(source)) / math.sqrt(self.head_dim)  # (B, heads, G, d)
     through_queries = places.shape[1] < self.head_dim and all(
@@ -220,12 +222,12 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """In fp32 or wider."""
+    """Compute it in fp32 or wider."""
     return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
 
 
 def _draw_kept(weights: Tensor, dropout: float, generator: torch.Generator) -> Tensor:
-    """What dropout multiplies the weights by. Sixteen random bits decide for each: faster than `bernoulli_`."""
+    """Draw what dropout multiplies the weights by, from sixteen random bits each: faster than `bernoulli_`."""
     random = torch.empty(-(-weights.numel() // 4), dtype=torch.int64, device=weights.device)
     random.random_(-(2**63), None, generator=generator)
     dropped = min(max(round(dropout * 2**16), 1), 2**16 - 1)  # of 2 ** 16
@@ -307,7 +309,7 @@ class _WindowAttention(torch.autograd.Function):
 def _tiles(
     query: Tensor, is_removed: Tensor, is_no_global: Tensor, window: int
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yields of each tile its rows, its keys beside the global ones, the bias of its scores (B, 1, rows, G + keys).
+    """Yield each tile's rows, its keys beside the global ones, and the bias of its scores (B, 1, rows, G + keys).
 
     The bias is 0 or so low, though finite, that nothing is left of the weight.
     """
@@ -326,7 +328,7 @@ def _tiles(
 
 
 def _attention_weights(query: Tensor, key: Tensor, bias: Tensor) -> Tensor:
-    """(B, heads, rows, keys), in fp32 or wider."""
+    """Return the weights (B, heads, rows, keys), in fp32 or wider."""
     biases = bias.expand(-1, query.shape[1], -1, -1).flatten(0, 1)
     scores = torch.baddbmm(biases, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.shape[3] ** -0.5)
     return _softmax(scores.unflatten(0, query.shape[:2]))

@@ -11,8 +11,10 @@ from sentence_transformers.models import Transformer
 
 
 class LongformerTransformer(Transformer):
+    """A transformer whose first token is global."""
+
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """As the parent's, with the global attention."""
+        """Run the parent's, with the global attention."""
         global_attention_mask = torch.zeros_like(features["attention_mask"])
         global_attention_mask[:, 0] = 1
         return super().forward(features, global_attention_mask=global_attention_mask, **kwargs)

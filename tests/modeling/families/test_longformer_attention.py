@@ -17,7 +17,7 @@ from benchmarks.speed.scaling import peak_memory
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families import longformer_attention
-from docsplit.modeling.families.longformer import length_multiple
+from docsplit.modeling.families.longformer import LONGFORMER as FAMILY
 from docsplit.modeling.families.longformer_attention import (
     BlockedAttention,
     BlockedLongformerModel,
@@ -285,9 +285,9 @@ def test_memory_grows_with_length_and_is_less_than_transformers():
 
 def test_nothing_is_padded_to_the_window():
     model, seen = make_model(LongformerConfig(**LONGFORMER)), []
-    assert length_multiple(model.encoder.base_model) == 16
+    assert FAMILY.length_multiple(model.encoder.base_model) == 16
     use_blocked_attention(model)
-    assert length_multiple(model.encoder.base_model) == 1
+    assert FAMILY.length_multiple(model.encoder.base_model) == 1
     model.encoder.base_model.encoder.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(args[0].shape[:2].numel()), with_kwargs=True
     )

@@ -1,0 +1,180 @@
+"""A BERT or RoBERTa made a Longformer: the same on short texts, with the parameters that the papers count."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Normalize, Pooling, Transformer
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    BigBirdConfig,
+    LongformerConfig,
+    RobertaConfig,
+)
+
+import convert_to_longformer
+from convert_to_longformer import convert
+from docsplit.data.seen_documents import TrainingDocuments
+from docsplit.embedding.loading import load_encoder
+from docsplit.release import hub
+from docsplit.runtime.files import ROOT
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import tiny_config
+from tests.modeling.families.test_longformer import BIGBIRD
+from tests.modeling.test_modeling_docsplit import SMALL, random_batch
+from tests.processes import Script
+
+
+@pytest.fixture(params=["bert", "roberta"])
+def source(request, wordpiece, byte_level_bpe, tmp_path):
+    torch.manual_seed(0)
+    if request.param == "bert":
+        tokenizer, config = wordpiece, tiny_config(wordpiece, max_position_embeddings=64, type_vocab_size=2)
+    else:
+        tokenizer = byte_level_bpe
+        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        values = SMALL | ids | {"vocab_size": len(tokenizer), "max_position_embeddings": 66}
+        config = RobertaConfig(**values)
+    model = AutoModelForMaskedLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))  # biases and layer norms too
+    model.save_pretrained(tmp_path / "source")
+    tokenizer.save_pretrained(tmp_path / "source")
+    return tmp_path / "source", tokenizer
+
+
+def run_conversion(source, out, *options):
+    return Script("convert_to_longformer.py", source, out, *options).wait()
+
+
+def test_the_longformer_is_its_source_on_short_texts(source, corpus, tmp_path):
+    path, tokenizer = source
+    result = run_conversion(path, tmp_path / "long", "--max_positions", 200, "--attention_window", 48)
+    assert result.returncode == 0, result.stderr
+    assert "200 positions" in result.stdout
+    old, new = (AutoModelForMaskedLM.from_pretrained(folder).eval() for folder in (path, tmp_path / "long"))
+    same = AutoTokenizer.from_pretrained(tmp_path / "long")
+    assert type(new).__name__ == "LongformerForMaskedLM"
+    assert same.get_vocab() == tokenizer.get_vocab()
+    assert same.model_max_length == 200
+    batch = tokenizer(corpus["text"][:5], truncation=True, max_length=24, padding=True, return_tensors="pt")
+    is_global = torch.zeros_like(batch["input_ids"])
+    is_global[:, 0] = 1
+    mask = batch["attention_mask"] == 1
+    for which in (None, is_global):  # the global projections start as the local ones
+        with torch.no_grad():
+            logits = new(**batch, global_attention_mask=which).logits
+            states = new.base_model(**batch, global_attention_mask=which)[0]
+            torch.testing.assert_close(logits[mask], old(**batch).logits[mask], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(states[mask], old.base_model(**batch)[0][mask], rtol=1e-4, atol=1e-4)
+    assert new.get_output_embeddings().weight is new.get_input_embeddings().weight
+
+    first = old.config.pad_token_id + 1
+    table = new.base_model.embeddings.position_embeddings.weight[first:]
+    theirs = old.base_model.embeddings.position_embeddings.weight[-64:]
+    assert len(table) == 200
+    for position in (0, 63, 64, 130, 199):
+        assert torch.equal(table[position], theirs[position % 64])
+    long = torch.randint(5, 50, (1, 200), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert new(long).logits.isfinite().all()
+
+    # It can be pretrained, at its full length.
+    model = DocSplitForContrastivePretraining.from_pretrained(tmp_path / "long", max_seq_length=200)
+    assert model.config.docsplit["max_seq_length"] == 200
+    model(**random_batch(longest=150)).loss.backward()
+
+
+def test_a_checkpoint_of_ours_keeps_its_pooling(run_here, wordpiece, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+    model.save_pretrained(tmp_path / "source")
+    wordpiece.save_pretrained(tmp_path / "source")
+    TrainingDocuments(is_complete=False).save(tmp_path / "source")
+    pushed = []
+    monkeypatch.setattr(hub, "create_repository", lambda name, private: name)
+    monkeypatch.setattr(hub, "push_at_the_end", lambda *args: pushed.append(args))
+    words = ["--max_positions", 256, "--attention_window", 128, "--push_to_hub", "--hub_model_id", "you/longer"]
+    run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
+    assert pushed == [(tmp_path / "long", "you/longer", "Longformer made of source")]
+    assert 'SentenceTransformer("you/longer", trust_remote_code=True)' in (tmp_path / "long" / "README.md").read_text()
+    assert not list(tmp_path.rglob("training_state*"))
+    assert not TrainingDocuments.load(tmp_path / "long" / "training_documents.safetensors").is_complete
+    settings = json.loads((tmp_path / "long" / "config.json").read_text())["docsplit"]
+    assert settings == model.config.docsplit | {"max_seq_length": 256}
+    texts = ["a ship in the storm", "bread and butter"]
+    both = [load_encoder(str(tmp_path / folder), device="cpu").encode(texts) for folder in ("source", "long")]
+    np.testing.assert_allclose(*both, atol=1e-4)
+
+
+def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(run_here, wordpiece, tmp_path):
+    torch.manual_seed(0)
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    wordpiece.save_pretrained(tmp_path / "plain")
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(32, "mean"), Normalize()]
+    source = SentenceTransformer(modules=modules, device="cpu", prompts={"document": "text: "})
+    source.save(str(tmp_path / "source"), create_model_card=False)
+    words = ["--max_positions", 256, "--attention_window", 128]
+    run_here(convert_to_longformer.main, tmp_path / "source", tmp_path / "long", *words)
+    assert not any(key.startswith("lm_head") for key in load_file(tmp_path / "long" / "model.safetensors"))
+    long = load_encoder(str(tmp_path / "long"), device="cpu")
+    texts = ["a ship in the storm", "bread and butter"]
+    np.testing.assert_allclose(long.encode_document(texts), source.encode_document(texts), atol=1e-4)
+    assert long.max_seq_length == 256
+
+
+def test_what_cannot_be_converted_raises(wordpiece):
+    source = AutoModelForMaskedLM.from_config(tiny_config(wordpiece, max_position_embeddings=64))
+    with pytest.raises(ValueError, match="has 64 already"):
+        convert(source, 32, 16)
+    with pytest.raises(ValueError, match="even number"):
+        convert(source, 128, 15)
+    with pytest.raises(ValueError, match="expected an encoder"):
+        convert(AutoModelForMaskedLM.from_config(BigBirdConfig(**BIGBIRD)), 128, 16)
+    with pytest.raises(ValueError, match="activation relu"):
+        convert(AutoModelForMaskedLM.from_config(tiny_config(wordpiece, hidden_act="relu")), 128, 16)
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "layers", "added"),
+    [(512, 6, 6_562_816), (768, 12, 24_013_824)],
+    ids=["legal-bert-small", "biobert"],
+)
+def test_a_conversion_adds_the_parameters_that_the_bregman_paper_counts(hidden_size, layers, added):
+    """Appendix B: 6 M and 24 M. And a row of positions for padding, which a BERT does not have."""
+    with torch.device("meta"):
+        config = BertConfig(hidden_size=hidden_size, num_hidden_layers=layers, num_attention_heads=hidden_size // 64)
+        source = AutoModelForMaskedLM.from_config(config)
+        longformer = convert(source, 4096, 512)
+    before, after = (sum(parameter.numel() for parameter in model.parameters()) for model in (source, longformer))
+    assert after - before - hidden_size == added
+    assert added == (4096 - 512) * hidden_size + layers * 3 * (hidden_size * hidden_size + hidden_size)
+
+
+def test_parameters_of_the_bregman_papers_table_5():
+    """Its Longformer-Bio has 1.6 M less here: what the conversion adds to BioBERT is what appendix B says, 24 M."""
+    published = json.loads((ROOT / "docs" / "papers" / "bregman.json").read_text())["table_5_millions"]
+    legal = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
+    longformer = {"vocab_size": 50265, "max_position_embeddings": 4098, "attention_window": [512] * 12}
+    with torch.device("meta"):
+        models = {
+            "BioBERT": AutoModelForMaskedLM.from_config(BertConfig(vocab_size=28996)),
+            "LegalBERT-small": AutoModelForMaskedLM.from_config(BertConfig(**legal)),
+            "Longformer-base": AutoModelForMaskedLM.from_config(LongformerConfig(**longformer, type_vocab_size=1)),
+        }
+        models["Longformer-Legal"] = convert(models["LegalBERT-small"], 4096, 512)
+        models["Longformer-Bio"] = convert(models["BioBERT"], 4096, 512)
+    found = {name: sum(parameter.numel() for parameter in model.parameters()) / 1e6 for name, model in models.items()}
+    assert {name: round(millions, 1) for name, millions in found.items()} == {
+        "BioBERT": 108.3, "LegalBERT-small": 35.1, "Longformer-base": 148.7, "Longformer-Legal": 41.7,
+        "Longformer-Bio": 132.4,
+    }  # fmt: skip
+    for name, millions in found.items():
+        assert millions == pytest.approx(published[name], abs=1 if name != "Longformer-Bio" else 2)
