@@ -213,8 +213,9 @@ VERBS = {
 def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     description, _, examples = str(__doc__).partition("\n\n")
-    kind: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    parser = argparse.ArgumentParser(description=description, epilog=examples, **kind)
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         of_verb = verbs.add_parser(name, help=verb.help, description=verb.help)

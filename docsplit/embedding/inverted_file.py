@@ -1,10 +1,10 @@
-"""An inverted file: the nearest of millions of vectors, found in a part of them, with exact scores.
+"""An inverted file: search a part of millions of vectors for the nearest, with exact scores.
 
-faiss sorts the vectors into cells and keeps 8 bits of each number. A query looks into the nearest cells, and what it
-finds there is scored again with the vectors as they are. How many cells it looks into is measured when the file is
-made: with some of the vectors as queries, the ten best must be those of an exact search, but for 2 %.
+faiss sorts the vectors into cells and keeps 8 bits of each number. A query reads the nearest cells, and its candidates
+are scored again with the vectors as they are. How many cells it reads is measured when the file is made: some of the
+vectors are queries, and 98 % of their ten best must be those of an exact search.
 
-The vectors may lie in several arrays, memory-mapped too; their rows are counted through all of them.
+The vectors may lie in several arrays, memory-mapped too; rows are counted through all of them.
 """
 
 import logging
@@ -17,7 +17,7 @@ from docsplit.runtime.vectors import best_of_blocks
 
 logger = logging.getLogger(__name__)
 
-RECALL, TRIED, DEEP = 0.98, 200, 10  # of the ten best of so many vectors
+RECALL, TRIED, DEEP = 0.98, 200, 10  # share of the ten best that are found, with 200 vectors as queries
 CANDIDATES, FEWEST_CANDIDATES = 2, 100  # vectors that are scored anew, for each that is wanted; at least in all
 TRAINED = 64  # vectors a cell, from which the cells are learnt
 CHUNK = 100_000  # vectors at a time
@@ -27,7 +27,7 @@ CHUNK_VALUES = 2**23  # numbers of candidates at a time: 32 MB
 def make(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
     """Sort all vectors into 4 sqrt(N) cells.
 
-    Memory: 64 vectors a cell while the cells are learnt, then a byte a number.
+    It needs memory for 64 vectors a cell while the cells are learnt, and then a byte for each number.
 
     Args:
         parts: arrays (N', H) float32, of N vectors together.
@@ -56,17 +56,17 @@ def make(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
     index.nprobe, recall = 1, 0.0
     while recall < RECALL and index.nprobe < cells:
         index.nprobe = min(2 * index.nprobe, cells)
-        found, _ = search(index, parts, queries, depth)
-        recall = float(np.mean([len({*own} & {*best}) / depth for own, best in zip(found.tolist(), exact.tolist())]))
+        rows, _ = search(index, parts, queries, depth)
+        recall = float(np.mean([len({*some} & {*best}) / depth for some, best in zip(rows.tolist(), exact.tolist())]))
     logger.info(f"{total:,} vectors are in {cells:,} cells; a query reads {index.nprobe}: {recall:.1%} of the best.")
     return index, recall
 
 
 def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors with probably the highest scalar products with each query.
+    """Find vectors that probably have the highest scalar products with each query.
 
     Args:
-        index: what `make` gave of these parts.
+        index: what `make` gave for these parts.
         queries: (Q, H) float32.
         count: K.
 
@@ -88,16 +88,16 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
 
 
 def num_candidates(count: int, for_each: int = CANDIDATES) -> int:
-    """How many vectors are scored anew where `count` are wanted."""
+    """Count the vectors that are scored anew where `count` are wanted."""
     return max(for_each * count, FEWEST_CANDIDATES)
 
 
 def vectors_of(parts: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The vectors (..., H) of rows (...) that are counted through all parts."""
+    """Gather the vectors (..., H) of rows (...) that are counted through all parts."""
     ends = np.cumsum([len(part) for part in parts])
     owners = np.searchsorted(ends, rows, side="right")
     vectors = np.empty((*rows.shape, parts[0].shape[1]), dtype=np.float32)
     for owner in np.unique(owners):
-        is_own = owners == owner
-        vectors[is_own] = parts[owner][rows[is_own] - (ends[owner - 1] if owner else 0)]
+        inside = owners == owner
+        vectors[inside] = parts[owner][rows[inside] - (ends[owner] - len(parts[owner]))]
     return vectors

@@ -1,12 +1,12 @@
-"""Nearest neighbours of documents, and every document's vector averaged with those of its neighbours.
+"""Nearest neighbours of documents, and vectors that are averaged with those of their neighbours.
 
-Averaging with neighbours needs no training, only the vectors of a corpus: `smooth` is a baseline of its own in the
-probes (--smooth_neighbours), and what `docsplit.modeling.objectives.neighbour_distillation` teaches an encoder. In
-image retrieval it is known as database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
+Averaging needs no training, only the vectors of a corpus. `smooth` is a baseline in the probes (--smooth_neighbours),
+and `docsplit.modeling.objectives.neighbour_distillation` teaches it to an encoder. In image retrieval it is known as
+database-side augmentation (Turcot and Lowe 2009; weighted: Radenovic et al. 2018).
 
-Neighbours are found by the encoder's cosine and, beside it, by words (`word_vectors`): an encoder that has not seen
-the terms of a field takes documents for alike that share none. The search is exact up to `EXACT_DOCUMENTS`, and
-approximate with faiss above.
+Neighbours are near by the encoder's cosine and by words (`word_vectors`): an encoder that has not seen the terms of a
+field takes documents for alike that share none. The search is exact up to `EXACT_DOCUMENTS` documents, and above it is
+approximate, with faiss.
 """
 
 import contextlib
@@ -31,11 +31,14 @@ WORD_DOCUMENTS = 100_000  # from which words and dimensions are learnt, evenly s
 
 
 def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and scalar products of the `count` nearest other documents, (N, count) each, the nearest first.
+    """Find the nearest other documents of each document, exactly.
 
     Args:
-        embeddings: (N, H); of length one, they give cosines.
-        count: less than N.
+        embeddings: (N, H); scalar products are cosines if they have length one.
+        count: k, less than N.
+        chunk: documents at a time.
+
+    Returns: rows and scalar products, (N, k) each, the nearest first.
     """
     documents, rows, products = torch.from_numpy(embeddings), [], []
     for start in range(0, len(documents), chunk):
@@ -48,7 +51,7 @@ def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.n
 
 
 def check_search(num_documents: int) -> None:
-    """Stop before any long work where the search would lack faiss.
+    """Check, before any long work, that faiss is there if the search needs it.
 
     Raises:
         ValueError: naming the remedy.
@@ -64,20 +67,19 @@ def check_search(num_documents: int) -> None:
 
 
 def nearest_approximately(embeddings: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `nearest`, with faiss: some neighbours are missed; where fewer are found, the rest has -inf."""
+    """Search as `nearest` does, with faiss: some neighbours are missed, and missing scalar products are -inf."""
     embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
     index, _ = inverted_file.make([embeddings])
-    found, cosines = inverted_file.search(index, [embeddings], embeddings, count + 1)
-    own = (found == np.arange(len(found))[:, None]) | (found < 0)
-    cosines[own] = -np.inf
-    order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-    return np.maximum(np.take_along_axis(found, order, axis=1), 0), np.take_along_axis(cosines, order, axis=1)
+    rows, products = inverted_file.search(index, [embeddings], embeddings, count + 1)
+    products[(rows == np.arange(len(rows))[:, None]) | (rows < 0)] = -np.inf  # each with itself, and none
+    order = np.argsort(-products, axis=1, kind="stable")[:, :count]
+    return np.maximum(np.take_along_axis(rows, order, axis=1), 0), np.take_along_axis(products, order, axis=1)
 
 
 def word_vectors(texts: Sequence[str]) -> np.ndarray:
-    """TF-IDF of the words of documents, in few dimensions: latent semantic analysis (Deerwester et al., 1990).
+    """Reduce TF-IDF of the words of documents to few dimensions: latent semantic analysis (Deerwester et al., 1990).
 
-    A word of a single document finds nothing, and is left out; frequent ones weigh little.
+    A word that only one document has is left out; frequent words weigh little.
 
     Returns: (N, W) float32, of length one, or zero for a document without any of the words. W is 128 or less.
     """
@@ -86,9 +88,9 @@ def word_vectors(texts: Sequence[str]) -> np.ndarray:
 
     learnt = list(islice(texts, 0, None, -(-len(texts) // WORD_DOCUMENTS)))
     counter = TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, min_df=2, dtype=np.float32)
-    with contextlib.suppress(ValueError):  # of no word at all; `fit` has none other for texts
+    with contextlib.suppress(ValueError):  # no word is left: the only error of `fit` for texts
         counter.fit(learnt)
-    if len(getattr(counter, "vocabulary_", ())) < 2:  # the fewest that are reduced
+    if len(getattr(counter, "vocabulary_", ())) < 2:  # the fewest that can be reduced
         logger.warning(f"No words are in two of {len(learnt)} documents: the encoder alone finds neighbours.")
         return np.zeros((len(texts), 1), dtype=np.float32)
     weights = counter.transform(learnt)
@@ -107,16 +109,16 @@ def smooth(
     temperature: float = 0.1,
     words: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Average each vector with those of its nearest others.
+    """Average each vector with those of its nearest neighbours.
 
-    In each round v becomes (1 - share) v + share sum_j w_j v_j, of length one again, over its nearest neighbours in
-    that round, where w is the softmax of similarity / temperature.
+    A round replaces v by (1 - share) v + share sum_j w_j v_j, scaled to length one. The sum is over the nearest
+    neighbours in that round, and w is the softmax of similarity / temperature.
 
     Args:
-        vectors: (N, H), of documents that all differ: a document must not be its own neighbour.
-        neighbours: of each; all others where there are fewer. 0, as 0 rounds, averages nothing.
-        words: (N, W), as `word_vectors` gives them, perhaps times a number: the similarity is the cosine of the
-            vectors in that round, and the scalar product of these. None: the cosine alone.
+        vectors: (N, H). All documents must differ: a document must not be its own neighbour.
+        neighbours: of each document; all others where there are fewer. 0 averages nothing, and neither do 0 rounds.
+        words: (N, W) from `word_vectors`, perhaps scaled. Their scalar product is added to the cosine of the vectors;
+            None: the cosine alone is the similarity.
 
     Returns: (N, H) float32, of length one.
 
@@ -131,24 +133,26 @@ def smooth(
         logger.warning(f"{neighbours} neighbours of {len(vectors)} documents: each is averaged with all others.")
     check_search(len(vectors))
     count, chunk = min(neighbours, len(vectors) - 1), max(CHUNK_VALUES // len(vectors), 1)
+    exact = len(vectors) <= EXACT_DOCUMENTS
     smoothed = unit(vectors)
     for _ in range(rounds):
+        # The neighbours of this round, and their weights.
         keys = smoothed if words is None else np.concatenate([smoothed, words], axis=1)
-        exact = len(vectors) <= EXACT_DOCUMENTS
-        found, similarities = nearest(keys, count, chunk) if exact else nearest_approximately(keys, count)
+        nearest_rows, similarities = nearest(keys, count, chunk) if exact else nearest_approximately(keys, count)
         weights = np.exp((similarities - similarities.max(axis=1, keepdims=True)) / temperature)  # (N, count)
         weights /= weights.sum(axis=1, keepdims=True)
+        # Their weighted means, some documents at a time.
         means = np.empty_like(smoothed)
         for start in range(0, len(means), 4096):
             rows = slice(start, start + 4096)
-            means[rows] = np.einsum("nk,nkh->nh", weights[rows], smoothed[found[rows]])
+            means[rows] = np.einsum("nk,nkh->nh", weights[rows], smoothed[nearest_rows[rows]])
         smoothed = unit((1 - share) * smoothed + share * means)
     return smoothed
 
 
 def smooth_texts(texts: Sequence[str], vectors: np.ndarray, neighbours: int, by_words: bool = True) -> np.ndarray:
-    """`smooth` the vectors (N, H) of texts; texts that are the same document count as one."""
+    """Smooth the vectors (N, H) of texts; texts of the same document count as one."""
     ids = np.array([document_id(text) for text in texts])
-    _, first, of_each = np.unique(ids, return_index=True, return_inverse=True)
+    _, first, document = np.unique(ids, return_index=True, return_inverse=True)
     words = word_vectors([texts[row] for row in first]) if by_words else None
-    return smooth(vectors[first], neighbours, words=words)[of_each]
+    return smooth(vectors[first], neighbours, words=words)[document]

@@ -1,9 +1,8 @@
-"""The documents with the highest scalar products with each query, exactly.
+"""Exact search by scalar products.
 
-The search is by faiss where it is installed, else by torch in blocks, and needs some megabytes beside the vectors
-either way: no matrix of all scores is ever made. It stays exact for millions of documents: to sort 10^6 vectors of 128
-dimensions into the cells of an inverted file took as much processor time as 5,600 exact queries, and seldom has an
-evaluation more.
+faiss searches where it is installed, else torch in blocks. Either needs some megabytes beside the vectors: no matrix
+of all scores is ever made. The search stays exact for millions of documents: to sort 10^6 vectors of 128 dimensions
+into the cells of an inverted file took as much processor time as 5,600 exact queries, and few evaluations have more.
 """
 
 from collections.abc import Iterator
@@ -15,12 +14,12 @@ from torch import Tensor
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.runtime.vectors import best_of_blocks, unit
 
-BLOCK_VECTORS = 4096  # brought to length one at a time
+BLOCK_VECTORS = 4096  # at a time
 BLOCK_QUERIES, BLOCK_VALUES = 256, 2**21  # scores at a time: 8 MB
 
 
 def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
-    """The `depth` best documents of each query, equal scores in the order of rows.
+    """Find the `depth` documents with the highest scalar product with each query, equal scores in the order of rows.
 
     Args:
         queries: (Q, H) float32.
@@ -31,14 +30,14 @@ def search(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
         import faiss
     except ImportError:
         return _in_blocks(queries, documents, depth)
-    scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # in blocks of its own
+    scores, rows = faiss.knn(queries, documents, depth, faiss.METRIC_INNER_PRODUCT)  # faiss makes blocks
     return Retrieved.best(rows, scores, depth)
 
 
 def make_comparable(vectors: np.ndarray, similarity: str) -> None:
-    """Bring vectors (N, H) to length one where `similarity` is cosine, in place: a copy would double the memory.
+    """Scale vectors (N, H) to length one where `similarity` is cosine, in place: a copy would double the memory.
 
-    Their scalar products are then the similarities that their encoder was trained for, cosine or dot.
+    Scalar products are then the similarities that the encoder was trained for, cosine or dot.
     """
     for start in range(0, len(vectors) if similarity == "cosine" else 0, BLOCK_VECTORS):
         vectors[start : start + BLOCK_VECTORS] = unit(vectors[start : start + BLOCK_VECTORS])

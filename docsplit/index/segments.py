@@ -1,12 +1,12 @@
-"""What an index is made of: segments that never change once they are written, and are read by memory-mapping.
+"""Segments of an index: they never change once they are written, and are read by memory-mapping.
 
-A segment holds some documents: their ids, texts and titles, a vector of each, one of each of their passages, and how
-often each word is in each. Nothing is read when it is opened but the heads of its files; it can be read from then on
-even if they are deleted.
+A segment holds the ids, texts and titles of some documents, a vector of each document and of each passage, and how
+often each document has each word. Opening reads only the heads of the files; from then on the segment can be read even
+if they are deleted.
 
-BM25 is computed when a query comes, from these counts, for the words of the query alone: what it needs of the whole
-collection (in how many documents a word is, their mean length) changes with each document that comes or goes. bm25s,
-which the evaluations use, weighs all words of all documents beforehand; the scores are the same.
+BM25 is computed from these counts when a query comes, for its words alone: the statistics of the collection (documents
+that have a word, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs
+all words of all documents beforehand; the scores are the same.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def write_array(path: Path, values: np.ndarray) -> None:
 
 
 class Strings(Sequence[str]):
-    """Strings in two files: their UTF-8, one after another, and where each ends."""
+    """Strings in two files: their UTF-8 end to end, and where each ends."""
 
     def __init__(self, path: Path):
         self.ends = np.load(path.with_suffix(".ends.npy"), mmap_mode="r")
@@ -49,7 +49,7 @@ class Strings(Sequence[str]):
         """Write `path`.utf8 and `path`.ends.npy; what UTF-8 cannot hold becomes a question mark."""
         encoded = [string.encode(errors="replace") for string in strings]
         path.with_suffix(".utf8").write_bytes(b"".join(encoded))
-        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        ends = np.cumsum(list(map(len, encoded)), dtype=np.int64)
         np.save(path.with_suffix(".ends.npy"), ends if len(encoded) else np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -60,19 +60,19 @@ class Strings(Sequence[str]):
         return bytes(self.bytes[start : self.ends[row]]).decode()
 
     def find(self, string: str, order: np.ndarray | None = None) -> int | None:
-        """The row of a string, by bisection: the strings, or their rows in `order` (N,), are sorted by code point."""
+        """Look up the row of a string by bisection: strings, or their rows in `order` (N,), are sorted."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
             row = middle if order is None else int(order[middle])
-            if (own := self[row]) == string:
+            if (candidate := self[row]) == string:
                 return row
-            low, high = (middle + 1, high) if own < string else (low, middle)
+            low, high = (middle + 1, high) if candidate < string else (low, middle)
         return None
 
 
 class WordCounts:
-    """How often each word is in each document of a segment: for each word, in sorted order, its documents' rows."""
+    """Counts of each word in the documents of a segment: words are sorted, and each has the rows of its documents."""
 
     def __init__(self, folder: Path):
         self.words = Strings(folder / "words")
@@ -82,7 +82,7 @@ class WordCounts:
 
     @staticmethod
     def write(folder: Path, texts: Sequence[str]) -> None:
-        """Count the words of texts, as `docsplit.data.words` cuts them."""
+        """Count the words of texts, which `docsplit.data.words` cuts."""
         from scipy.sparse import coo_array
 
         from docsplit.data.words import tokenize
@@ -106,16 +106,16 @@ class WordCounts:
             np.save(folder / f"words.{name}.npy", values)
 
     def postings(self, word: str) -> tuple[np.ndarray, np.ndarray]:
-        """The rows (D,) of the documents that have a word, and how often (D,)."""
+        """Return the rows (D,) of the documents that have a word, and how often they have it (D,)."""
         if (number := self.words.find(word)) is None:
             return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
-        own = slice(self.starts[number], self.starts[number + 1])
-        return self.rows[own], self.counts[own]
+        part = slice(self.starts[number], self.starts[number + 1])
+        return self.rows[part], self.counts[part]
 
 
 @dataclass
 class Segment:
-    """Some documents of an index, (N) of them with (P) passages in their order.
+    """N documents of an index, with P passages in their order.
 
     Attributes:
         deleted: rows (D,) that are no longer in the index.
@@ -126,7 +126,7 @@ class Segment:
 
     @cached_property
     def ids(self) -> Strings:
-        """Of the documents."""
+        """Ids of the documents."""
         return Strings(self.folder / "ids")
 
     @cached_property
@@ -136,22 +136,22 @@ class Segment:
 
     @cached_property
     def titles(self) -> Strings:
-        """Of the documents, "" where there is none."""
+        """Titles of the documents, "" where there is none."""
         return Strings(self.folder / "titles")
 
     @cached_property
     def texts(self) -> Strings:
-        """Of the documents."""
+        """Texts of the documents."""
         return Strings(self.folder / "texts")
 
     @cached_property
     def document_vectors(self) -> np.ndarray:
-        """(N, H) float32."""
+        """Vectors of the documents, (N, H) float32."""
         return np.load(self.folder / "documents.npy", mmap_mode="r")
 
     @cached_property
     def passage_vectors(self) -> np.ndarray:
-        """(P, H) float32."""
+        """Vectors of the passages, (P, H) float32."""
         return np.load(self.folder / "passages.npy", mmap_mode="r")
 
     @cached_property
@@ -161,7 +161,7 @@ class Segment:
 
     @cached_property
     def words(self) -> WordCounts:
-        """For BM25."""
+        """Counts of words, for BM25."""
         return WordCounts(self.folder)
 
     @cached_property
@@ -173,12 +173,12 @@ class Segment:
 
     @property
     def num_documents(self) -> int:
-        """In the index."""
+        """Number of documents that are in the index."""
         return len(self.ids) - len(self.deleted)
 
     @property
     def num_bytes(self) -> int:
-        """Of the texts of the documents that are in the index, as UTF-8."""
+        """Length, in UTF-8, of the texts of the documents that are in the index."""
         return int(np.diff(self.texts.ends, prepend=0)[self.alive].sum())
 
     def open(self) -> None:
@@ -188,14 +188,14 @@ class Segment:
                 getattr(self, name)
 
     def passages_of(self, row: int) -> slice:
-        """The rows of a document's passages."""
+        """Return the rows of a document's passages."""
         last = row + 1 == len(self.passage_starts)
         return slice(
             int(self.passage_starts[row]), len(self.passage_vectors) if last else int(self.passage_starts[row + 1])
         )
 
     def find(self, document_id: str) -> int | None:
-        """The row of a document that is in the index."""
+        """Look up the row of a document; None if it is not in the index."""
         row = self.ids.find(document_id, self.order)
         return row if row is not None and self.alive[row] else None
 
@@ -254,10 +254,10 @@ def merge_segments(folder: Path, segments: Sequence[Segment]) -> int:
 
 
 def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
-    """BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
+    """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
 
-    Counts and lengths are of the documents that are in the index: with one more, or one less, the scores are those of
-    an index that was built so.
+    Only documents that are in the index count: after an addition or a deletion, the scores are those of an index that
+    was built so.
 
     Returns: scores (N,) float32 of each segment, 0 for documents without any of the words and for deleted ones.
     """
@@ -266,21 +266,21 @@ def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
     mean_length = max(total / max(num_documents, 1), 1e-9)
     scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
     for word, times in Counter(words).items():  # a word that the query has twice counts twice
-        found = []
+        postings = []
         for number, segment in enumerate(segments):
             rows, counts = segment.words.postings(word)
             is_alive = segment.alive[rows]
-            found.append((number, rows[is_alive], counts[is_alive]))
-        frequency = sum(len(rows) for _, rows, _ in found)
+            postings.append((number, rows[is_alive], counts[is_alive]))
+        frequency = sum(len(rows) for _, rows, _ in postings)
         weight = times * np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
-        for number, rows, counts in found:
+        for number, rows, counts in postings:
             lengths = segments[number].words.lengths[rows]
             scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))
     return scores
 
 
 def query_words(text: str) -> list[str]:
-    """The words of a query, cut as those of the documents are."""
+    """Cut a query into words, as documents are cut."""
     from docsplit.data.words import tokenize
 
     return tokenize([text], return_ids=False)[0]
