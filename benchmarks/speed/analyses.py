@@ -49,7 +49,7 @@ def embedding_seconds(encoder: Any, texts: Sequence[str], sample: int) -> float:
 
 
 def seconds_of_passes(analysis: str, documents: Documents, encoder: Any, sample: int) -> float:
-    """What an analysis embeds beside the documents, or whose attention it reads."""
+    """Seconds to embed what an analysis needs beside the documents, or to read its attention."""
     if analysis == "similarity":
         return embedding_seconds(encoder, documents.sentences.texts, 8 * sample)
     if analysis == "geometry":
@@ -106,9 +106,11 @@ def main() -> None:
     parser.add_argument("--test_file")
     parser.add_argument("--spacy_pipeline", default="en_core_web_sm")
     parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
-    parser.add_argument("--documents", type=int, default=10_000, help="of train and test together (default: 10000)")
+    parser.add_argument(
+        "--documents", type=int, default=10_000, help="documents of train and test together (default: 10000)"
+    )
     parser.add_argument("--max_seq_length", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=12, help="of the encoder that is timed (default: 12, BERT-base)")
+    parser.add_argument("--layers", type=int, default=12, help="layers of the timed encoder (default: 12, BERT-base)")
     parser.add_argument("--sample", type=int, default=128, help="documents timed in passes (default: 128)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/analyses.json"), help="JSON written")
     options = parser.parse_args()

@@ -88,7 +88,7 @@ def make_model(micro_batch_tokens: int, cache: bool = True) -> DocSplitForContra
 
 
 def needed_flops(views: np.ndarray, documents: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
-    """Of a step with cached gradients: the encoder's, without padding, and the graph layers'.
+    """Floating-point operations of a step with cached gradients, of the encoder without padding and the graph layers.
 
     Args:
         views, documents, lengths: (P,) of each passage.
@@ -106,11 +106,11 @@ def measure(documents: int, micro_batch_tokens: int, results: Any) -> None:
     use_all_cores(torch.device("cpu"), world_size=1)
     model = make_model(micro_batch_tokens)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
 
     def step(batch: dict[str, Any]) -> None:
         output = model(**batch)
-        found["tokens_computed"] = int(output.num_computed_tokens)
+        row["tokens_computed"] = int(output.num_computed_tokens)
         output.loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
@@ -124,11 +124,11 @@ def measure(documents: int, micro_batch_tokens: int, results: Any) -> None:
     memory.stop()
     rows = {name: values.numpy() for name, values in batch["rows"].items()}
     _, lengths = passages_of(documents, 0)
-    found |= {"documents": documents, "passages": len(lengths), "tokens": int(lengths.sum()), "seconds": seconds}
-    found |= {"memory_mb": memory.peak / MB, "padding_share": 1 - found["tokens"] / found["tokens_computed"]}
-    found |= {"batch_mb": 2 * batch["input_ids"].nbytes / MB, "vectors_mb": 2 * 4 * WIDTH * len(lengths) / MB}
-    found |= needed_flops(rows["view"], rows["document"], lengths)
-    results.send(found | graphs_alone(model, Rows(**batch["rows"])))
+    row |= {"documents": documents, "passages": len(lengths), "tokens": int(lengths.sum()), "seconds": seconds}
+    row |= {"memory_mb": memory.peak / MB, "padding_share": 1 - row["tokens"] / row["tokens_computed"]}
+    row |= {"batch_mb": 2 * batch["input_ids"].nbytes / MB, "vectors_mb": 2 * 4 * WIDTH * len(lengths) / MB}
+    row |= needed_flops(rows["view"], rows["document"], lengths)
+    results.send(row | graphs_alone(model, Rows(**batch["rows"])))
 
 
 def graphs_alone(model: DocSplitForContrastivePretraining, rows: Rows) -> dict[str, float]:
@@ -149,7 +149,7 @@ def graphs_alone(model: DocSplitForContrastivePretraining, rows: Rows) -> dict[s
 
 
 def run(documents: int, micro_batch_tokens: int) -> dict[str, Any]:
-    """What `measure` sent from its process.
+    """Run `measure` in a process and return what it sends.
 
     Raises:
         RuntimeError: if it ended without.
@@ -173,15 +173,15 @@ def compare_caching(documents: int, micro_batch_tokens: int) -> dict[str, float]
     Raises:
         ValueError: if they are not the same numbers.
     """
-    found: list[tuple[float, list[Tensor]]] = []
+    losses_and_gradients: list[tuple[float, list[Tensor]]] = []
     for cache in (True, False):
         model = make_model(micro_batch_tokens, cache)
         torch.manual_seed(1)  # of dropout
         output = model(**make_batch(documents, model.config.vocab_size))
         output.loss.backward()
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        found.append((output.loss.item(), gradients))
-    (loss, cached), (plain_loss, plain) = found
+        losses_and_gradients.append((output.loss.item(), gradients))
+    (loss, cached), (plain_loss, plain) = losses_and_gradients
     largest = max(float(gradient.abs().max()) for gradient in plain)
     difference = max(float((one - other).abs().max()) for one, other in zip(cached, plain, strict=True)) / largest
     if not (abs(loss - plain_loss) <= EQUAL * abs(plain_loss) and difference <= EQUAL):
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 1536], help="documents of a step")
     parser.add_argument("--micro_batch_tokens", type=int, default=4096, help="default: 4096")
     parser.add_argument("--texts", type=int, default=40, help="to embed; 0: none (default: 40)")
-    parser.add_argument("--rounds", type=int, default=5, help="of embedding, of which the median counts (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of embedding; the median counts (default: 5)")
     parser.add_argument(
         "--output", type=Path, default=Path("benchmarks/results/graph_document.json"), help="JSON; a table beside it"
     )

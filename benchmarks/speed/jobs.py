@@ -53,7 +53,7 @@ class Job:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of matrix products under autocast; weights and optimizer are in float32 in any case."""
+        """The dtype of matrix products under autocast; weights and optimizer are always float32."""
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
 
@@ -156,14 +156,17 @@ def longest(documents: list[Document], count: int) -> list[Document]:
 
 
 def layer_flops(encoder: Any, lengths: np.ndarray) -> float:
-    """Of the encoder's forward and backward pass on rows of so many tokens (R,); see `benchmarks.speed.training`."""
+    """Operations of the encoder's forward and backward pass on rows of so many tokens (R,).
+
+    `benchmarks.speed.training` says how they are counted.
+    """
     parameters = sum(parameter.numel() for parameter in encoder.encoder.parameters())
     attention = 12 * encoder.config.num_hidden_layers * encoder.config.hidden_size
     return (6 * parameters * lengths + attention * lengths**2).sum()
 
 
 def useful_flops(encoder: Any, documents: list[Document], mlm: bool) -> float:
-    """Of forward and backward pass on all tokens but padding; see `benchmarks.speed.training`."""
+    """Operations of forward and backward pass on all tokens but padding; see `benchmarks.speed.training`."""
     config = encoder.config
     views = [view for document in documents for view in document["views"]]
     flops = layer_flops(encoder, np.array([len(view.ids) for view in views], dtype=float))

@@ -123,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default=corpora.PYTHON_DOCS, help="as in the pretraining script")
     parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
-    parser.add_argument("--documents", type=int, default=2000, help="that are drawn and preprocessed (default: 2000)")
+    parser.add_argument("--documents", type=int, default=2000, help="documents to draw and preprocess (default: 2000)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/loading.json"), help="JSON written")
     options = parser.parse_args()

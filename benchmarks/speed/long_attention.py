@@ -143,7 +143,7 @@ def largest_difference(job: dict[str, Any]) -> float:
 
 
 def needed_flops(job: dict[str, Any]) -> float:
-    """Of forward and backward pass of a Longformer: its matrix products and the scores inside the windows, no more."""
+    """Operations of a Longformer's forward and backward pass: matrix products, and scores inside the windows."""
     size = MODELS[job["model"]]
     hidden, layers = size["hidden_size"], size["num_hidden_layers"]
     linear = 4 * hidden**2 + 2 * hidden * size["intermediate_size"]
@@ -152,7 +152,7 @@ def needed_flops(job: dict[str, Any]) -> float:
 
 
 def peak_flops(job: dict[str, Any]) -> float:
-    """Of a large matrix product, the fastest of ten."""
+    """Operations a second of a large matrix product, the fastest of ten."""
     size = 8192 if job["device"] == "cuda" else 2048
     matrix = torch.randn(size, size, device=job["device"])
     matrix = matrix.bfloat16() if job["precision"] == "bf16" else matrix
@@ -167,7 +167,7 @@ def peak_flops(job: dict[str, Any]) -> float:
 
 
 def memory_free(device: str) -> float:
-    """In MB."""
+    """Free memory in MB."""
     return (torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available) / 2**20
 
 
@@ -277,7 +277,7 @@ def main() -> None:
         "--dropout",
         type=float,
         default=0.0,
-        help="of attention weights and hidden states (default: 0; checkpoints: 0.1)",
+        help="dropout of attention weights and hidden states (default: 0; checkpoints: 0.1)",
     )
     parser.add_argument("--rounds", type=int, default=3, help=f"at {LENGTH_OF_RATIO} tokens (default: 3)")
     parser.add_argument("--steps", type=int, default=3, help="timed in each round, of which the fastest counts")

@@ -48,7 +48,7 @@ class Memory:
         self.release()
 
     def reserve(self) -> None:
-        """From now on keep what is freed, until `release`, beginning with as much as will be needed."""
+        """Get as much memory as will be needed, and keep what is freed until `release`."""
         if self.device == "cpu":
             trim_threshold, mmap_max = -1, -4  # of mallopt(3)
             self.libc.mallopt(mmap_max, 0)
@@ -90,7 +90,7 @@ class AllocatedMemory:
 
 
 def kilobytes(file: str, name: str) -> int:
-    """A line of such a file of Linux's, as VmRSS, the memory of this process, VmHWM, its peak, or MemAvailable."""
+    """A value in one of Linux's status files: VmRSS (memory of this process), VmHWM (its peak), MemAvailable."""
     for line in Path(file).read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])

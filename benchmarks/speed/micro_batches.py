@@ -125,8 +125,10 @@ def main() -> None:
         metavar="ROWS:TOKENS",
         help=f"views of a batch, and tokens of a micro-batch (default: {' '.join(CUTS)})",
     )
-    parser.add_argument("--repeats", type=int, default=20, help="of cutting, of which the median counts (default: 20)")
-    parser.add_argument("--steps", type=int, default=20, help="of which the fastest counts (default: 20)")
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="times each batch is cut; the median counts (default: 20)"
+    )
+    parser.add_argument("--steps", type=int, default=20, help="timed steps; the fastest counts (default: 20)")
     parser.add_argument("--step_rows", type=int, default=72, help="largest batch with timed steps (default: 72)")
     parser.add_argument(
         "--output", type=Path, default=Path("benchmarks/results/micro_batches.json"), help="JSON written"

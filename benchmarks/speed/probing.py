@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--test_file")
     parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
     parser.add_argument("--max_seq_length", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=12, help="of the encoder that is timed (default: 12, BERT-base)")
+    parser.add_argument("--layers", type=int, default=12, help="layers of the timed encoder (default: 12, BERT-base)")
     parser.add_argument("--sample", type=int, default=128, help="documents timed in each round (default: 128)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10, 20])

@@ -57,8 +57,8 @@ class Ours:
 
         for vectors in (self.vectors, self.asked):
             make_comparable(vectors, "cosine")
-        found = search(self.asked, self.vectors, self.depth)
-        return {name: float(items.of_runs()[0]) for name, items in measure_retrieved(found, self.ranking).items()}
+        retrieved = search(self.asked, self.vectors, self.depth)
+        return {name: float(items.of_runs()[0]) for name, items in measure_retrieved(retrieved, self.ranking).items()}
 
 
 class Theirs:
@@ -81,7 +81,7 @@ class Theirs:
         )
 
     def encode_query(self, sentences: list[str], **options: Any) -> Any:
-        """What the evaluator asks its model for."""
+        """Vectors of queries, which the evaluator asks its model for."""
         return self.asked
 
     def evaluate(self) -> dict[str, float]:
@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=1000)
-    parser.add_argument("--width", type=int, default=384, help="of the vectors (default: MiniLM's 384)")
+    parser.add_argument("--width", type=int, default=384, help="numbers of a vector (default: 384, as MiniLM)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/retrieval.json"), help="and .md")
     options = parser.parse_args()
@@ -139,15 +139,17 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in (OURS, DEEP, THEIRS)}
     for _ in range(options.rounds):
-        for name, own in measured.items():
+        for name, rounds in measured.items():
             with ProcessPoolExecutor(1, mp_context=context) as process:
-                own.append(process.submit(measure, name, options.documents, options.queries, options.width).result())
+                rounds.append(
+                    process.submit(measure, name, options.documents, options.queries, options.width).result()
+                )
     rows = {}
-    for name, own in measured.items():
-        columns = zip(*own)
+    for name, rounds in measured.items():
+        columns = zip(*rounds)
         rows[name] = dict(zip(("seconds", "peak_mb", "ndcg_at_10", "mrr_at_10"), map(statistics.median, columns)))
         for ratio, column in (("time_ratio", 0), ("memory_ratio", 1)):
-            pairs = zip(own, measured[THEIRS])
+            pairs = zip(rounds, measured[THEIRS])
             rows[name][ratio] = statistics.median(one[column] / theirs[column] for one, theirs in pairs)
     contents = {key: getattr(options, key) for key in ("documents", "queries", "width", "rounds")}
     contents |= {"rows": rows, "rounds_measured": measured, "hardware": hardware("cpu"), "versions": versions()}

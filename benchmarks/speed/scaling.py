@@ -173,10 +173,16 @@ def main() -> None:
     """Measure the three tables, printing each row, then write JSON and picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
-    parser.add_argument("--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="of a batch")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="of views")
+    parser.add_argument(
+        "--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="documents of each batch"
+    )
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="tokens of a view"
+    )
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--tokens", type=int, default=16384, help="of a batch whose length grows (default: 16384)")
+    parser.add_argument(
+        "--tokens", type=int, default=16384, help="tokens of each batch while its length grows (default: 16384)"
+    )
     parser.add_argument("--micro_batch_tokens", type=int, help="default: 1024 (GPU 4096)")
     parser.add_argument("--steps", type=int, default=2, help="timed steps, of which the fastest counts (default: 2)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])

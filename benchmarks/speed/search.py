@@ -175,16 +175,16 @@ CONTENDERS = {"ours": (build_ours, ask_ours), "theirs": (build_theirs, ask_their
 def measure(contender: str, size: int, folder: Path) -> dict[str, Any]:
     """Build and ask once, and ask once more for the memory, which is watched; in a process each."""
     program = [sys.executable, "-m", "benchmarks.speed.search", "--sizes", str(size), "--part"]
-    found: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for part in ("build", "ask", "memory"):
         command = [*program, part, "--contender", contender, "--folder", str(folder)]
         answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        found |= json.loads(answer.splitlines()[-1])
-    return found
+        answers |= json.loads(answer.splitlines()[-1])
+    return answers
 
 
 def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any]:
-    """What `measure` starts: seconds, or the memory at its peak beside the vectors, from where imports are done."""
+    """Measure a part in a process that `measure` starts: seconds, or peak memory beside vectors and imports."""
     import bm25s  # noqa: F401
     import sentence_transformers  # noqa: F401
 
@@ -204,8 +204,11 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
         ask(folder, queries)
     memory.stop()
     vectors_mapped = contender == "ours"  # theirs are in what is allocated
-    own = size * DIMENSION * 4
-    return {"memory": allocated.peak - (0 if vectors_mapped else own), "mapped": memory.peak - own}
+    vector_bytes = size * DIMENSION * 4
+    return {
+        "memory": allocated.peak - (0 if vectors_mapped else vector_bytes),
+        "mapped": memory.peak - vector_bytes,
+    }
 
 
 def compare(size: int, rounds: int) -> dict[str, Any]:
@@ -223,8 +226,8 @@ def compare(size: int, rounds: int) -> dict[str, Any]:
     agree = statistics.mean(len({*ours["found"]} & {*theirs["found"]}) / 10 for ours, theirs in pairs)
     row: dict[str, Any] = {"documents": size, "same_of_ten": agree}
     for name in [name for name in UNITS if name in pairs[0][0]]:
-        for contender, own in measured.items():
-            row[f"{contender}_{name}"] = statistics.median(one[name] for one in own)
+        for contender, rounds_measured in measured.items():
+            row[f"{contender}_{name}"] = statistics.median(one[name] for one in rounds_measured)
         row[f"{name}_ratio"] = statistics.median(ours[name] / theirs[name] for ours, theirs in pairs)
     return row
 

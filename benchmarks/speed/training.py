@@ -115,7 +115,7 @@ class Contender:
         theirs.close()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """What the contender's method returns.
+        """Call a method of the contender and return its answer.
 
         Raises:
             ModuleNotFoundError: if it needs a package that is not installed.
@@ -309,10 +309,12 @@ def parse_options() -> argparse.Namespace:
         "--precision",
         choices=["auto", "fp32", "bf16"],
         default="auto",
-        help="of training, for all contenders; auto: bf16 where the hardware multiplies it natively. Encoding is fp32",
+        help="precision of training; auto: bf16 where the hardware multiplies it natively. Encoding is fp32",
     )
     parser.add_argument(
-        "--micro_batch_tokens", type=int, help="of docsplit (default: what run_docsplit_pretraining.py has)"
+        "--micro_batch_tokens",
+        type=int,
+        help="micro-batches of docsplit (default: that of run_docsplit_pretraining.py)",
     )
     parser.add_argument(
         "--keep_freed_memory",

@@ -10,8 +10,8 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from docsplit.data.bm25 import BM25, bm25_scores
 from docsplit.data.sets import citation_splits
-from docsplit.data.sets.citation_splits import PairPart
 from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.citation_splits import PairPart
 from docsplit.data.sets.rankings import load_collection
 from tests.evaluation.ranking.test_measures import slow_measures, values_of
 

@@ -18,8 +18,8 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 class EncodingContender:
     """Embeds texts in float32. Subclasses set `encoder`, the BERT, and `encode`.
 
-    The texts are whole documents of the built-in corpus, with a vocabulary trained on it: words of one length would
-    show sentence-transformers, which sorts by characters, how many tokens a text has.
+    The texts are whole documents of the built-in corpus, with a vocabulary trained on it. With words of one
+    length sentence-transformers, which sorts by characters, would sort by tokens.
     """
 
     encoder: Any
@@ -56,7 +56,7 @@ class EncodingContender:
         """Choose settings, where there is a choice."""
 
     def warm_up(self) -> dict[str, Any]:
-        """All texts of the first round, and what they say about memory."""
+        """Encode the texts of the first round; the peak of memory and the settings."""
         self.choose()
         self.memory.start()
         self.encode(self.texts(0))
@@ -103,7 +103,7 @@ class SentenceTransformerEncode(EncodingContender):
         self.settings = {"batch_size": 32}
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        """As sentence-transformers does it: sorted by characters, padded batch by batch."""
+        """Vectors by sentence-transformers, which sorts by characters and pads batch by batch."""
         return self.model.encode(texts, show_progress_bar=False, **self.settings)
 
     def choose(self) -> None:
@@ -111,6 +111,6 @@ class SentenceTransformerEncode(EncodingContender):
         self.settings = fastest([{"batch_size": size} for size in (8, 16, 32, 64)], self.seconds_with)
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
-        """Of the first quarter of the texts."""
+        """Seconds that the first quarter of the texts takes with these settings."""
         self.settings = settings
         return seconds_of(self.encode, self.texts(0)[: len(self.texts(0)) // 4])

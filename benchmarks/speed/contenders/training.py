@@ -65,7 +65,7 @@ class Clock(TrainerCallback):
         self.start()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """With a batch at hand: the time since the last step went on waiting for it."""
+        """Count the time since the last step: it went on waiting for this batch."""
         self.waiting += time.perf_counter() - self.step_ended
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -96,7 +96,7 @@ class PlainModel(nn.Module):
         mlm_targets: Tensor,
         document_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """All (B, 2, T)."""
+        """The joint loss; all arguments are (B, 2, T)."""
         mask = attention_mask.flatten(0, 1)
         hidden_states = self.encoder.base_model(input_ids=input_ids.flatten(0, 1), attention_mask=mask)[0]
         first, second = F.normalize(hidden_states[:, 0].float(), dim=-1).unflatten(0, (-1, 2)).unbind(1)
@@ -197,7 +197,7 @@ class TrainingContender:
         return Trainer(self.model, TrainingArguments(**arguments), self.collate, documents)  # type: ignore[arg-type]
 
     def loss(self, documents: list[Document]) -> Tensor:
-        """Of one batch (), with the masks that its views have."""
+        """The loss () of one batch, with the masks that its views have."""
         batch = {name: tensor.to(self.job.device) for name, tensor in self.collate(documents).items()}
         return self.model(**batch)["loss"]
 
@@ -251,12 +251,12 @@ class SentenceTransformersLoss(TrainingContender):
             self.settings = fastest(choices, self.seconds_with)
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
-        """Of the second of two steps."""
+        """Seconds of the second of two steps with these settings."""
         self.settings = settings
         return self.train(self.documents(0)[: 2 * self.job.batch_size], untimed_steps=1).seconds
 
     def trainer(self, documents: list[Document], arguments: dict[str, Any]) -> Trainer:
-        """With the texts of the views in two columns, which are tokenised as each batch is made."""
+        """The library's trainer, with the texts of the views in two columns, tokenised batch by batch."""
         rows = [dict(zip(("first", "second"), (view.text for view in row["views"]))) for row in documents]
         loss = self.make_loss(**self.settings)
         if not self.own_trainer:
@@ -268,7 +268,7 @@ class SentenceTransformersLoss(TrainingContender):
         return SentenceTransformerTrainer(self.model, args, Dataset.from_list(rows), loss=loss)
 
     def stock_trainer(self, rows: list[dict[str, str]], loss: nn.Module, arguments: dict[str, Any]) -> Trainer:
-        """With the stock collator of sentence-transformers, and autocast around the encoder as its Trainer has it."""
+        """A stock Trainer with the collator of sentence-transformers; autocast is around the encoder as in its own."""
         from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
         forward = type(self.model).forward.__get__(self.model)
@@ -277,7 +277,7 @@ class SentenceTransformersLoss(TrainingContender):
         return Trainer(LossOfColumns(loss), TrainingArguments(**arguments | {"bf16": False}), collator, rows)  # type: ignore[arg-type]
 
     def loss(self, documents: list[Document]) -> Tensor:
-        """Of one batch (), whose texts are checked to have the ids that the others are given."""
+        """The loss () of one batch, whose texts are checked to have the ids that the others are given."""
         from sentence_transformers.util import batch_to_device
 
         features = []

@@ -1,4 +1,4 @@
-"""The pretraining script with a lever of `benchmarks.studies.adaptation.report` that is no option of the product.
+"""The pretraining script with what `benchmarks.studies.adaptation.report` tries and the product has no option for.
 
     python -m benchmarks.studies.adaptation.levers LEVER=VALUE [LEVER=VALUE ...] \\
         [recipe] [options of run_docsplit_pretraining.py]
@@ -54,7 +54,7 @@ logger = logging.getLogger("docsplit")
 
 @dataclass
 class Levers:
-    """What the leading words of the command line say; 0 and "" pull nothing.
+    """Levers that lead the command line; 0 and "" pull nothing.
 
     Raises:
         ValueError: for a value out of range, or one that nothing would use.
@@ -162,7 +162,7 @@ class WithContrast(NeighbourDistillation):
         self.targets, self.levers = objective.targets, levers
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """As `NeighbourDistillation.forward`; what is added is logged, before its weight."""
+        """The loss of `NeighbourDistillation.forward` with weighted contrasts; their logged parts have no weight."""
         output = super().forward(embeddings, document_ids, counts)
         assert self.targets is not None
         assert document_ids is not None

@@ -16,6 +16,7 @@ Running again goes on where it was stopped: see `benchmarks.engine.cells`. Needs
 import re
 import statistics
 from collections import defaultdict
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,25 +38,46 @@ SEARCHED = "20news"
 OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 
 
-def summaries(rows: list[Row]) -> dict[tuple[str, str], Row]:
+@dataclass
+class Summary:
+    """What a method measures on a set, over its seeds."""
+
+    metric: str
+    value: float
+    difference: float  # to the start
+    low: float
+    high: float
+    seeds: int
+    trained: bool
+
+
+Summaries = dict[tuple[str, str], Summary]  # (data, method)
+
+
+def summaries(rows: list[Row]) -> Summaries:
     """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start, on test items.
 
     The interval holds 95 % of the differences on drawn test items of all seeds together: items and seeds vary.
     """
-    of: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    rows_of: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if "difference" in row and row["part"] == "test":
             # "5shot_accuracy, smoothed": of the method's vectors, averaged with their neighbours.
             metric, _, then = row["metric"].partition(", ")
-            of[row["data"], f"{row['method']}, {then}" if then else row["method"]].append(row | {"metric": metric})
-    found = {}
-    for key, own in of.items():
-        low, high = np.percentile(np.concatenate([row[SAMPLES] for row in own]), [2.5, 97.5])
-        means = {name: statistics.mean(row[name] for row in own) for name in ("value", "difference")}
-        found[key] = means | {"metric": own[0]["metric"], "seeds": len(own), "low": float(low), "high": float(high)}
-        found[key]["trained"] = own[0]["seed"] is not None
+            rows_of[row["data"], f"{row['method']}, {then}" if then else row["method"]].append(
+                row | {"metric": metric}
+            )
+    summary_of = {key: _summary(seeds) for key, seeds in rows_of.items()}
     # The start first, then what was trained, then what needs no training.
-    return dict(sorted(found.items(), key=lambda item: (not item[0][1].endswith("start"), not item[1]["trained"])))
+    return dict(sorted(summary_of.items(), key=lambda item: (not item[0][1].endswith("start"), not item[1].trained)))
+
+
+def _summary(seeds: list[Row]) -> Summary:
+    """The rows of a method's seeds as one."""
+    low, high = np.percentile(np.concatenate([row[SAMPLES] for row in seeds]), [2.5, 97.5])
+    value, difference = (statistics.mean(row[name] for row in seeds) for name in ("value", "difference"))
+    is_trained = seeds[0]["seed"] is not None
+    return Summary(seeds[0]["metric"], value, difference, float(low), float(high), len(seeds), is_trained)
 
 
 def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
@@ -64,33 +86,34 @@ def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
     for row in rows:
         if row.get("part") == "validation" and row["data"] == SEARCHED:
             cells[row["cell"]][row["metric"]] = row["value"]
-    found = {}
+    correlations = {}
     for name in SIGNS:
         pairs = [(cell[name], cell["5shot_accuracy"]) for cell in cells.values() if name in cell]
         if len(pairs) > 2:
-            found[name] = float(spearmanr(*zip(*pairs)).statistic), len(pairs)
-    return found
+            correlations[name] = float(spearmanr(*zip(*pairs)).statistic), len(pairs)
+    return correlations
 
 
-def comparison(found: dict[tuple[str, str], Row]) -> list[list[str]]:
+def comparison(summary_of: Summaries) -> list[list[str]]:
     """A line a method, a column a data set: the value, and the difference to the start with its interval."""
-    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    metrics = {name: next(one["metric"] for key, one in found.items() if key[0] == name) for name in data}
+    data, methods = (list(dict.fromkeys(key[place] for key in summary_of)) for place in (0, 1))
+    metrics = {name: summary.metric for (name, _), summary in reversed(summary_of.items())}
     table = [["", *(f"{name}, {metrics[name]}" for name in data)]]
     for method in methods:
-        cells = []
-        for name in data:
-            if (one := found.get((name, method))) is None:
-                cells.append("")
-                continue
-            value, difference, low, high = (100 * one[part] for part in ("value", "difference", "low", "high"))
-            own = f"{value:.1f}"
-            if not method.endswith("start"):
-                seeds = f", {one['seeds']} seed{'s' if one['seeds'] > 1 else ''}" if one["trained"] else ""
-                own += f" ({difference:+.1f}; {low:+.1f} to {high:+.1f}{seeds})"
-            cells.append(own)
-        table.append([method, *cells])
+        table.append([method, *(_cell(method, summary_of.get((name, method))) for name in data)])
     return table
+
+
+def _cell(method: str, summary: Summary | None) -> str:
+    """In percent; empty where nothing was measured."""
+    if summary is None:
+        return ""
+    text = f"{100 * summary.value:.1f}"
+    if method.endswith("start"):
+        return text
+    seeds = f", {summary.seeds} seed{'s' if summary.seeds > 1 else ''}" if summary.trained else ""
+    low, high = 100 * summary.low, 100 * summary.high
+    return f"{text} ({100 * summary.difference:+.1f}; {low:+.1f} to {high:+.1f}{seeds})"
 
 
 def geometry(rows: list[Row], data: str) -> list[list[str]]:
@@ -99,19 +122,19 @@ def geometry(rows: list[Row], data: str) -> list[list[str]]:
     for row in rows:
         if row["data"] == data and row["part"] == "test" and "difference" not in row:
             values[row["method"]][row["metric"]].append(row["value"])
-    names = [name for name in OTHERS if any(name in own for own in values.values())]
-    lines = [[method, *(f"{statistics.mean(own[name]):.3f}" if name in own else "" for name in names)]
-             for method, own in values.items()]  # fmt: skip
+    names = [name for name in OTHERS if any(name in of_method for of_method in values.values())]
+    lines = [[method, *(f"{statistics.mean(of_method[name]):.3f}" if name in of_method else "" for name in names)]
+             for method, of_method in values.items()]  # fmt: skip
     return [["", *names], *lines] if names else []
 
 
 def markdown(results: Results) -> str:
     """The tables, for people."""
     rows = results.rows
-    found = summaries(rows)
-    parts: dict[str, dict[tuple[str, str], Row]] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
-    for key, one in found.items():
-        parts[_part_of(*key)][key] = one
+    summary_of = summaries(rows)
+    parts: dict[str, Summaries] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
+    for key, summary in summary_of.items():
+        parts[_part_of(*key)][key] = summary
     lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
     lines += [*table(comparison(parts["methods"])), ""]
     if parts["masked_lm"]:
@@ -121,18 +144,18 @@ def markdown(results: Results) -> str:
             lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
     searched = [row for row in rows if row.get("part") == "validation" and row["metric"] == "5shot_accuracy"]
     if searched:
-        own = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
+        body = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
                 " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
                for row in searched]  # fmt: skip
         lines += ["The search, on validation documents; those of python_docs decide nothing:", ""]
-        lines += [*table([["", "", "5shot_accuracy", "difference to the start"], *own]), ""]
-    if told := signs(rows):
-        own = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in told.items()]
+        lines += [*table([["", "", "5shot_accuracy", "difference to the start"], *body]), ""]
+    if correlations := signs(rows):
+        body = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in correlations.items()]
         lines += [f"Rank correlation of what is known without labels with that accuracy, on {SEARCHED}:", ""]
-        lines += [*table([["", "Spearman", "cells"], *own]), ""]
+        lines += [*table([["", "Spearman", "cells"], *body]), ""]
     for data in dict.fromkeys(key[0] for key in parts["methods"]):
-        if own := geometry(rows, data):
-            lines += [f"Other numbers of {data}:", "", *table(own), ""]
+        if body := geometry(rows, data):
+            lines += [f"Other numbers of {data}:", "", *table(body), ""]
     lines += [results.what_is_missing()]
     return "\n".join(lines) + "\n"
 
@@ -150,33 +173,36 @@ def table(cells: list[list[str]]) -> list[str]:
 
 
 def _transposed(cells: list[list[str]]) -> list[list[str]]:
-    """For many data sets and few methods, or one data set."""
+    """The table with data sets as lines, where there are few methods or one data set."""
     return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
 
 
 def _is_drawn(method: str, trained: bool) -> bool:
-    """Of what was trained `adapt` alone is drawn smoothed and with word vectors too."""
+    """Whether a method is in the figure: smoothed and with word vectors `adapt` is the only trained one."""
     return not trained or method.startswith(("adapt, s", "adapt, w")) or not re.search(", (smoothed|with)", method)
 
 
 def plot(results: Results, path: Path) -> None:
     """The difference to the start of each method, with its interval, a panel a data set."""
-    found = {key: one for key, one in summaries(results.rows).items()
-             if _part_of(*key) == "methods" and key[1] != "start"
-             and _is_drawn(key[1], one["trained"])}  # fmt: skip
-    data, methods = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
-    if not found:
+    summary_of = {
+        key: summary
+        for key, summary in summaries(results.rows).items()
+        if _part_of(*key) == "methods" and key[1] != "start" and _is_drawn(key[1], summary.trained)
+    }
+    data, methods = (list(dict.fromkeys(key[place] for key in summary_of)) for place in (0, 1))
+    if not summary_of:
         return
+    metrics = {name: summary.metric for (name, _), summary in reversed(summary_of.items())}
     size = (2.6 * len(data) + 2, 0.3 * len(methods) + 1.4)
     figure, axes = plt.subplots(1, len(data), figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes[0], data):
         for height, method in enumerate(reversed(methods)):
-            if one := found.get((name, method)):
+            if summary := summary_of.get((name, method)):
                 colour = "tab:orange" if "adapt" in method else "tab:blue"
-                axis.plot([100 * one["low"], 100 * one["high"]], [height] * 2, color=colour)
-                axis.plot(100 * one["difference"], height, "o", color=colour)
+                axis.plot([100 * summary.low, 100 * summary.high], [height] * 2, color=colour)
+                axis.plot(100 * summary.difference, height, "o", color=colour)
         axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=name, xlabel=f"points of {next(one['metric'] for key, one in found.items() if key[0] == name)}")
+        axis.set(title=name, xlabel=f"points of {metrics[name]}")
         axis.grid(alpha=0.3)
     axes[0][0].set_yticks(range(len(methods)), methods[::-1])
     figure.tight_layout()

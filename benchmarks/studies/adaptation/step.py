@@ -41,7 +41,7 @@ SPLIT_DOCUMENTS = 500  # of the corpus, whose halves are embedded
 
 
 def whiten(vectors: np.ndarray, fitted_on: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """Centred, and each principal component of variance one (Su et al. 2021), of as many as these or have variance."""
+    """Centre the vectors and scale their principal components to variance one (Su et al. 2021)."""
     mean = fitted_on.mean(axis=0)
     _, scales, components = np.linalg.svd(fitted_on - mean, full_matrices=False)
     kept = min(dimensions or len(scales), int((scales > 1e-5 * scales[0]).sum()))
@@ -49,7 +49,7 @@ def whiten(vectors: np.ndarray, fitted_on: np.ndarray, dimensions: int | None) -
 
 
 def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: int) -> np.ndarray:
-    """Centred, and without the first principal components (Mu and Viswanath 2018, "all but the top")."""
+    """Centre the vectors and remove their first principal components (Mu and Viswanath 2018, "all but the top")."""
     mean = fitted_on.mean(axis=0)
     top = np.linalg.svd(fitted_on - mean, full_matrices=False)[2][:count]
     return unit((vectors - mean) - (vectors - mean) @ top.T @ top)
@@ -99,7 +99,7 @@ def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Itera
 
 
 def beginnings(model: SentenceTransformer, texts: list[str], tokens: int) -> list[str]:
-    """What an encoder that cuts texts off after so many tokens, with special ones, reads of each."""
+    """The part of each text that an encoder reads which cuts off after so many tokens, special ones included."""
     encoded = model.tokenizer(texts, truncation=True, max_length=tokens, return_offsets_mapping=True)
     return [text[: max(end for _, end in own)] for text, own in zip(texts, encoded["offset_mapping"])]
 
@@ -155,11 +155,11 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--part", choices=["test", "validation"], default="test")
-    parser.add_argument("--max_documents", type=int, default=2000, help="to adapt on")
+    parser.add_argument("--max_documents", type=int, default=2000, help="documents to adapt on")
     parser.add_argument("--max_seq_length", type=int, default=128)
-    parser.add_argument("--pooling", default="mean", help="of encoders that say nothing about it")
+    parser.add_argument("--pooling", default="mean", help="pooling of encoders that name none")
     parser.add_argument("--start", help="the encoder before")
-    parser.add_argument("--prefix", default="", help="of the names of untrained methods")
+    parser.add_argument("--prefix", default="", help="put before the names of untrained methods")
     parser.add_argument("--encoder", help="the one after; not given: the start, and what needs no training")
     parser.add_argument("--corpus", type=Path, help="write the texts to adapt on")
     parser.add_argument("--rows", type=Path, help="measure, and write the rows")

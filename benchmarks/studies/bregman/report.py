@@ -37,11 +37,11 @@ WATCHED = {CENTRE: "SimCSE + Bregman", "lambda 0": "SimCSE", "batch norm without
 
 def grid(rows: list[Row]) -> Measured:
     """Method -> metric -> row, of the cells with one encoder."""
-    found: Measured = defaultdict(dict)
+    rows_of: Measured = defaultdict(dict)
     for row in rows:
         if row["seed"] is not None:
-            found[row["method"].strip()][row["metric"]] = row
-    return dict(found)
+            rows_of[row["method"].strip()][row["metric"]] = row
+    return dict(rows_of)
 
 
 def percent(row: Row) -> str:
@@ -58,50 +58,68 @@ def level_of(method: str) -> tuple[str, str]:
     return method, ""
 
 
-def ablations(found: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]:
+def ablations(rows_of: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]:
     """A line a cell: micro- and macro-F1 of each head, the paper's, and whether anything collapsed."""
     published = paper["table_4"] | {"batch norm": paper["table_7"], "pooling": paper["table_6"]}
     lines = []
-    for method, own in found.items():
+    for method, row_by_metric in rows_of.items():
         factor, level = level_of(method)
-        said = published.get(factor, {}).get(level)
+        in_paper = published.get(factor, {}).get(level)
         if method == CENTRE:
-            said = paper["table_4"]["g"][CENTRES["g"]]
+            in_paper = paper["table_4"]["g"][CENTRES["g"]]
         scores = [
-            " / ".join(percent(own[f"{head} {metric}"] | {"std": None}) for metric in ("micro_f1", "macro_f1"))
+            " / ".join(
+                percent(row_by_metric[f"{head} {metric}"] | {"std": None}) for metric in ("micro_f1", "macro_f1")
+            )
             for head in HEADS
         ]
-        logged = [f"{own[name]['value']:.3f}" if name in own else "" for name in LOGGED]
-        lines.append((factor, level, *scores, f"{said[0]} / {said[1]}" if said else "", *logged))
+        logged = [f"{row_by_metric[name]['value']:.3f}" if name in row_by_metric else "" for name in LOGGED]
+        lines.append(
+            (
+                factor,
+                level,
+                *scores,
+                f"{in_paper[0]} / {in_paper[1]}" if in_paper else "",
+                *logged,
+            )
+        )
     return lines
 
 
 def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
     """A line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's scores."""
     published = {(one["head"], one["method"]): one.get(data) for one in paper["table_2"]}
-    found: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    rows_of: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if "difference" not in row["metric"]:
             head, _, metric = row["metric"].rpartition(" ")
-            found[head, row["method"]][metric] = row
+            rows_of[head, row["method"]][metric] = row
     lines = []
-    for (head, method), own in found.items():
+    for (head, method), row_by_metric in rows_of.items():
         scores = [
-            "" if name not in own else f"{own[name]['value']:.0f}" if name == "seconds"
-            else percent(own[name])
+            "" if name not in row_by_metric else f"{row_by_metric[name]['value']:.0f}" if name == "seconds"
+            else percent(row_by_metric[name])
             for name in FINAL
         ]  # fmt: skip
-        share, said = next(iter(own.values())).get("trained_share"), published.get((head, method))
+        share, in_paper = next(iter(row_by_metric.values())).get("trained_share"), published.get((head, method))
         trained = "" if share is None else f"{100 * share:.3g} %"
-        lines.append((head.rstrip(","), method, *scores, trained, f"{said[0]} / {said[1]}" if said else ""))
+        lines.append(
+            (
+                head.rstrip(","),
+                method,
+                *scores,
+                trained,
+                f"{in_paper[0]} / {in_paper[1]}" if in_paper else "",
+            )
+        )
     return lines
 
 
 def markdown(results: Results) -> str:
     """The tables, for people."""
-    paper, found = json.loads(PAPER.read_text(encoding="utf-8")), grid(results.rows)
+    paper, rows_of = json.loads(PAPER.read_text(encoding="utf-8")), grid(results.rows)
     lines = ["# Self-contrastive Bregman divergence, in small", ""]
-    if found:
+    if rows_of:
         header = ["factor", "level", *(f"{head.rstrip(',')}: micro / macro-F1" for head in HEADS)]
         header += ["paper, micro / macro (other weights and data, end to end)", *LOGGED]
         lines += [
@@ -109,7 +127,7 @@ def markdown(results: Results) -> str:
             "",
         ]
         lines += [
-            markdown_table(header, ablations(found, paper)),
+            markdown_table(header, ablations(rows_of, paper)),
             "",
             "subnetworks_active counts functionals; a shared trunk has g times the width of them, more than there are "
             "embeddings in the steps of a log. A Bregman loss of ln(2N - 1) is chance: 1.099 for two documents.",
@@ -140,14 +158,14 @@ def markdown(results: Results) -> str:
 
 def plot(results: Results, path: Path) -> None:
     """A heat map of the grid: a row a factor, a column a level, the difference to the centre in points."""
-    found = grid(results.rows)
-    if CENTRE not in found:
+    rows_of = grid(results.rows)
+    if CENTRE not in rows_of:
         return
     factors: dict[str, dict[str, float]] = defaultdict(dict)
-    for method, own in found.items():
+    for method, row_by_metric in rows_of.items():
         factor, level = level_of(method)
         if level:
-            factors[factor][level] = 100 * (own[CHOSEN]["value"] - found[CENTRE][CHOSEN]["value"])
+            factors[factor][level] = 100 * (row_by_metric[CHOSEN]["value"] - rows_of[CENTRE][CHOSEN]["value"])
     if not factors:
         return
     width = max(map(len, factors.values()))
@@ -163,7 +181,7 @@ def plot(results: Results, path: Path) -> None:
             axis.text(column, row, f"{level}\n{value:+.1f}", ha="center", va="center", fontsize=8, color=colour)
     axis.set_yticks(range(len(factors)), list(factors))
     axis.set_xticks([])
-    documents = found[CENTRE][CHOSEN].get("test_documents")
+    documents = rows_of[CENTRE][CHOSEN].get("test_documents")
     axis.set_title(f"{CHOSEN} on {documents} validation documents, points beside the paper's choice", fontsize=9)
     figure.colorbar(image)
     figure.tight_layout()
@@ -171,7 +189,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def plot_collapse(results: Results, path: Path) -> None:
-    """What was logged of the embeddings and of the ensemble, step by step, with and without the Bregman term."""
+    """Draw what was logged of embeddings and ensemble, step by step, with and without the Bregman term."""
     histories = {(row["metric"], row["method"].strip()): row["history"] for row in results.rows if row.get("history")}
     names = [name for name in LOGGED if any((name, method) in histories for method in WATCHED)]
     if not names:

@@ -73,7 +73,7 @@ def write_pieces(data_dir: Path, size: int, path: Path) -> None:
 
 
 def name_of(encoder: str) -> str:
-    """Of NAME=path,path the name; TF-IDF; else it is the start, which has no name."""
+    """The name of NAME=path,path, or TF-IDF; the start has none."""
     name, given, _ = encoder.partition("=")
     return name if given or name == TFIDF else "start"
 
@@ -81,29 +81,29 @@ def name_of(encoder: str) -> str:
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
     """A row for each metric of each head of each encoder, its cost, each comparison, and what was logged last.
 
-    Of heads beside SetFit those on all labels. The seconds are those to embed and to train the head.
+    Heads other than SetFit count on all labels alone. Seconds are those to embed and to train the head.
     """
     for row in probe["rows"]:
         if row["shots"] is not None and row["head"] != "setfit":
             continue
-        own = {"head": row["head"], "features": row["features"], "test_documents": row["test_documents"]}
-        own |= {"trained_share": row.get("trainable_share"), "warning": row.get("warning")}
-        own |= {"method": name_of(row["encoder"])} if encoder is None else {}
+        fields = {"head": row["head"], "features": row["features"], "test_documents": row["test_documents"]}
+        fields |= {"trained_share": row.get("trainable_share"), "warning": row.get("warning")}
+        fields |= {"method": name_of(row["encoder"])} if encoder is None else {}
         prefix = head_name(row["head"], row["features"], row["shots"])
         for metric in METRICS:
             if f"{metric}_mean" in row:
                 values = {"value": row[f"{metric}_mean"], "std": row[f"{metric}_std"]}
-                yield own | {"metric": f"{prefix} {metric}"} | values
+                yield fields | {"metric": f"{prefix} {metric}"} | values
         if encoder is None and row.get("seconds") is not None:
             spent = row["seconds"] + (row["embedding_seconds"] or 0) / (row.get("pretraining_seeds") or 1)
-            yield own | {"metric": f"{prefix} seconds", "value": spent, "std": None}
+            yield fields | {"metric": f"{prefix} seconds", "value": spent, "std": None}
     if encoder is None:
         for one in probe["comparisons"]:
-            own = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
+            fields = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
             prefix = head_name(one["head"], one["features"], one.get("shots"))
-            own["metric"] = f"{prefix} {one['measure']}, difference"
-            own |= {"value": one["difference"], "low": one["low"], "high": one["high"]}
-            yield own | {"ahead": one["ahead"] and name_of(one["ahead"])}
+            fields["metric"] = f"{prefix} {one['measure']}, difference"
+            fields |= {"value": one["difference"], "low": one["low"], "high": one["high"]}
+            yield fields | {"ahead": one["ahead"] and name_of(one["ahead"])}
         return
     (state,) = encoder.glob("checkpoint-*/trainer_state.json")
     logs = [entry for entry in json.loads(state.read_text(encoding="utf-8"))["log_history"] if "alignment" in entry]
@@ -113,7 +113,7 @@ def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
 
 
 def head_name(head: str, features: str, shots: int | None) -> str:
-    """As rows name a head: "mlp", "mlp, standardized," or "setfit, 8 shots,"."""
+    """The name of a head in rows: "mlp", "mlp, standardized," or "setfit, 8 shots,"."""
     parts = [head] + ([features] if features == "standardized" else []) + ([f"{shots} shots"] if shots else [])
     return ", ".join(parts) + ("," if len(parts) > 1 else "")
 
@@ -124,11 +124,13 @@ def main() -> None:
     parser.add_argument("--data", help="20news or ecthr")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--max_documents", type=int, default=2000, help="labelled documents of the train part")
-    parser.add_argument("--pieces", type=Path, help="of the train parts of all sets, for a masked LM: the file")
+    parser.add_argument(
+        "--pieces", type=Path, help="write passages of the train parts of all sets here, for a masked LM"
+    )
     parser.add_argument("--part", choices=["test", "validation"], default="test")
     parser.add_argument("--write", type=Path, help="the folder for a set's files")
     parser.add_argument("--probe", type=Path, nargs="+", help="results.json of run_probe_classification.py")
-    parser.add_argument("--encoder", type=Path, help="of one encoder: its run, for the last log")
+    parser.add_argument("--encoder", type=Path, help="the run of one encoder, whose last log makes rows")
     parser.add_argument("--rows", type=Path, help="where the rows go")
     options = parser.parse_args()
     if options.pieces is not None:

@@ -24,10 +24,10 @@ from docsplit.evaluation.results.tables import markdown_table
 STUDY = Path(__file__).with_name("study.yaml")
 LENGTHS = tuple(LENGTH_CLASSES)
 RATIOS = ("masked LM", "SimCSE", "random")
-Found = dict[tuple[str, str, str], Row]  # (data, metric, method) -> row
+Rows = dict[tuple[str, str, str], Row]  # (data, metric, method) -> row
 
 
-def by_name(rows: list[Row]) -> Found:
+def by_name(rows: list[Row]) -> Rows:
     """Rows by data, metric and method."""
     return {(row["data"], row["metric"], row["method"]): row for row in rows}
 
@@ -42,51 +42,51 @@ def _cell(row: Row | None, decimals: int = 2) -> str:
     return f"{text} ± {row['std']:.{decimals}f}" if row.get("std") else text
 
 
-def _encoders(found: Found, metric: str) -> list[str]:
-    return list(dict.fromkeys(method for _, name, method in found if name == metric))
+def _encoders(rows: Rows, metric: str) -> list[str]:
+    return list(dict.fromkeys(method for _, name, method in rows if name == metric))
 
 
-def redundancy_table(found: Found, sets: list[str]) -> str:
+def redundancy_table(rows: Rows, sets: list[str]) -> str:
     """R, over the R of the null, by length; and how each goes with length."""
     lines = []
     for data in sets:
-        own = []
+        cells = []
         for length in LENGTHS:
             names = [f"redundancy {name}, {length} words" for name in ("r", "r_to_null")]
-            r, ratio = (found.get((data, name, "")) for name in names)
-            own.append(f"{r['value']:.2f}; {_cell(ratio)} ({r['n']:,})" if r and ratio else "")
+            r, ratio = (rows.get((data, name, "")) for name in names)
+            cells.append(f"{r['value']:.2f}; {_cell(ratio)} ({r['n']:,})" if r and ratio else "")
         ranks = [
-            found.get((data, f"rank correlation of length and {name}", "")) for name in ("r", "r_null", "r_to_null")
+            rows.get((data, f"rank correlation of length and {name}", "")) for name in ("r", "r_null", "r_to_null")
         ]
-        if any(own):
-            lines.append((data, *own, *(_cell(one) for one in ranks)))
+        if any(cells):
+            lines.append((data, *cells, *(_cell(one) for one in ranks)))
     if not lines:
         return ""
     header = ["", *(f"{length} words" for length in LENGTHS), "length and R", "and R of the null", "and their ratio"]
     return markdown_table(header, lines)
 
 
-def table(found: Found, sets: list[str], metrics: Sequence[str], decimals: int = 2) -> str:
+def table(rows: Rows, sets: list[str], metrics: Sequence[str], decimals: int = 2) -> str:
     """A row a set and metric, a column an encoder."""
-    encoders = _encoders(found, metrics[0])
+    encoders = _encoders(rows, metrics[0])
     lines = [
-        (data, metric.replace("_", " "), *(_cell(found.get((data, metric, one)), decimals) for one in encoders))
+        (data, metric.replace("_", " "), *(_cell(rows.get((data, metric, one)), decimals) for one in encoders))
         for data in sets
         for metric in metrics
-        if any((data, metric, one) in found for one in encoders)
+        if any((data, metric, one) in rows for one in encoders)
     ]
     return markdown_table(["", "", *encoders], lines) if lines else ""
 
 
-def ratio_table(found: Found, sets: list[str]) -> str:
+def ratio_table(rows: Rows, sets: list[str]) -> str:
     """How much more attention nouns get from DocSplit than from the others."""
     metric = f"{COMPARED}, ratio"
     lines = []
     for data in sets:
         cells = []
         for other in RATIOS:
-            row = found.get((data, metric, f"DocSplit / {other}"))
-            turned = found.get((data, metric, f"{other} / DocSplit"))
+            row = rows.get((data, metric, f"DocSplit / {other}"))
+            turned = rows.get((data, metric, f"{other} / DocSplit"))
             if row is None and turned is not None:
                 row = {"value": 1 / turned["value"], "low": 1 / turned["high"], "high": 1 / turned["low"]}
             cells.append(_cell(row))
@@ -97,28 +97,28 @@ def ratio_table(found: Found, sets: list[str]) -> str:
 
 def markdown(results: Results) -> str:
     """The tables, for people."""
-    found = by_name(results.rows)
-    sets = list(dict.fromkeys(data for data, _, _ in found))
+    rows = by_name(results.rows)
+    sets = list(dict.fromkeys(data for data, _, _ in rows))
     tables = {
         "Redundancy: R, and R over that of as many nouns and verbs of other documents (documents); rank "
-        "correlations:": redundancy_table(found, sets),
+        "correlations:": redundancy_table(rows, sets),
         "Cosines of sentences of one document (inner), of two (inter) and of two of one class, and how often a pair "
         "of one document is the more alike (AUC; the second: than a pair of one class):": table(
-            found, sets, MEASURES["similarity"]
+            rows, sets, MEASURES["similarity"]
         ),
-        "Attention to a word, 1 is uniform:": table(found, sets, MEASURES["attention"]),
+        "Attention to a word, 1 is uniform:": table(rows, sets, MEASURES["attention"]),
         "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
-        "SimCSE's):": ratio_table(found, sets),
+        "SimCSE's):": ratio_table(rows, sets),
         "k-means with as many clusters as classes; documents of one class alone:": table(
-            found, sets, MEASURES["clustering"], 3
+            rows, sets, MEASURES["clustering"], 3
         ),
-        "Geometry:": table(found, sets, MEASURES["geometry"]),
+        "Geometry:": table(rows, sets, MEASURES["geometry"]),
     }
     parts = [
         "# Which of the papers' explanations hold here",
         "In brackets 95 % intervals over documents, and over seeds where there are three (random, SimCSE, DocSplit); "
         "± is the standard deviation over seeds.",
-        *(part for caption, own in tables.items() if own for part in (caption, own)),
+        *(part for caption, table_text in tables.items() if table_text for part in (caption, table_text)),
         results.what_is_missing(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -126,26 +126,26 @@ def markdown(results: Results) -> str:
 
 def plot(results: Results, path: Path) -> None:
     """R over its null by length; inner and inter similarity; attention to nouns: a line or a group of bars a set."""
-    found = by_name(results.rows)
-    sets = list(dict.fromkeys(data for data, _, _ in found))
+    rows = by_name(results.rows)
+    sets = list(dict.fromkeys(data for data, _, _ in rows))
     shown = (("auc", "a pair of one document is the more alike (AUC)"),
              ("noun_to_uniform", "attention to nouns, 1 is uniform"))  # fmt: skip
-    shown = tuple((metric, title) for metric, title in shown if _encoders(found, metric))
+    shown = tuple((metric, title) for metric, title in shown if _encoders(rows, metric))
     figure, all_axes = plt.subplots(1, 1 + len(shown), figsize=(1 + 4.4 * (1 + len(shown)), 4), squeeze=False)
     axes = all_axes[0]
     for data in sets:
-        rows = [found.get((data, f"redundancy r_to_null, {length} words", "")) for length in LENGTHS]
-        there = [(place, row["value"]) for place, row in enumerate(rows) if row]
+        ratios = [rows.get((data, f"redundancy r_to_null, {length} words", "")) for length in LENGTHS]
+        there = [(place, row["value"]) for place, row in enumerate(ratios) if row]
         if there:
             axes[0].plot(*zip(*there), marker="o", label=data)
     axes[0].axhline(1, color="grey", linewidth=1)
     axes[0].set_xticks(range(len(LENGTHS)), LENGTHS)
     axes[0].set_title("redundancy over that of its null, by words", fontsize=10)
     for axis, (metric, title) in zip(axes[1:], shown):
-        encoders = _encoders(found, metric)
+        encoders = _encoders(rows, metric)
         for number, data in enumerate(sets):
-            own = [(place, found.get((data, metric, one))) for place, one in enumerate(encoders)]
-            points = [(place + 0.12 * (number - len(sets) / 2), row["value"]) for place, row in own if row]
+            of_encoders = [(place, rows.get((data, metric, one))) for place, one in enumerate(encoders)]
+            points = [(place + 0.12 * (number - len(sets) / 2), row["value"]) for place, row in of_encoders if row]
             if points:
                 axis.plot(*zip(*points), linestyle="", marker="o", label=data)
         axis.set_xticks(range(len(encoders)), encoders, rotation=30, ha="right", fontsize=8)

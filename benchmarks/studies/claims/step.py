@@ -97,7 +97,7 @@ def _single(labels: list[Any]) -> list[Any]:
 
 
 def _spread(texts: list[str], labels: list[Any], size: int) -> tuple[list[str], list[Any]]:
-    """So many of them, at equal distances."""
+    """Take `size` documents at equal distances."""
     rows = [row * len(texts) // size for row in range(size)] if size < len(texts) else range(len(texts))
     return [texts[row] for row in rows], [labels[row] for row in rows]
 

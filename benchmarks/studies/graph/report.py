@@ -51,42 +51,42 @@ MARKERS = "ox^"
 
 
 def method_of(row: Row) -> str:
-    """What a line is called: the method, and how it reads long documents."""
+    """The name of a line: the method, and how it reads long documents."""
     return row["method"] + (", chunk_mean" if row.get("read") == "chunk_mean" else "")
 
 
 def values_of(rows: list[Row], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
     """(data, metric) -> method -> the values of its seeds."""
-    found: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if name in row:
-            found[row["data"], row["metric"]][method_of(row)].append(row[name])
-    return {key: dict(own) for key, own in found.items()}
+            values[row["data"], row["metric"]][method_of(row)].append(row[name])
+    return {key: dict(of_method) for key, of_method in values.items()}
 
 
 def differences(rows: list[Row]) -> list[list[str]]:
     """A line for each set, metric and two methods: over the same test items, and over seeds where there are some.
 
-    p is corrected for the pairs of a set and metric. Ahead is who has a clear difference, where either has several
-    pretraining seeds or needs none.
+    p is corrected for the pairs of a set and metric. A method is ahead if the difference is clear, and if both have
+    several pretraining seeds or need none.
     """
     values, drawn = values_of(rows), values_of(rows, SAMPLES)
     trained = {method_of(row) for row in rows if row.get("seed") is not None}
     lines = []
     for key, of_method in drawn.items():
         resampled = {
-            method: Resampled(np.array(values[key][method]), np.array(own).T, seeds=len(own))
-            for method, own in of_method.items()
+            method: Resampled(np.array(values[key][method]), np.array(samples).T, seeds=len(samples))
+            for method, samples in of_method.items()
         }
         pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
         compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
-        corrected = holm([found["p_value"] for found in compared])
-        for pair, found, p_holm in zip(pairs, compared, corrected):
+        corrected = holm([test["p_value"] for test in compared])
+        for pair, test, p_holm in zip(pairs, compared, corrected):
             numbers = [resampled[method].seeds if method in trained else 0 for method in pair]
-            clear = is_clear(found | {"p_holm": p_holm}) and 1 not in numbers
-            difference, low, high = (f"{100 * found[name]:+.1f}" for name in ("difference", "low", "high"))
+            clear = is_clear(test | {"p_holm": p_holm}) and 1 not in numbers
+            difference, low, high = (f"{100 * test[name]:+.1f}" for name in ("difference", "low", "high"))
             seeds = " / ".join(str(number or "-") for number in numbers)
-            ahead = pair[found["difference"] < 0] if clear else ""
+            ahead = pair[test["difference"] < 0] if clear else ""
             lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{p_holm:.3f}", seeds, ahead])
     return lines
 
@@ -106,14 +106,14 @@ def kind_of(data: str, metric: str) -> str:
 
 def markdown(results: Results) -> str:
     """A table a kind of metrics, and in it a line a method; then differences."""
-    found = values_of(results.rows)
+    values_by = values_of(results.rows)
     parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
     for kind, title in TITLES.items():
-        columns = [key for key in found if kind_of(*key) == kind]
-        methods = dict.fromkeys(method for column in columns for method in found[column])
+        columns = [key for key in values_by if kind_of(*key) == kind]
+        methods = dict.fromkeys(method for column in columns for method in values_by[column])
         factors = [{"tokens": 1e-6, "seconds": 1}.get(metric, 100) for _, metric in columns]
         lines = [
-            [method, *(shown(values, factor) if (values := found[column].get(method)) else ""
+            [method, *(shown(values, factor) if (values := values_by[column].get(method)) else ""
                        for column, factor in zip(columns, factors))]
             for method in methods
         ]  # fmt: skip
@@ -133,16 +133,16 @@ def markdown(results: Results) -> str:
 
 def plot(results: Results, path: Path) -> None:
     """A panel a set: the metric over the three classes of length, a line a method."""
-    found = values_of(results.rows)
-    sets = {data: metric.rpartition(",")[0] for data, metric in found if metric.endswith(THIRDS)}
+    values_by = values_of(results.rows)
+    sets = {data: metric.rpartition(",")[0] for data, metric in values_by if metric.endswith(THIRDS)}
     if not sets:
         return
     tuned = [row for row in results.rows if "curve" in row]
     panels = len(sets) + bool(tuned)
     figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
     for axis, (data, metric) in zip(axes[0], sets.items()):
-        for number, method in enumerate(found[data, f"{metric}, {THIRDS[0]}"]):
-            values = [100 * statistics.mean(found[data, f"{metric}, {third}"][method]) for third in THIRDS]
+        for number, method in enumerate(values_by[data, f"{metric}, {THIRDS[0]}"]):
+            values = [100 * statistics.mean(values_by[data, f"{metric}, {third}"][method]) for third in THIRDS]
             axis.plot(THIRDS, values, f"{MARKERS[number // 10]}-", label=method)  # ten colours
         axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
         axis.grid(alpha=0.3)

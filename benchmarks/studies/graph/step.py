@@ -40,8 +40,8 @@ def rows_of(data: DataSet, measured: Measured) -> Iterator[Row]:
         return
     words = np.array([len(text.split()) for text in data.texts[-measured.num_items :]])
     for name, rows in zip(THIRDS, np.array_split(words.argsort(kind="stable"), len(THIRDS))):
-        own = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
-        yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **own}
+        third = {"words": [int(words[rows].min()), int(words[rows].max())], "documents": len(rows)}
+        yield {"metric": f"{measured.metric}, {name}", **on_items(measured, np.sort(rows)), **third}
 
 
 def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[Row]:
@@ -64,9 +64,9 @@ def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> It
 def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     """Table 1: k-means of vectors of length one, fitted on train, as many clusters as classes, mean of ten seeds."""
     clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
-    found = cluster_measures(clusters, labels)
-    yield {"metric": "k-means NMI, raw", "value": float(found["nmi"].mean())}
-    yield {"metric": "purity, raw", "value": float(found["purity"].of_runs().mean())}
+    measures = cluster_measures(clusters, labels)
+    yield {"metric": "k-means NMI, raw", "value": float(measures["nmi"].mean())}
+    yield {"metric": "purity, raw", "value": float(measures["purity"].of_runs().mean())}
 
 
 def on_items(measured: Measured, items: np.ndarray) -> Row:
@@ -76,10 +76,10 @@ def on_items(measured: Measured, items: np.ndarray) -> Row:
     return {"value": measured.of_items(items), SAMPLES: [round(measured.of_items(rows), 5) for rows in drawn]}
 
 
-def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarray, np.ndarray]:
+def embed(encoder: str, data: DataSet, read: str, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     """Vectors (len(data.texts), H), and the rows of training documents that standardise them.
 
-    Of links these are `KNOWN` papers: the others that no pair is measured on are not embedded, their vectors are 0.
+    For links these are `KNOWN` papers. Other papers of no measured pair are not embedded: their vectors are 0.
     """
     places = {text: row for row, text in enumerate(data.texts)}
     known = np.array([places[text] for text in data.corpus])
@@ -87,10 +87,10 @@ def embed(encoder: str, data: DataSet, read: str, **own: Any) -> tuple[np.ndarra
     if data.task == "links":
         rows = np.setdiff1d(rows, known[KNOWN:])
         known = known[:KNOWN]
-    options = EncoderArguments([encoder], long_documents=read, **own)
-    found = Encoder(encoder, options, cache_directory()).embed_all([data.texts[row] for row in rows])[0]
-    vectors = np.zeros((len(data.texts), found.shape[1]), dtype=np.float32)
-    vectors[rows] = found
+    arguments = EncoderArguments([encoder], long_documents=read, **options)
+    embedded, _ = Encoder(encoder, arguments, cache_directory()).embed_all([data.texts[row] for row in rows])
+    vectors = np.zeros((len(data.texts), embedded.shape[1]), dtype=np.float32)
+    vectors[rows] = embedded
     return vectors, known
 
 
@@ -114,10 +114,12 @@ def main() -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--encoder", help="any encoder, or tfidf: words alone")
     chosen.add_argument("--finetuned", type=Path, help="results.json of one fine-tuned encoder: its rows and curve")
-    parser.add_argument("--seen", type=Path, help="its run of the pretraining script: rows of its tokens and seconds")
+    parser.add_argument(
+        "--seen", type=Path, help="its run of the pretraining script, for rows of its tokens and seconds"
+    )
     parser.add_argument("--override_pooling", choices=["mean", "cls"], help="in place of the encoder's own")
     parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
-    parser.add_argument("--rows", type=Path, required=True, help="where they go")
+    parser.add_argument("--rows", type=Path, required=True, help="write the rows here")
     options = parser.parse_args()
     rows: list[Row] = []
     if options.seen is not None:
@@ -126,8 +128,8 @@ def main() -> None:
         rows += [{"data": "pretraining", "metric": name, "value": value} for name, value in seen.items()]
     if options.finetuned is not None:
         (found,) = json.loads(options.finetuned.read_text(encoding="utf-8"))["rows"]
-        own = {"value": found["accuracy_mean"], "curve": found["validation_curves"][0]}
-        rows += [{"data": options.data[0], "metric": "fine-tuned accuracy"} | own]
+        measured = {"value": found["accuracy_mean"], "curve": found["validation_curves"][0]}
+        rows += [{"data": options.data[0], "metric": "fine-tuned accuracy"} | measured]
     for name in options.data if options.encoder is not None else []:
         data = load(name, options.data_dir, max_documents=options.max_documents)
         if options.encoder == "tfidf":

@@ -123,9 +123,9 @@ def documents_a_step(corpus_name: str, tokens: int) -> dict[tuple[str, int], int
     views = {options[options.index("--view") + 1] for options in ROWS.values() if "--view" in options}
     counts = {}
     for view, longest in [*((view, MAX_SEQ_LENGTH) for view in sorted(views)), ("docsplit", LONGEST)]:
-        own = features[PASSAGE_WORDS if view in OF_PASSAGES else None]
-        batch = DocSplitCollator(tokenizer, view, longest, mlm=False)(own)
-        counts[view, longest] = max(round(tokens * len(own) / int(batch["attention_mask"].sum())), 2)
+        tokenized = features[PASSAGE_WORDS if view in OF_PASSAGES else None]
+        batch = DocSplitCollator(tokenizer, view, longest, mlm=False)(tokenized)
+        counts[view, longest] = max(round(tokens * len(tokenized) / int(batch["attention_mask"].sum())), 2)
     return counts
 
 
@@ -230,7 +230,7 @@ class Study:
         return {"objectives": objectives, "lengths": lengths}
 
     def references(self) -> list[dict[str, Any]]:
-        """What needs no encoder: TF-IDF, BM25 and popularity."""
+        """Rows of methods without an encoder: TF-IDF, BM25 and popularity."""
         rows = rows_of(self.folder("tfidf", 0)) + rows_of(self.folder("the first 512", self.options.seeds[0]))
         return [row for row in rows if row["head"] in ("bm25", "popularity") or row["encoder"] == "tfidf"]
 
@@ -288,7 +288,9 @@ def main() -> None:
     parser.add_argument("--probe_options", default="", help="labelled data, for run_probe_classification.py")
     parser.add_argument("--retrieval_options", default="", help="papers and pairs, for run_aan_retrieval.py")
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--tokens_a_step", type=int, default=12_500, help="of all views (default: 12500)")
+    parser.add_argument(
+        "--tokens_a_step", type=int, default=12_500, help="tokens of all views of a step (default: 12500)"
+    )
     parser.add_argument("--learning_rate", type=float, default=2e-3, help="peak, of all rows (default: 0.002)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, help="trainings at a time (default: one a core)")

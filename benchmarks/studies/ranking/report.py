@@ -46,18 +46,18 @@ Found = dict[str, dict[str, Row]]  # method, measure, row
 
 def by_data(rows: list[Row]) -> dict[str, Found]:
     """Rows of each data set by method and measure; BM25 is the same in all cells, and the first counts."""
-    found: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
+    by_method: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        found[row["data"]][row["method"]].setdefault(row["metric"], row)
-    return found
+        by_method[row["data"]][row["method"]].setdefault(row["metric"], row)
+    return by_method
 
 
-def orderings(found: Found) -> list[tuple[str, ...]]:
+def orderings(measured: Found) -> list[tuple[str, ...]]:
     """A line an ordering whose both sides were measured: difference in points, p over queries, corrected by Holm."""
-    pairs = [one for one in ORDERINGS if all(TESTED in found.get(method, {}) for method in one[:2])]
+    pairs = [one for one in ORDERINGS if all(TESTED in measured.get(method, {}) for method in one[:2])]
     differences, p_values = [], []
     for better, worse, _ in pairs:
-        values = [np.array([found[method][TESTED][SAMPLES]], dtype=np.float32) for method in (better, worse)]
+        values = [np.array([measured[method][TESTED][SAMPLES]], dtype=np.float32) for method in (better, worse)]
         scores = [ItemScores(of_queries, np.ones_like(of_queries)) for of_queries in values]
         differences.append(100 * float(values[0].mean() - values[1].mean()))
         p_values.append(paired_randomisation(*scores))
@@ -82,14 +82,15 @@ def markdown(results: Results) -> str:
     """The tables, for people."""
     paper = json.loads(PAPER.read_text(encoding="utf-8"))
     lines = ["# Training for ranking, in small", ""]
-    for data, found in by_data(results.rows).items():
-        count = len(next(iter(found.values()))[TESTED][SAMPLES])
+    for data, methods in by_data(results.rows).items():
+        count = len(next(iter(methods.values()))[TESTED][SAMPLES])
         lines += [f"{data}, {count} queries, one seed; in percent:", ""]
         table = [
-            (method, *(f"{100 * own[measure]['value']:.1f}" for measure in MEASURES)) for method, own in found.items()
+            (method, *(f"{100 * row_by_measure[measure]['value']:.1f}" for measure in MEASURES))
+            for method, row_by_measure in methods.items()
         ]
         lines += [markdown_table(["method", *MEASURES.values()], table), ""]
-        if tested := orderings(found):
+        if tested := orderings(methods):
             header = ["claim", "better", "worse", "points", "p", "p, Holm", "verdict"]
             lines += ["Paired randomisation tests over queries, nDCG@10:", "", markdown_table(header, tested), ""]
     tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
@@ -103,12 +104,12 @@ def plot(results: Results, path: Path) -> None:
     sets = by_data(results.rows)
     if not sets:
         return
-    methods = list(dict.fromkeys(method for found in sets.values() for method in found))[::-1]
+    methods = list(dict.fromkeys(method for by_method in sets.values() for method in by_method))[::-1]
     size = (3.2 * len(sets) + 3, 0.26 * len(methods) + 1)
     figure, axes = plt.subplots(1, len(sets), figsize=size, sharey=True, squeeze=False)
-    for axis, (data, found) in zip(axes[0], sets.items()):
+    for axis, (data, by_method) in zip(axes[0], sets.items()):
         for height, method in enumerate(methods):
-            if (measured := found.get(method)) is None:
+            if (measured := by_method.get(method)) is None:
                 continue
             value, low, high = (100 * measured[TESTED][name] for name in ("value", "low", "high"))
             colour = "tab:orange" if method.endswith("hybrid") else "black" if method == "BM25" else "tab:blue"

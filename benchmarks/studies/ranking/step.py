@@ -49,9 +49,9 @@ def train_and_measure(options: argparse.Namespace, kind: str, fold: int | None) 
         encoder = options.encoder
         if kind != UNTRAINED:
             encoder = str(folder / "encoder")
-            own = ["--model_name_or_path", options.encoder, "--output_dir", encoder, "--overwrite_output_dir"]
+            places = ["--model_name_or_path", options.encoder, "--output_dir", encoder, "--overwrite_output_dir"]
             negatives = ["--negatives", *kind.split("+")]
-            run("run_docsplit_pretraining.py", *shlex.split(options.train), *own, *negatives, *words)
+            run("run_docsplit_pretraining.py", *shlex.split(options.train), *places, *negatives, *words)
         measured = ["--model_name_or_path", encoder, "--output_dir", folder, "--methods", *METHODS]
         run("run_document_retrieval.py", *shlex.split(options.measure), *measured, *words)
         if encoder != options.encoder:
@@ -64,15 +64,15 @@ def rows_of(folders: list[Path], method: str) -> Iterator[Row]:
 
     The row of nDCG@10 has their values too. BM25 needs no encoder and has a name of its own.
     """
-    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    queries_of: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for folder in folders:
         with (folder / "queries.csv").open(encoding="utf-8", newline="") as lines:
             for line in csv.DictReader(lines):
                 if line["method"] in METHODS:
                     name = "BM25" if line["method"] == "bm25" else f"{method}, {line['method']}"
                     for measure in MEASURES:
-                        found[name, measure][line["query_id"]] = float(line[measure])
-    for (name, measure), values in found.items():
+                        queries_of[name, measure][line["query_id"]] = float(line[measure])
+    for (name, measure), values in queries_of.items():
         row = {"method": name, "metric": measure, "value": sum(values.values()) / len(values)}
         if measure == TESTED:
             of_queries = np.array([round(values[query], 4) for query in sorted(values)])
@@ -113,8 +113,8 @@ def main() -> None:
         folds = range(options.folds) if options.folds else [None]
         folders = [train_and_measure(options, kind, fold) for fold in folds]
         name = options.method if kind == UNTRAINED else f"{options.method}, {kind}"
-        own = list(rows_of(folders, name))
-        rows += own if not rows else [row for row in own if row["method"] != "BM25"]
+        of_kind = list(rows_of(folders, name))
+        rows += of_kind if not rows else [row for row in of_kind if row["method"] != "BM25"]
     write_text(options.rows, json.dumps(rows) + "\n")
 
 

@@ -45,7 +45,7 @@ class Code:
 
 
 def codes(width: int) -> list[Code]:
-    """Of vectors of this width, the vectors themselves first."""
+    """The codes of vectors of this width, the vectors themselves first."""
     shorter = [Code(f"first {size} dimensions", 4 * size, partial(_first, size)) for size in DIMENSIONS]
     return [Code("vectors", 4 * width, lambda vectors: vectors), *shorter, Code("signs", width // 8, _signs)]
 
@@ -60,16 +60,16 @@ def _signs(vectors: np.ndarray) -> np.ndarray:
 
 def retrieve(queries: np.ndarray, documents: np.ndarray, code: Code, rescored: int = 0) -> Retrieved:
     """The `DEPTH` best documents (N, H) of each query (Q, H) by a code, put in order by the vectors if `rescored`."""
-    found = search(code.encode(queries), code.encode(documents), rescored or DEPTH)
+    retrieved = search(code.encode(queries), code.encode(documents), rescored or DEPTH)
     if not rescored:
-        return found
-    scores = np.einsum("qh,qkh->qk", queries, documents[found.rows])
-    return Retrieved.best(found.rows, scores, DEPTH)
+        return retrieved
+    scores = np.einsum("qh,qkh->qk", queries, documents[retrieved.rows])
+    return Retrieved.best(retrieved.rows, scores, DEPTH)
 
 
-def recall(found: np.ndarray, exact: np.ndarray) -> float:
+def recall(retrieved: np.ndarray, exact: np.ndarray) -> float:
     """The share of the rows (Q, K) of `exact` that are in the same row of `found`."""
-    return float(np.mean([len({*own} & {*best}) / len(best) for own, best in zip(found.tolist(), exact.tolist())]))
+    return float(np.mean([len({*got} & {*best}) / len(best) for got, best in zip(retrieved.tolist(), exact.tolist())]))
 
 
 def measure(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> list[dict[str, Any]]:
@@ -79,10 +79,10 @@ def measure(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> lis
     runs = [(vectors, 0), *((code, rescored) for code in shorter for rescored in (0, RESCORED))]
     rows = []
     for code, rescored in runs:
-        found = retrieve(queries, documents, code, rescored)
-        ndcg = measure_retrieved(found, ranking)["ndcg_at_10"].numerators.mean()
+        retrieved = retrieve(queries, documents, code, rescored)
+        ndcg = measure_retrieved(retrieved, ranking)["ndcg_at_10"].numerators.mean()
         row = {"code": code.name, "bytes": code.num_bytes, "rescored": rescored}
-        rows.append(row | {"recall": recall(found.rows, exact.rows), "ndcg": float(ndcg)})
+        rows.append(row | {"recall": recall(retrieved.rows, exact.rows), "ndcg": float(ndcg)})
     return rows
 
 
