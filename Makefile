@@ -1,7 +1,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
-ENGINE_TESTS = tests/index/test_ray.py tests/index/test_databases.py tests/index/test_index.py tests/embedding/test_neighbours.py tests/embedding/test_search.py
+ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tests/index/test_milvus.py tests/index/test_ray.py \
+	tests/embedding/test_inverted_file.py tests/embedding/test_neighbours.py tests/embedding/test_search.py
 BIN = $(VENV)/bin
 # What accelerate guesses, and says so on five lines, where nobody ran `accelerate config`
 ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
