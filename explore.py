@@ -124,7 +124,7 @@ def best_sentences(
 
 
 def telling(sentences: list[str]) -> np.ndarray:
-    """Number the sentences that have enough words to say something, unlike `Lines: 28`; all if none has."""
+    """Return the numbers of the sentences with enough words to say something, unlike `Lines: 28`; all if none has."""
     long = [number for number, sentence in enumerate(sentences) if len(sentence.split()) >= FEWEST_WORDS]
     return np.array(long or range(len(sentences)))
 

@@ -172,7 +172,7 @@ class Running:
         (self.folder / PID).unlink()
 
     def _rows(self) -> Iterator[Row]:
-        """What the steps measured, each row with the cell's fields."""
+        """Yield what the steps measured, each row with the cell's fields."""
         fields = {"cell": self.cell.key} | self.cell.fields
         for measure in resolve(self.cell.measures, self.variables):
             content = json.loads(Path(measure.get("file") or measure["rows"]).read_text(encoding="utf-8"))
@@ -208,7 +208,7 @@ def only_runner(work_dir: Path) -> Iterator[bool]:
 
 
 def show(study: Study, is_active: bool) -> str:
-    """A line a cell, and the hours left, by the median of the finished cells of the same group, else of all."""
+    """Return a line a cell, and the hours left, by the median of the finished cells of the same group, else of all."""
     cells, waiting = study.cells()
     lines, counts, seconds, left = [], Counter[str](), defaultdict[str, list[float]](list), list[str]()
     for cell in cells.values():
@@ -319,7 +319,7 @@ def run_study(
     markdown: Callable[[Results], str],
     plot: Callable[[Results, Path], None],
 ) -> NoReturn:
-    """The command line of a study: run its cells, then write tables and a figure of what came out so far.
+    """Run a study from its command line: its cells first, then write tables and a figure of what came out so far.
 
     Groups that are named after an option which is not given, and has no default in the YAML, are left out.
 

@@ -67,14 +67,14 @@ class Results:
         return [record for record in self.cells.values() if record.status == "failed"]
 
     def what_is_missing(self) -> str:
-        """The line below the tables that names the cells which they lack."""
+        """Return the line below the tables that names the cells which they lack."""
         missing = [*self.not_run, *(f"{count} cells of {group}" for group, count in self.waiting.items())]
         failed = [record.name for record in self.failed]
         return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
 
 
 def read_results(path: Path) -> Results:
-    """The results that `write_results` wrote, samples included."""
+    """Return the results that `write_results` wrote, samples included."""
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = defaultdict[str, list[Row]](list)
     for row in [*content["rows"], *content["apart_rows"]]:
@@ -102,7 +102,7 @@ def write_results(results: Results, path: Path) -> None:
 
 
 def _samples_of(rows: Sequence[Row]) -> np.ndarray:
-    """The samples of a cell, row after row, in steps of the fifth decimal."""
+    """Return the samples of a cell, row after row, in steps of the fifth decimal."""
     samples = [row[SAMPLES] for row in rows if SAMPLES in row]
     return np.rint(np.concatenate([*samples, []]) * STEPS).astype(np.int32)
 
@@ -125,7 +125,7 @@ def _fill_in_samples(rows: Mapping[str, list[Row]], path: Path) -> None:
 
 
 def _counted(row: Row) -> Row:
-    """A row with the number of its samples in their place."""
+    """Return a row with the number of its samples in their place."""
     return row | {SAMPLES: len(row[SAMPLES])} if SAMPLES in row else row
 
 

@@ -149,7 +149,7 @@ class Study:
         return Cell(group_name, " ".join([group_name, *told]), key, content, variables, **parts)
 
     def _under_its_first_name(self, step: Step) -> Step:
-        """The step as it was called when its results were made: moving its module makes no cell another one."""
+        """Return the step as it was called when its results were made: moving its module makes no cell another one."""
         return step | {"module": self.formerly.get(step["module"], step["module"])} if "module" in step else step
 
     def _hash_of_data(self, pattern: str) -> str:
@@ -183,7 +183,7 @@ class Study:
         return self.work_dir / cell.key
 
     def record(self, cell: Cell) -> Record | None:
-        """What a finished cell left in its folder or in the results; None if it is not finished."""
+        """Return what a finished cell left in its folder or in the results; None if it is not finished."""
         path = self.folder(cell) / RECORD
         if path.exists():
             return Record(**json.loads(path.read_text(encoding="utf-8")))
@@ -195,7 +195,7 @@ class Study:
         self.finished.pop(cell.key, None)
 
     def results(self) -> Results:
-        """The records of all finished cells; those of other code, data or options are kept, apart."""
+        """Return the records of all finished cells; those of other code, data or options are kept, apart."""
         cells, waiting = self.cells()
         records = {record.key: record for cell in cells.values() if (record := self.record(cell))}
         finished = {record.content for record in records.values()}
@@ -212,7 +212,7 @@ def _unknown_words(content: Mapping[str, Any]) -> set[str]:
 
 
 def _merged(options: Any, group_name: str) -> Variables:
-    """The options of a step as one mapping: later ones of a list win."""
+    """Return the options of a step as one mapping: later ones of a list win."""
     merged: Variables = {}
     for mapping in options if isinstance(options, list) else [options]:
         if not isinstance(mapping, dict):

@@ -62,7 +62,7 @@ def seconds_of_passes(analysis: str, documents: Documents, encoder: Any, sample:
 
 
 def vectors_of(analysis: str, documents: Documents, encoder: Any) -> dict[str, Any]:
-    """What `measure` wants of an encoder for an analysis."""
+    """Return what `measure` wants of an encoder for an analysis."""
     if analysis == "similarity":
         return {"sentences": embed_documents(encoder, documents.sentences.texts)[0]}
     if analysis == "geometry":

@@ -52,14 +52,16 @@ MB = 2**20
 
 
 def passages_of(documents: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The number of passages of each document (D,), and the tokens of each passage (P,)."""
+    """Return the number of passages of each document (D,), and the tokens of each passage (P,)."""
     generator = np.random.default_rng(seed)
     counts = generator.integers(2, MOST_PASSAGES + 1, documents)
     return counts, generator.normal(MEAN_TOKENS, DEVIATION, counts.sum()).round().clip(20, LONGEST).astype(np.int64)
 
 
 def make_batch(documents: int, vocab_size: int, seed: int = 0) -> dict[str, Any]:
-    """A batch as `PassageCollator` makes it: half of a document's passages, drawn at random, against the others."""
+    """Return a batch as `PassageCollator` makes it: half of a document's passages, drawn at random, against the
+    others.
+    """
     counts, lengths = passages_of(documents, seed)
     generator = np.random.default_rng((seed, 1))
     views = np.concatenate([np.sort(generator.permutation(count) >= count // 2) for count in counts])
@@ -229,7 +231,7 @@ def compare_embedding(num_texts: int, rounds: int) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """A line a batch, and what was compared."""
+    """Return a line a batch, and what was compared."""
     header = ["documents", "passages", "tokens", "MB", "batch MB", "vectors MB", "graphs MB", "s a step", "graphs s"]
     header += ["padding %", "TFLOP", "of the peak %"]
     lines = [

@@ -58,7 +58,7 @@ class Job:
 
 
 def write_model(name: str, folder: Path) -> BertConfig:
-    """A random BERT without attention dropout, and a tokenizer with a word for each of its ids."""
+    """Return a random BERT without attention dropout, and a tokenizer with a word for each of its ids."""
     config = BertConfig(attention_probs_dropout_prob=0.0, max_position_embeddings=MAX_LENGTH)
     config.update(MODELS[name])
     # With the usual spread of weights all texts get about the same vector, and equal losses would say little.
@@ -88,7 +88,7 @@ Document = dict[str, Any]  # {"views": (View, View), "document_id": int}
 
 
 def draw_documents(job: Job, round_number: int, vocab_size: int, grouped: bool = False) -> list[Document]:
-    """The documents of a round, the same for all contenders, in the order in which they are trained on.
+    """Return the documents of a round, the same for all contenders, in the order in which they are trained on.
 
     Trainer's group_by_length sorts 50 batches at a time, far more than a round can have. So the lengths of that many
     are drawn and sorted as Trainer does, and the round is every n-th of these batches: `grouped` takes them as they
@@ -120,7 +120,7 @@ def draw_view(length: int, vocab_size: int, rng: np.random.Generator) -> View:
 
 
 def collate(documents: list[Document], pad_to: int | None = None) -> dict[str, Tensor]:
-    """A batch of `DocSplitForContrastivePretraining`, padded to its longest view or to `pad_to`."""
+    """Return a batch of `DocSplitForContrastivePretraining`, padded to its longest view or to `pad_to`."""
     views = [view for document in documents for view in document["views"]]
     longest = pad_to or max(len(view.ids) for view in views)
 
@@ -151,7 +151,7 @@ def num_tokens(documents: list[Document]) -> int:
 
 
 def longest(documents: list[Document], count: int) -> list[Document]:
-    """The `count` documents with the longest views, in descending order."""
+    """Return the `count` documents with the longest views, in descending order."""
     return sorted(documents, key=lambda document: -max(len(view.ids) for view in document["views"]))[:count]
 
 
@@ -177,7 +177,9 @@ def useful_flops(encoder: Any, documents: list[Document], mlm: bool) -> float:
 
 
 def load_sentence_transformer(job: Job) -> Any:
-    """The same weights with the first token's state as the vector, on the device of the job; texts are cut at 512."""
+    """Return the same weights with the first token's state as the vector, on the device of the job; texts are cut at
+    512.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 

@@ -58,7 +58,7 @@ EQUAL = {"fp32": 1e-4, "bf16": 0.1}  # of hidden states, which have a standard d
 
 
 def make(name: str, job: dict[str, Any]) -> Any:
-    """A contender on its device, in training mode."""
+    """Return a contender on its device, in training mode."""
     model_type = CONTENDERS[name]
     config = AutoConfig.for_model(
         model_type,
@@ -83,7 +83,7 @@ def make(name: str, job: dict[str, Any]) -> Any:
 
 
 def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The same ids (B, T) for all, none of them padding; a Longformer's first token attends to all."""
+    """Return the same ids (B, T) for all, none of them padding; a Longformer's first token attends to all."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, VOCABULARY, (job["batch_size"], job["length"]), generator=generator).to(job["device"])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -119,7 +119,7 @@ def measure(name: str, job: dict[str, Any], results: Any) -> None:
 
 
 def run(name: str, job: dict[str, Any]) -> dict[str, float] | None:
-    """What a contender measured; nothing if it failed, most likely for lack of memory. It has said why."""
+    """Yield what a contender measured; nothing if it failed, most likely for lack of memory. It has said why."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, job, sender))
@@ -211,7 +211,7 @@ def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[
 
 
 def table(results: dict[str, Any]) -> str:
-    """What was compared, the Markdown table of all rows, and what was left out."""
+    """Return what was compared, the Markdown table of all rows, and what was left out."""
     rows = [
         [
             f"{row['length']:,}",

@@ -90,7 +90,7 @@ class AllocatedMemory:
 
 
 def kilobytes(file: str, name: str) -> int:
-    """A value in one of Linux's status files: VmRSS (memory of this process), VmHWM (its peak), MemAvailable."""
+    """Return a value of a status file of Linux: VmRSS (memory of this process), VmHWM (its peak), MemAvailable."""
     for line in Path(file).read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
@@ -98,7 +98,7 @@ def kilobytes(file: str, name: str) -> int:
 
 
 def fastest(choices: list[dict[str, Any]], seconds: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
-    """The settings with which `seconds`, called once with each, is least."""
+    """Return the settings with which `seconds`, called once with each, is least."""
     return min(choices, key=seconds)
 
 

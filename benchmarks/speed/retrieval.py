@@ -112,7 +112,7 @@ def measure(name: str, documents: int, queries: int, width: int) -> tuple[float,
 
 
 def table(rows: dict[str, dict[str, float]]) -> str:
-    """A line each, with ratios to sentence-transformers."""
+    """Return a line for each, with ratios to sentence-transformers."""
     from docsplit.evaluation.results.tables import markdown_table
 
     header = ["", "seconds", "of theirs", "peak memory, MB", "of theirs", "nDCG@10", "MRR@10"]

@@ -44,7 +44,7 @@ MASK_ID, FIRST_ORDINARY_ID = 103, 1000
 
 
 def random_batch(documents: int, mean_length: float, longest: int, seed: int, spread: float = 0.6) -> dict[str, Any]:
-    """Views of log-normal lengths, 15 % of their tokens masked."""
+    """Draw views of log-normal lengths, 15 % of their tokens masked."""
     rng = np.random.default_rng(seed)
     lengths = np.exp(rng.normal(np.log(mean_length), spread, (documents, 2, 1))).clip(8, longest).astype(np.int64)
     mask = np.arange(lengths.max()) < lengths  # (B, 2, T)
@@ -127,7 +127,7 @@ def measure(rank: int, job: dict[str, Any], port: int, output: str) -> None:
 
 
 def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A configuration in processes of its own."""
+    """Measure a configuration in processes of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -66,7 +66,7 @@ def make_texts(size: int) -> list[str]:
 
 
 def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
-    """An index; a document is one passage, and its vector is looked up."""
+    """Build an index; a document is one passage, and its vector is looked up."""
     from docsplit.data.own_documents import Document
     from docsplit.index.changes import build
 
@@ -94,7 +94,7 @@ def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """The times of an index, and what it found."""
+    """Return the times of an index, and what it found."""
     from docsplit.index.first_stage import nearest
     from docsplit.index.index import Index
     from docsplit.index.segments import query_words
@@ -113,7 +113,7 @@ def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """The times of semantic_search and bm25s, and what they found."""
+    """Return the times of semantic_search and bm25s, and what they found."""
     import bm25s
     import torch
     from sentence_transformers.util import semantic_search
@@ -212,7 +212,7 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
 
 
 def compare(size: int, rounds: int) -> dict[str, Any]:
-    """The measures of both, medians, and ours by theirs."""
+    """Return the measures of both, medians, and ours by theirs."""
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as place:

@@ -27,7 +27,7 @@ BASELINE = "sentencizer"
 
 
 def standard_library_docstrings(minimum_words: int = 60) -> list[str]:
-    """Reads the docstrings of Python's standard library: real text that is there without a network."""
+    """Read the docstrings of Python's standard library: real text that is there without a network."""
     docstrings = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
         if "site-packages" in path.parts or "test" in path.parts:
@@ -43,12 +43,12 @@ def standard_library_docstrings(minimum_words: int = 60) -> list[str]:
 
 
 def measure_quality(split: SentenceSplitter, cases: list[dict]) -> Counter[str]:
-    """Counts the cases that come out right in each category."""
+    """Count the cases that come out right in each category."""
     return Counter(case["category"] for case in cases if split(case["text"]) == case["sentences"])
 
 
 def measure_speed(splitters: dict[str, SentenceSplitter], documents: list[str], rounds: int) -> dict[str, list[float]]:
-    """Times each splitter on all documents once per round, in turn.
+    """Time each splitter on all documents once per round, in turn.
 
     Returns:
         Documents per second in each round.

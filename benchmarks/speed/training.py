@@ -246,7 +246,7 @@ def measure_peaks(job: Job) -> dict[str, float]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     lines = [
         f"{results['hardware']}; {results['precision']}; "
         + ", ".join(f"{name} {version or 'none'}" for name, version in results["versions"].items())
@@ -285,7 +285,7 @@ def say(line: str) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line; what it leaves open is None, and `PLANS` says it for each model."""
+    """Return the command line; what it leaves open is None, and `PLANS` says it for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=["small", "base"], help="default: small base"

@@ -22,7 +22,7 @@ class BM25:
         self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
 
     def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
-        """The `depth` best documents of each query; those that share no word with it are not found."""
+        """Return the `depth` best documents of each query; those that share no word with it are not found."""
         words = tokenize(queries, return_ids=False)
         rows, scores = self.retriever.retrieve(
             words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False

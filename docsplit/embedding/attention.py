@@ -47,7 +47,7 @@ def attended_from(model: SentenceTransformer) -> str:
 
 
 def describe_attention(model: SentenceTransformer) -> dict[str, Any]:
-    """What `attention_to_tokens` reads, for the rows of results."""
+    """Describe what `attention_to_tokens` reads, for the rows of results."""
     return {"attended_from": attended_from(model), "max_tokens": _limit(model)}
 
 
@@ -81,7 +81,7 @@ def _check_tokenizer(model: SentenceTransformer) -> None:
 def attention_to_tokens(
     model: SentenceTransformer, texts: Sequence[str], prompt: str, micro_batch_tokens: int
 ) -> Iterator[TokenWeights]:
-    """The last layer's attention for each text, in order, in float32.
+    """Yield the last layer's attention for each text, in order, in float32.
 
     Args:
         model: of `load_encoder`, for this alone: it is left with eager attention.

@@ -128,7 +128,7 @@ def collect(
 
 
 def _one_ahead(function: Callable[[int], T], items: Sequence[int]) -> Iterator[T]:
-    """`function` of each item, in order; a background thread computes the next one meanwhile."""
+    """Yield `function` of each item, in order; a background thread computes the next one meanwhile."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         ahead = None
         for item in items:
@@ -140,7 +140,7 @@ def _one_ahead(function: Callable[[int], T], items: Sequence[int]) -> Iterator[T
 
 
 def _on_all(work: Callable[[], T]) -> list[T]:
-    """What `work` returns on each process, in their order; if it raises on one, all raise and none waits for it."""
+    """Return what `work` returns on each process, in their order; if it raises on one, all raise and none waits."""
     _, world_size = _rank_and_world_size()
     if world_size == 1:
         return [work()]
@@ -202,7 +202,7 @@ def embed_chunk(
 
 
 def _valid_unicode(texts: Sequence[str]) -> list[str]:
-    """A lone surrogate would make the tokenizer raise; all else is left to it, as SentenceTransformer does."""
+    """Replace lone surrogates, which would make the tokenizer raise; it reads all else as it is."""
     return [text.encode("utf-8", "replace").decode() for text in texts]
 
 

@@ -298,7 +298,7 @@ def _is_half(value: Any) -> bool:
 
 
 def identity(model: SentenceTransformer) -> str:
-    """A hash of what makes an encoder: weights, modules, tokenizer, maximum length, similarity."""
+    """Return a hash of what makes an encoder: weights, modules, tokenizer, maximum length, similarity."""
     digest = hashlib.blake2b(digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -317,7 +317,7 @@ def identity(model: SentenceTransformer) -> str:
 
 
 def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
-    """A key of what the embeddings of given texts depend on: the encoder, precision, device, libraries, code."""
+    """Return a key of what embeddings depend on beside the texts: encoder, precision, device, libraries, code."""
     config = getattr(model[0], "config", None)
     state = {} if config is None else config.to_dict() | {"_name_or_path": None}
     state |= {"attention": getattr(config, "_attn_implementation", None)}

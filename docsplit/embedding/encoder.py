@@ -43,7 +43,7 @@ class EncoderFacts:
     pooling_of_checkpoint: str | None = None  # where another one takes its place
 
     def row(self) -> dict[str, Any]:
-        """The columns of a row; `pooling_of_checkpoint` only where there is one."""
+        """Return the columns of a row; `pooling_of_checkpoint` only where there is one."""
         columns = asdict(self)
         if self.pooling_of_checkpoint is None:
             del columns["pooling_of_checkpoint"]
@@ -94,12 +94,12 @@ class Encoder:
         self._model.to("cpu")
 
     def copy(self) -> SentenceTransformer:
-        """A copy of the model, on its device, for what changes weights or attention."""
+        """Return a copy of the model, on its device, for what changes weights or attention."""
         self.rest()
         return copy.deepcopy(self._model).to(self._device)
 
     def with_pooling(self, pooling: Pooling) -> "Encoder":
-        """The same weights with another pooling."""
+        """Return the same weights with another pooling."""
         other = copy.copy(self)
         other._model = self.copy()
         other.replaced_pooling = replace_pooling(other._model, pooling)

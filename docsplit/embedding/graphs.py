@@ -85,7 +85,7 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
 
 
 def attention_by_kind(model: Any, name: str, text: str) -> dict[str, Any] | None:
-    """The passages of a text, and their attention in a full graph and in one of sections, by the same weights.
+    """Return the passages of a text, and their attention in a full graph and in one of sections, by the same weights.
 
     Of an encoder without graph attention None, which is said.
     """

@@ -100,7 +100,7 @@ def _reads_tokens(model: SentenceTransformer) -> bool:
 
 
 def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
-    """A SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
+    """Return a SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
     config = AutoConfig.from_pretrained(name_or_path)
     family = family_of(config)
     if family.rows == "passages":
@@ -179,7 +179,7 @@ def says_pooling(name_or_path: str) -> bool:
 
 
 def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
-    """What decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
+    """Describe what decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
     poolers = [module for module in model if isinstance(module, PoolingModule)]
     modes = [poolers[0].pooling_mode] if poolers and isinstance(poolers[0].pooling_mode, str) else None
     modes = modes or [mode for pooler in poolers for mode in pooler.pooling_mode]
@@ -191,10 +191,10 @@ def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """What stands before each text: the model's prompt for documents, else its default prompt, if None is given."""
+    """Return what stands before each text; None: the model's prompt for documents, else its default prompt."""
     return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
 
 
 def resolve_query_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """What stands before each query: the model's prompt for queries, else its default prompt, if None is given."""
+    """Return what stands before each query; None: the model's prompt for queries, else its default prompt."""
     return query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt

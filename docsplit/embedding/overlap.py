@@ -23,7 +23,7 @@ def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
 
 
 def _find(name_or_path: str) -> tuple[TrainingDocuments | None, str]:
-    """The record, or why there is none."""
+    """Return the record, or why there is none."""
     try:
         path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
         if path is not None:
@@ -34,7 +34,7 @@ def _find(name_or_path: str) -> tuple[TrainingDocuments | None, str]:
 
 
 def share_of_queries(name_or_path: str, queries: Sequence[str]) -> float | None:
-    """The share of queries that an encoder was trained on for ranking; None where nothing is known of it.
+    """Return the share of queries that an encoder was trained on for ranking; None where nothing is known of it.
 
     A run with `--view query_document` has its queries in its record, beside the documents.
     """

@@ -38,7 +38,7 @@ class Classification(LabelledEvaluation):
     args: ProbeArguments
 
     def settings(self) -> dict[str, Any]:
-        """The documents, and how encoders are fine-tuned."""
+        """Return the documents, and how encoders are fine-tuned."""
         return super().settings() | {"finetuning": self.args.finetuning}
 
     def sample(self) -> list[str]:

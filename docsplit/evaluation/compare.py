@@ -69,11 +69,11 @@ class Evaluation(ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What results.json says of the data, beside all options."""
+        """Return what results.json says of the data, beside all options."""
 
     @abstractmethod
     def sample(self) -> list[str]:
-        """A few texts, on which each encoder is tried."""
+        """Return a few texts, on which each encoder is tried."""
 
     def names(self, given: list[str]) -> list[str]:
         """Those of --model_name_or_path that are measured."""
@@ -107,19 +107,19 @@ class Evaluation(ABC):
     # --- The report ---
 
     def source(self) -> str:
-        """The name of the data."""
+        """Return the name of the data."""
         return data_source(self.data_args, self.args.data_name)
 
     def describe(self) -> str:
-        """The data in one line, for titles and cards."""
+        """Return the data in one line, for titles and cards."""
         return describe_data(self.data_args, self.args.data_name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of results.json."""
+        """Return the rows of results.json."""
         return comparison.rows(self.results)
 
     def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
-        """What is said above the tables."""
+        """Return the notes above the tables."""
         return []
 
     def report(self, setup: Setup) -> str:
@@ -158,7 +158,7 @@ class LabelledEvaluation(Evaluation):
         return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
     def settings(self) -> dict[str, Any]:
-        """The documents, and what was left out of them."""
+        """Return the documents, and what was left out of them."""
         return {
             "data_fingerprint": self.split.fingerprint(),
             "documents_dropped": self.split.counts,

@@ -51,7 +51,7 @@ class Links(Evaluation):
         return text_statistics(self.source(), texts, 2)
 
     def settings(self) -> dict[str, Any]:
-        """The pairs, and what was left out of them."""
+        """Return the pairs, and what was left out of them."""
         return {
             "pairs": {name: len(part.labels) for name, part in self.pairs.parts.items()},
             "counts": self.pairs.counts,
@@ -141,7 +141,7 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
-    """The two embeddings of a pair, one after the other, (P, 2H): what DocSplit's MLP reads (its section 4.4)."""
+    """Join the two embeddings of each pair, (P, 2H): what DocSplit's MLP reads (section 4.4)."""
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
 
 
@@ -160,7 +160,7 @@ def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The threshold at or above which "linked" is right most often, between two scores, in O(P log P).
+    """Return the threshold at or above which "linked" is right most often, between two scores, in O(P log P).
 
     Raises:
         ValueError: if a score is not finite.
@@ -217,7 +217,7 @@ def popularity(pairs: CitationPairs, seed: int = 0) -> np.ndarray:
 
 
 def popularity_warning(accuracy: float, num_pairs: int, chance: float = 0.5) -> str | None:
-    """What to say where popularity alone is better than chance: the 99 % interval (Wilson) of its accuracy is above.
+    """Return a warning if popularity alone beats chance: the 99 % interval (Wilson) of its accuracy is above.
 
     Args:
         accuracy: of `popularity`, on `num_pairs` test pairs.

@@ -22,7 +22,7 @@ def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> lis
 
 
 def _scores(segment: Segment, vectors: np.ndarray) -> Iterator[np.ndarray]:
-    """The similarity of each query and each document (Q, N'), a block of documents after another."""
+    """Yield the similarity of each query and each document (Q, N'), a block of documents after another."""
     starts, passages = segment.passage_starts, segment.passage_vectors
     step = max(BLOCK_VALUES * len(starts) // (len(vectors) * len(passages)), 1)  # documents
     for first in range(0, len(starts), step):

@@ -16,7 +16,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def best_of_blocks(
     blocks: Iterable[np.ndarray | Tensor], num_queries: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `count` highest scores of each query, the best first; of equal scores the lower row comes first.
+    """Return the `count` highest scores of each query, the best first; of equal scores the lower row comes first.
 
     The result does not depend on where blocks begin, and no more than one block is in memory.
 

@@ -64,7 +64,7 @@ class EncodingContender:
         return {"peak_memory_mb": self.memory.peak / 2**20, "settings": self.settings}
 
     def measure(self, round_number: int) -> dict[str, float]:
-        """A timed round: tokens, without padding, and useful floating-point operations a second."""
+        """Time a round: tokens, without padding, and useful floating-point operations a second."""
         texts = self.texts(round_number)
         lengths = [len(ids) for ids in self.tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
         if self.job.keep_freed_memory:

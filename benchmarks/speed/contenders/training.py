@@ -96,7 +96,7 @@ class PlainModel(nn.Module):
         mlm_targets: Tensor,
         document_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The joint loss; all arguments are (B, 2, T)."""
+        """Return the joint loss; all arguments are (B, 2, T)."""
         mask = attention_mask.flatten(0, 1)
         hidden_states = self.encoder.base_model(input_ids=input_ids.flatten(0, 1), attention_mask=mask)[0]
         first, second = F.normalize(hidden_states[:, 0].float(), dim=-1).unflatten(0, (-1, 2)).unbind(1)
@@ -125,7 +125,7 @@ class TrainingContender:
         self.memory = Memory(job.device)
 
     def prepare(self) -> float:
-        """The loss of the first batch, in full precision and without dropout."""
+        """Return the loss of the first batch, in full precision and without dropout."""
         documents = draw_documents(self.job, 0, self.encoder.config.vocab_size)[: self.job.batch_size]
         self.model.to(self.job.device).eval()
         with torch.no_grad():
@@ -145,7 +145,7 @@ class TrainingContender:
         return {"peak_memory_mb": self.memory.peak / 2**20, "settings": self.settings}
 
     def measure(self, round_number: int) -> dict[str, float]:
-        """A timed round: speed, shares of padding and waiting, and useful floating-point operations a second."""
+        """Time a round: speed, shares of padding and waiting, and useful floating-point operations a second."""
         documents = self.documents(round_number)
         untimed_steps = UNTIMED_STEPS[self.job.device]
         if self.job.keep_freed_memory:
@@ -193,11 +193,11 @@ class TrainingContender:
         return clock
 
     def trainer(self, documents: list[Document], arguments: dict[str, Any]) -> Trainer:
-        """A Trainer of `model` with the loss that its forward pass returns."""
+        """Return a Trainer of `model` with the loss that its forward pass returns."""
         return Trainer(self.model, TrainingArguments(**arguments), self.collate, documents)  # type: ignore[arg-type]
 
     def loss(self, documents: list[Document]) -> Tensor:
-        """The loss () of one batch, with the masks that its views have."""
+        """Return the loss () of one batch, with the masks that its views have."""
         batch = {name: tensor.to(self.job.device) for name, tensor in self.collate(documents).items()}
         return self.model(**batch)["loss"]
 
@@ -256,7 +256,7 @@ class SentenceTransformersLoss(TrainingContender):
         return self.train(self.documents(0)[: 2 * self.job.batch_size], untimed_steps=1).seconds
 
     def trainer(self, documents: list[Document], arguments: dict[str, Any]) -> Trainer:
-        """The library's trainer, with the texts of the views in two columns, tokenised batch by batch."""
+        """Return the library's trainer, with the texts of the views in two columns, tokenised batch by batch."""
         rows = [dict(zip(("first", "second"), (view.text for view in row["views"]))) for row in documents]
         loss = self.make_loss(**self.settings)
         if not self.own_trainer:
@@ -268,7 +268,9 @@ class SentenceTransformersLoss(TrainingContender):
         return SentenceTransformerTrainer(self.model, args, Dataset.from_list(rows), loss=loss)
 
     def stock_trainer(self, rows: list[dict[str, str]], loss: nn.Module, arguments: dict[str, Any]) -> Trainer:
-        """A stock Trainer with the collator of sentence-transformers; autocast is around the encoder as in its own."""
+        """Return a stock Trainer with the collator of sentence-transformers; autocast is around the encoder as in its
+        own.
+        """
         from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
         forward = type(self.model).forward.__get__(self.model)
@@ -277,7 +279,7 @@ class SentenceTransformersLoss(TrainingContender):
         return Trainer(LossOfColumns(loss), TrainingArguments(**arguments | {"bf16": False}), collator, rows)  # type: ignore[arg-type]
 
     def loss(self, documents: list[Document]) -> Tensor:
-        """The loss () of one batch, whose texts are checked to have the ids that the others are given."""
+        """Return the loss () of one batch, whose texts are checked to have the ids that the others are given."""
         from sentence_transformers.util import batch_to_device
 
         features = []
@@ -311,7 +313,7 @@ def in_order(dataset: Any, batch_size: int, drop_last: bool, **options: Any) -> 
 
 
 def check_same_ids(input_ids: Tensor, views: list[View]) -> None:
-    """The tokenizer must turn the made-up words back into the ids that they stand for."""
+    """Check that the tokenizer turns the made-up words back into the ids that they stand for."""
     for row, view in zip(input_ids.tolist(), views):
         if row != view.ids.tolist() + [PAD] * (len(row) - len(view.ids)):
             raise ValueError(f"The tokenizer turns {view.text[:50]!r} ... into other ids than those of the view.")

@@ -90,7 +90,7 @@ NAMES = ", ".join(field.name for field in fields(Levers))
 
 
 def read(words: list[str]) -> tuple[Levers, list[str]]:
-    """The levers that lead the words, and the words of the script."""
+    """Return the levers that lead the words, and the words of the script."""
     given: dict[str, Any] = {}
     while words and "=" in words[0] and not words[0].startswith("-"):
         name, _, value = words[0].partition("=")
@@ -162,7 +162,9 @@ class WithContrast(NeighbourDistillation):
         self.targets, self.levers = objective.targets, levers
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:
-        """The loss of `NeighbourDistillation.forward` with weighted contrasts; their logged parts have no weight."""
+        """Return the loss of `NeighbourDistillation.forward` with weighted contrasts; their logged parts have no
+        weight.
+        """
         output = super().forward(embeddings, document_ids, counts)
         assert self.targets is not None
         assert document_ids is not None

@@ -55,7 +55,7 @@ Summaries = dict[tuple[str, str], Summary]  # (data, method)
 
 
 def summaries(rows: list[Row]) -> Summaries:
-    """(data, method) -> mean over seeds of the set's own metric, and of its difference to the start, on test items.
+    """Map (data, method) to the mean over seeds of the set's metric and of its difference to the start, on test items.
 
     The interval holds 95 % of the differences on drawn test items of all seeds together: items and seeds vary.
     """
@@ -73,7 +73,7 @@ def summaries(rows: list[Row]) -> Summaries:
 
 
 def _summary(seeds: list[Row]) -> Summary:
-    """The rows of a method's seeds as one."""
+    """Return the rows of a method's seeds as one."""
     low, high = np.percentile(np.concatenate([row[SAMPLES] for row in seeds]), [2.5, 97.5])
     value, difference = (statistics.mean(row[name] for row in seeds) for name in ("value", "difference"))
     is_trained = seeds[0]["seed"] is not None
@@ -95,7 +95,7 @@ def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
 
 
 def comparison(summary_of: Summaries) -> list[list[str]]:
-    """A line a method, a column a data set: the value, and the difference to the start with its interval."""
+    """Return a line a method, a column a data set: the value, and the difference to the start with its interval."""
     data, methods = (list(dict.fromkeys(key[place] for key in summary_of)) for place in (0, 1))
     metrics = {name: summary.metric for (name, _), summary in reversed(summary_of.items())}
     table = [["", *(f"{name}, {metrics[name]}" for name in data)]]
@@ -117,7 +117,7 @@ def _cell(method: str, summary: Summary | None) -> str:
 
 
 def geometry(rows: list[Row], data: str) -> list[list[str]]:
-    """A line a method: what its vectors of a set look like, and other numbers; means over seeds."""
+    """Return a line a method: what its vectors of a set look like, and other numbers; means over seeds."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["data"] == data and row["part"] == "test" and "difference" not in row:
@@ -129,7 +129,7 @@ def geometry(rows: list[Row], data: str) -> list[list[str]]:
 
 
 def markdown(results: Results) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     rows = results.rows
     summary_of = summaries(rows)
     parts: dict[str, Summaries] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
@@ -173,7 +173,7 @@ def table(cells: list[list[str]]) -> list[str]:
 
 
 def _transposed(cells: list[list[str]]) -> list[list[str]]:
-    """The table with data sets as lines, where there are few methods or one data set."""
+    """Return the table with data sets as lines, where there are few methods or one data set."""
     return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
 
 
@@ -183,7 +183,7 @@ def _is_drawn(method: str, trained: bool) -> bool:
 
 
 def plot(results: Results, path: Path) -> None:
-    """The difference to the start of each method, with its interval, a panel a data set."""
+    """Plot the difference to the start of each method, with its interval, a panel a data set."""
     summary_of = {
         key: summary
         for key, summary in summaries(results.rows).items()

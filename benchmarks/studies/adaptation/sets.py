@@ -61,7 +61,7 @@ class DataSet:
 
 
 def load(name: str, data_dir: Path, part: str = "test", max_documents: int = MAX_DOCUMENTS) -> DataSet:
-    """A set by its name.
+    """Return a set by its name.
 
     Args:
         part: "test", or "validation": a part of the training documents, in place of the test documents.
@@ -90,7 +90,9 @@ def judgments(data_dir: Path) -> LabelledSplit:
 
 
 def with_validation(split: LabelledSplit) -> LabelledSplit:
-    """The split itself if it has a validation part, else one whose validation part is taken from its train part."""
+    """Return the split itself if it has a validation part, else one whose validation part is taken from its train
+    part.
+    """
     if split.validation_texts is not None:
         return split
     texts, labels = split.train_texts, split.train_labels

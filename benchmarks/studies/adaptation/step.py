@@ -56,7 +56,7 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
 
 
 def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]) -> Iterator[tuple[str, Measured]]:
-    """The baselines that need no training, by name.
+    """Yield the baselines that need no training, by name.
 
     What is fitted is fitted on the corpus to adapt on, but neighbours and words on all texts, without labels.
 
@@ -99,13 +99,13 @@ def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Itera
 
 
 def beginnings(model: SentenceTransformer, texts: list[str], tokens: int) -> list[str]:
-    """The part of each text that an encoder reads which cuts off after so many tokens, special ones included."""
+    """Cut each text after so many tokens, special ones included, as an encoder of that length reads it."""
     encoded = model.tokenizer(texts, truncation=True, max_length=tokens, return_offsets_mapping=True)
     return [text[: max(end for _, end in own)] for text, own in zip(texts, encoded["offset_mapping"])]
 
 
 def random_halves(texts: list[str]) -> list[str]:
-    """The two halves of each text with two sentences or more, one after the other: the same at each call."""
+    """Return the two halves of each text with two sentences or more, one after the other: the same at each call."""
     generator, split = np.random.default_rng(0), load_sentence_splitter()
     halves = []
     for text in texts[:SPLIT_DOCUMENTS]:
@@ -132,7 +132,7 @@ def kept_neighbours(before: np.ndarray, after: np.ndarray, count: int = 10) -> f
 
 
 def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[Row]:
-    """A row for the set's own metric, with the difference to the start, and one for each other number."""
+    """Yield a row for the set's own metric, with the difference to the start, and one for each other number."""
     generator = np.random.default_rng(0)
     drawn = [generator.integers(measured.num_items, size=measured.num_items) for _ in range(DRAWS)]
     differences = np.array([measured.of_items(rows) - start.of_items(rows) for rows in drawn])

@@ -23,7 +23,7 @@ DELETED = 0.6  # of the words (TSDAE, section 4.2)
 
 
 def noisy(text: str, generator: random.Random) -> str:
-    """The text without 60 % of its words, at random; one word at least."""
+    """Return the text without 60 % of its words, at random; one word at least."""
     words = text.split()
     kept = [word for word in words if generator.random() >= DELETED]
     return " ".join(kept or words[:1])

@@ -36,7 +36,7 @@ WATCHED = {CENTRE: "SimCSE + Bregman", "lambda 0": "SimCSE", "batch norm without
 
 
 def grid(rows: list[Row]) -> Measured:
-    """Method -> metric -> row, of the cells with one encoder."""
+    """Map method to metric to row, of the cells with one encoder."""
     rows_of: Measured = defaultdict(dict)
     for row in rows:
         if row["seed"] is not None:
@@ -59,7 +59,7 @@ def level_of(method: str) -> tuple[str, str]:
 
 
 def ablations(rows_of: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line a cell: micro- and macro-F1 of each head, the paper's, and whether anything collapsed."""
+    """Return a line a cell: micro- and macro-F1 of each head, the paper's, and whether anything collapsed."""
     published = paper["table_4"] | {"batch norm": paper["table_7"], "pooling": paper["table_6"]}
     lines = []
     for method, row_by_metric in rows_of.items():
@@ -87,7 +87,9 @@ def ablations(rows_of: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]
 
 
 def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
-    """A line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's scores."""
+    """Return a line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's
+    scores.
+    """
     published = {(one["head"], one["method"]): one.get(data) for one in paper["table_2"]}
     rows_of: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
@@ -116,7 +118,7 @@ def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[s
 
 
 def markdown(results: Results) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     paper, rows_of = json.loads(PAPER.read_text(encoding="utf-8")), grid(results.rows)
     lines = ["# Self-contrastive Bregman divergence, in small", ""]
     if rows_of:
@@ -157,7 +159,7 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """A heat map of the grid: a row a factor, a column a level, the difference to the centre in points."""
+    """Plot a heat map of the grid: a row a factor, a column a level, the difference to the centre in points."""
     rows_of = grid(results.rows)
     if CENTRE not in rows_of:
         return
@@ -212,7 +214,7 @@ def plot_collapse(results: Results, path: Path) -> None:
 
 
 def plots(results: Results, path: Path) -> None:
-    """The heat map of the grid, and beside it, `..._collapse.png`, what the embeddings do."""
+    """Plot the heat map of the grid, and beside it, `..._collapse.png`, what the embeddings do."""
     plot(results, path)
     plot_collapse(results, path.with_name(f"{path.stem}_collapse{path.suffix}"))
 

@@ -49,7 +49,7 @@ def parts_of(data: str, data_dir: Path, size: int, part: str) -> Parts:
 
 
 def label_names(split: LabelledSplit, labels: np.ndarray) -> list[Any]:
-    """The names of the class of each document, or lists of those of its classes."""
+    """Return the names of the class of each document, or lists of those of its classes."""
     if labels.ndim == 1:
         return [split.class_names[label] for label in labels]
     return [[split.class_names[label] for label in np.flatnonzero(row)] for row in labels]
@@ -73,13 +73,13 @@ def write_pieces(data_dir: Path, size: int, path: Path) -> None:
 
 
 def name_of(encoder: str) -> str:
-    """The name of NAME=path,path, or TF-IDF; the start has none."""
+    """Return the name of NAME=path,path, or TF-IDF; the start has none."""
     name, given, _ = encoder.partition("=")
     return name if given or name == TFIDF else "start"
 
 
 def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
-    """A row for each metric of each head of each encoder, its cost, each comparison, and what was logged last.
+    """Yield a row for each metric of each head of each encoder, its cost, each comparison, and what was logged last.
 
     Heads other than SetFit count on all labels alone. Seconds are those to embed and to train the head.
     """
@@ -113,7 +113,7 @@ def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
 
 
 def head_name(head: str, features: str, shots: int | None) -> str:
-    """The name of a head in rows: "mlp", "mlp, standardized," or "setfit, 8 shots,"."""
+    """Return the name of a head in rows: "mlp", "mlp, standardized," or "setfit, 8 shots,"."""
     parts = [head] + ([features] if features == "standardized" else []) + ([f"{shots} shots"] if shots else [])
     return ", ".join(parts) + ("," if len(parts) > 1 else "")
 

@@ -33,7 +33,7 @@ def by_name(rows: list[Row]) -> Rows:
 
 
 def _cell(row: Row | None, decimals: int = 2) -> str:
-    """A value with its interval, or else its standard deviation over seeds."""
+    """Return a value with its interval, or else its standard deviation over seeds."""
     if row is None:
         return ""
     text = f"{row['value']:.{decimals}f}"
@@ -67,7 +67,7 @@ def redundancy_table(rows: Rows, sets: list[str]) -> str:
 
 
 def table(rows: Rows, sets: list[str], metrics: Sequence[str], decimals: int = 2) -> str:
-    """A row a set and metric, a column an encoder."""
+    """Return a row a set and metric, a column an encoder."""
     encoders = _encoders(rows, metrics[0])
     lines = [
         (data, metric.replace("_", " "), *(_cell(rows.get((data, metric, one)), decimals) for one in encoders))
@@ -96,7 +96,7 @@ def ratio_table(rows: Rows, sets: list[str]) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     rows = by_name(results.rows)
     sets = list(dict.fromkeys(data for data, _, _ in rows))
     tables = {

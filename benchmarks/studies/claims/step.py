@@ -103,7 +103,7 @@ def _spread(texts: list[str], labels: list[Any], size: int) -> tuple[list[str], 
 
 
 def write_random_encoders(masked_lm: str, folder: Path) -> None:
-    """Encoders like that one with random weights, one a seed."""
+    """Write encoders like that one with random weights, one a seed."""
     import torch
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -114,7 +114,7 @@ def write_random_encoders(masked_lm: str, folder: Path) -> None:
 
 
 def rows_of(analyses: Analyses, names: Mapping[str, str]) -> Iterator[Row]:
-    """A row for each number that the report shows: metric, method, value, low and high.
+    """Yield a row for each number that the report shows: metric, method, value, low and high.
 
     Args:
         analyses: what analysis.json holds.

@@ -51,12 +51,12 @@ MARKERS = "ox^"
 
 
 def method_of(row: Row) -> str:
-    """The name of a line: the method, and how it reads long documents."""
+    """Return the name of a line: the method, and how it reads long documents."""
     return row["method"] + (", chunk_mean" if row.get("read") == "chunk_mean" else "")
 
 
 def values_of(rows: list[Row], name: str = "value") -> dict[tuple[str, str], dict[str, list[Any]]]:
-    """(data, metric) -> method -> the values of its seeds."""
+    """Map (data, metric) to method to the values of its seeds."""
     values: dict[tuple[str, str], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if name in row:
@@ -65,7 +65,8 @@ def values_of(rows: list[Row], name: str = "value") -> dict[tuple[str, str], dic
 
 
 def differences(rows: list[Row]) -> list[list[str]]:
-    """A line for each set, metric and two methods: over the same test items, and over seeds where there are some.
+    """Return a line for each set, metric and two methods: over the same test items, and over seeds where there are
+    some.
 
     p is corrected for the pairs of a set and metric. A method is ahead if the difference is clear, and if both have
     several pretraining seeds or need none.
@@ -92,20 +93,20 @@ def differences(rows: list[Row]) -> list[list[str]]:
 
 
 def shown(values: list[float], factor: float = 100) -> str:
-    """The mean, and the deviation where there are several seeds."""
+    """Return the mean, and the deviation where there are several seeds."""
     spread = f" ± {factor * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{factor * statistics.mean(values):,.1f}{spread}"
 
 
 def kind_of(data: str, metric: str) -> str:
-    """The table that a metric stands in."""
+    """Return the table that a metric stands in."""
     if data == "pretraining" or metric.startswith("fine-tuned"):
         return data if data == "pretraining" else "fine-tuned"
     return next((kind for kind, ends in KINDS.items() if metric.endswith(ends)), "all")
 
 
 def markdown(results: Results) -> str:
-    """A table a kind of metrics, and in it a line a method; then differences."""
+    """Return a table a kind of metrics, and in it a line a method; then differences."""
     values_by = values_of(results.rows)
     parts = ["# Graphs of passages beside DocSplit", "In percent; ± is the deviation over pretraining seeds."]
     for kind, title in TITLES.items():
@@ -132,7 +133,7 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """A panel a set: the metric over the three classes of length, a line a method."""
+    """Plot a panel a set: the metric over the three classes of length, a line a method."""
     values_by = values_of(results.rows)
     sets = {data: metric.rpartition(",")[0] for data, metric in values_by if metric.endswith(THIRDS)}
     if not sets:

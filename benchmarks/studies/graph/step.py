@@ -32,7 +32,7 @@ DRAWS = 500
 
 
 def rows_of(data: DataSet, measured: Measured) -> Iterator[Row]:
-    """The set's metric, accuracy, and the metric of each third of the test documents, which end the texts."""
+    """Yield the set's metric, accuracy, and the metric of each third of the test documents, which end the texts."""
     yield {"metric": measured.metric, **on_items(measured, np.arange(measured.num_items))}
     if "accuracy" in measured.others:
         yield {"metric": "accuracy", "value": measured.others["accuracy"]}
@@ -70,7 +70,7 @@ def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iter
 
 
 def on_items(measured: Measured, items: np.ndarray) -> Row:
-    """The metric of some test items, and of sets of as many, drawn from them with replacement."""
+    """Return the metric of some test items, and of sets of as many, drawn from them with replacement."""
     generator = np.random.default_rng(0)
     drawn = (items[generator.integers(len(items), size=len(items))] for _ in range(DRAWS))
     return {"value": measured.of_items(items), SAMPLES: [round(measured.of_items(rows), 5) for rows in drawn]}

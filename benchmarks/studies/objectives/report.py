@@ -105,7 +105,7 @@ def run_script(script: str, log: Path, *options: object) -> None:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The rows that a probing or retrieval script wrote there."""
+    """Return the rows that a probing or retrieval script wrote there."""
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))["rows"]
 
 
@@ -147,7 +147,7 @@ class Study:
         return self.options.work_dir / f"{plain}-{seed}"
 
     def pretrain(self, name: str, seed: int, model: list[str], longest: int, options: list[str]) -> Path:
-        """The folder of an encoder, trained unless it is there."""
+        """Return the folder of an encoder, trained unless it is there."""
         folder = self.folder(name, seed)
         if not (folder / "all_results.json").exists():
             view = options[options.index("--view") + 1] if "--view" in options else "docsplit"
@@ -236,12 +236,12 @@ class Study:
 
 
 def percent(measured: dict[str, float]) -> str:
-    """A share as 35.0 ± 7.1, in percent."""
+    """Return a share as 35.0 ± 7.1, in percent."""
     return f"{100 * measured['mean']:.1f} ± {100 * measured['std']:.1f}"
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     lines = [
         f"{results['hardware']}; {results['steps']} steps, peak learning rate {results['learning_rate']:g}; ± is the "
         f"standard deviation over {len(results['seeds'])} pretraining seeds; percent",

@@ -53,7 +53,9 @@ def by_data(rows: list[Row]) -> dict[str, Found]:
 
 
 def orderings(measured: Found) -> list[tuple[str, ...]]:
-    """A line an ordering whose both sides were measured: difference in points, p over queries, corrected by Holm."""
+    """Return a line an ordering whose both sides were measured: difference in points, p over queries, corrected by
+    Holm.
+    """
     pairs = [one for one in ORDERINGS if all(TESTED in measured.get(method, {}) for method in one[:2])]
     differences, p_values = [], []
     for better, worse, _ in pairs:
@@ -70,7 +72,7 @@ def orderings(measured: Found) -> list[tuple[str, ...]]:
 
 
 def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line a method: what tables 3 to 5 print."""
+    """Return a line a method: what tables 3 to 5 print."""
     tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
     return [
         (method, *(" / ".join(f"{value:.2f}" for value in table["rows"][method]) for table in tables))
@@ -79,7 +81,7 @@ def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def markdown(results: Results) -> str:
-    """The tables, for people."""
+    """Return the tables as Markdown."""
     paper = json.loads(PAPER.read_text(encoding="utf-8"))
     lines = ["# Training for ranking, in small", ""]
     for data, methods in by_data(results.rows).items():
@@ -100,7 +102,7 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """A panel a data set, a line a method: nDCG@10, its 95 % bootstrap interval over queries, BM25's dashed."""
+    """Plot a panel a data set, a line a method: nDCG@10, its 95 % bootstrap interval over queries, BM25's dashed."""
     sets = by_data(results.rows)
     if not sets:
         return

@@ -37,12 +37,14 @@ DRAWS = 2000  # of the bootstrap over queries
 
 
 def run(script: str, *words: object) -> None:
-    """A script of this project, which must succeed."""
+    """Run a script of this project, which must succeed."""
     subprocess.run([sys.executable, str(ROOT / script), *map(str, words)], check=True)
 
 
 def train_and_measure(options: argparse.Namespace, kind: str, fold: int | None) -> Path:
-    """The folder with the results of an encoder, trained with this kind of negatives, on the queries of this fold."""
+    """Return the folder with the results of an encoder, trained with this kind of negatives, on the queries of this
+    fold.
+    """
     folder = options.work_dir / "-".join([kind, *([] if fold is None else [str(fold)])])
     words = [] if fold is None else ["--folds", options.folds, "--fold", fold]
     if not (folder / "results.json").exists():
@@ -60,7 +62,7 @@ def train_and_measure(options: argparse.Namespace, kind: str, fold: int | None) 
 
 
 def rows_of(folders: list[Path], method: str) -> Iterator[Row]:
-    """A row for each measure of each way of ranking: the mean over the queries of all folds.
+    """Yield a row for each measure of each way of ranking: the mean over the queries of all folds.
 
     The row of nDCG@10 has their values too. BM25 needs no encoder and has a name of its own.
     """
@@ -83,7 +85,7 @@ def rows_of(folders: list[Path], method: str) -> Iterator[Row]:
 
 
 def write_collection(corpus: str, max_documents: int, path: Path) -> None:
-    """The first documents of a corpus with titles."""
+    """Write the first documents of a corpus with titles."""
     rows = load_corpus(corpus)
     rows = add_text(rows.select(range(min(max_documents, len(rows)))), "text")
     path.parent.mkdir(parents=True, exist_ok=True)

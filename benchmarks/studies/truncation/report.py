@@ -45,7 +45,7 @@ class Code:
 
 
 def codes(width: int) -> list[Code]:
-    """The codes of vectors of this width, the vectors themselves first."""
+    """Return the codes of vectors of this width, the vectors themselves first."""
     shorter = [Code(f"first {size} dimensions", 4 * size, partial(_first, size)) for size in DIMENSIONS]
     return [Code("vectors", 4 * width, lambda vectors: vectors), *shorter, Code("signs", width // 8, _signs)]
 
@@ -59,7 +59,9 @@ def _signs(vectors: np.ndarray) -> np.ndarray:
 
 
 def retrieve(queries: np.ndarray, documents: np.ndarray, code: Code, rescored: int = 0) -> Retrieved:
-    """The `DEPTH` best documents (N, H) of each query (Q, H) by a code, put in order by the vectors if `rescored`."""
+    """Return the `DEPTH` best documents (N, H) of each query (Q, H) by a code, put in order by the vectors if
+    `rescored`.
+    """
     retrieved = search(code.encode(queries), code.encode(documents), rescored or DEPTH)
     if not rescored:
         return retrieved
@@ -68,12 +70,12 @@ def retrieve(queries: np.ndarray, documents: np.ndarray, code: Code, rescored: i
 
 
 def recall(retrieved: np.ndarray, exact: np.ndarray) -> float:
-    """The share of the rows (Q, K) of `exact` that are in the same row of `found`."""
+    """Return the share of the rows (Q, K) of `exact` that are in the same row of `found`."""
     return float(np.mean([len({*got} & {*best}) / len(best) for got, best in zip(retrieved.tolist(), exact.tolist())]))
 
 
 def measure(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> list[dict[str, Any]]:
-    """A row a code, with rescoring and without."""
+    """Return a row a code, with rescoring and without."""
     vectors, *shorter = codes(documents.shape[1])
     exact = retrieve(queries, documents, vectors)
     runs = [(vectors, 0), *((code, rescored) for code in shorter for rescored in (0, RESCORED))]
@@ -87,7 +89,7 @@ def measure(ranking: Ranking, documents: np.ndarray, queries: np.ndarray) -> lis
 
 
 def compare(model: Any, collection: str) -> list[dict[str, Any]]:
-    """The rows of a collection, its vectors from the cache if they are there."""
+    """Return the rows of a collection, its vectors from the cache if they are there."""
     ranking, cache = load_collection(RankingArguments(collection)), cache_directory()
     documents, _ = embed_documents(model, ranking.documents, cache_dir=cache, show_progress=True)
     queries, _ = embed_queries(model, ranking.queries, cache_dir=cache)

@@ -64,7 +64,7 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
 
 
 def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:
-    """The weight of each query, (Q,): the best one of the queries of all other folds."""
+    """Return the weight of each query, (Q,): the best one of the queries of all other folds."""
     values, weights = ndcg_of_weights(union, ranking), np.empty(len(ranking.query_ids))
     for fold in folds:
         others = np.setdiff1d(np.arange(len(weights)), fold)
@@ -85,7 +85,7 @@ def ndcg_of_weights(union: Union, ranking: Ranking) -> np.ndarray:
 
 
 def best_weight(values: np.ndarray) -> float:
-    """The weight with the highest mean of values (weights, queries); of several, the middle one."""
+    """Return the weight with the highest mean of values (weights, queries); of several, the middle one."""
     means = values.mean(axis=1).round(12)
     best = np.flatnonzero(means == means.max())
     return WEIGHTS[int(best[(len(best) - 1) // 2])]

@@ -27,7 +27,7 @@ DEEPEST_CUTOFF = 100  # of these but AP, which reads the whole list
 
 
 def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:
-    """The best documents by a matrix of scores (Q, N)."""
+    """Return the best documents by a matrix of scores (Q, N)."""
     return Retrieved.best(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, depth)
 
 
@@ -76,7 +76,7 @@ def check_measures() -> None:
 
 
 def grades_of(rows: np.ndarray, ranking: Ranking) -> np.ndarray:
-    """The grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int32."""
+    """Return the grade, at least 0, of each query's documents (Q, K); 0 of those not judged and of row -1. int32."""
     position = {name: row for row, name in enumerate(ranking.document_ids)}
     grades = np.zeros(rows.shape, dtype=np.int32)
     for query_grades, query_rows, query in zip(grades, rows, ranking.query_ids):

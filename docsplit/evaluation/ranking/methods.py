@@ -98,7 +98,7 @@ class DocumentRanking(Evaluation):
         return text_statistics(self.source(), parts, num_classes=None)
 
     def settings(self) -> dict[str, Any]:
-        """The collection, and what was left out of it."""
+        """Return the collection, and what was left out of it."""
         return {
             "counts": self.ranking.counts,
             "data_fingerprint": self.ranking.fingerprint(),
@@ -107,7 +107,7 @@ class DocumentRanking(Evaluation):
         }
 
     def describe(self) -> str:
-        """The data in one line, with the fold."""
+        """Return the data in one line, with the fold."""
         return super().describe() + (f", queries of fold {self.args.fold}" if self.args.fold is not None else "")
 
     def sample(self) -> list[str]:
@@ -115,7 +115,7 @@ class DocumentRanking(Evaluation):
         return self.ranking.documents[:2]
 
     def names(self, given: list[str]) -> list[str]:
-        """The encoders; bm25 is none, and stands where it was typed."""
+        """Return the encoders; bm25 is none, and stands where it was typed."""
         self.given = given
         return [name for name in given if name != BM25_NAME] if {*self.args.methods} != {BM25_NAME} else []
 
@@ -226,7 +226,7 @@ class DocumentRanking(Evaluation):
         return [row | {measure: row[f"{measure}_mean"] for measure in RANKING.measures} for row in super().rows()]
 
     def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
-        """What was left out, and whose training had these queries."""
+        """Return notes: what was left out, and whose training had these queries."""
         return self.ranking.notes
 
     def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
