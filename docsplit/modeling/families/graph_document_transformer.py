@@ -98,7 +98,7 @@ class GraphDocumentTransformer(InputModule):
 
 
 def rows_of(documents: Sequence[Sequence[Passage]], are_queries: bool = False) -> dict[str, torch.Tensor]:
-    """Give numbers to the passages of D texts, (P,) each: by text, section and position, and whether they are a query."""
+    """Give numbers to the passages of D texts, (P,) each: text, section, position, and whether it is a query."""
     document = [number for number, passages in enumerate(documents) for _ in passages]
     section = [passage.section for passages in documents for passage in passages]
     position = [place for passages in documents for place in range(len(passages))]
