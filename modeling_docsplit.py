@@ -212,7 +212,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             self.encoder.eval()
         return self
 
-    def forward(
+    def forward(  # noqa: PLR0913 (what a batch holds)
         self,
         input_ids: Tensor,
         attention_mask: Tensor,

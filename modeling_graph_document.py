@@ -50,7 +50,7 @@ class GraphDocumentConfig(PreTrainedConfig):
     sub_configs = {"passage_encoder": AutoConfig}  # noqa: RUF012
     attribute_map = {"hidden_size": "graph_hidden_size"}  # noqa: RUF012
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (a configuration)
         self,
         passage_encoder: PreTrainedConfig | dict[str, Any] | None = None,
         graph_hidden_size: int = 512,
