@@ -20,7 +20,7 @@ from benchmarks.engine.cells import Arguments, run_study
 from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.graph.step import THIRDS
-from docsplit.evaluation.results.metrics import Resampled, holm, is_clear, paired_bootstrap
+from docsplit.evaluation.results.bootstrap import Resampled, holm, is_clear, paired_bootstrap
 from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 
@@ -80,13 +80,13 @@ def differences(rows: list[Row]) -> list[list[str]]:
         }
         pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
         compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
-        corrected = holm([found["p_value"] for found in compared])
+        corrected = holm([found.p_value for found in compared])
         for pair, found, p_holm in zip(pairs, compared, corrected):
             numbers = [resampled[method].seeds if method in trained else 0 for method in pair]
-            clear = is_clear(found | {"p_holm": p_holm}) and 1 not in numbers
-            difference, low, high = (f"{100 * found[name]:+.1f}" for name in ("difference", "low", "high"))
+            clear = is_clear(found.low, found.high, p_holm) and 1 not in numbers
+            difference, low, high = (f"{100 * value:+.1f}" for value in (found.difference, found.low, found.high))
             seeds = " / ".join(str(number or "-") for number in numbers)
-            ahead = pair[found["difference"] < 0] if clear else ""
+            ahead = pair[found.difference < 0] if clear else ""
             lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{p_holm:.3f}", seeds, ahead])
     return lines
 
