@@ -60,12 +60,12 @@ def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
 
 
 def read_json(path: Path) -> Json:
-    """What a file holds; nothing if it is not there."""
+    """Read a JSON file; {} if it does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def read_evaluations(directory: Path) -> list[CardEvaluation]:
-    """What `add_results` put there, with the address of the curve, if there is one."""
+    """Read the evaluations that `add_results` put there, with the address of each curve."""
     evaluations = []
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         plot = path.with_name("few_shot.png")

@@ -1,7 +1,7 @@
 """Encoders side by side: one row for each `Result`, and a paired test for each two encoders.
 
-All results of an evaluation were measured on the same test items, so these are drawn once for all of them, and what a
-column means is stated by their `Task`: the same few lines serve classes, links and whatever comes.
+All results of an evaluation were measured on the same test items, so these are drawn once for all of them. The `Task`
+says how a measure is computed: the same few lines serve classes, links and rank correlations.
 """
 
 from collections.abc import Sequence

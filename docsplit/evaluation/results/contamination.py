@@ -1,4 +1,4 @@
-"""What tables and cards say of test documents that an encoder was pretrained on."""
+"""The note under tables on test documents that an encoder was pretrained on."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from docsplit.evaluation.results.tables import names_of
 
 
 def contamination_note(rows: Sequence[Row]) -> str:
-    """A sentence on each encoder of these rows; "" where the rows are older than such shares, or have no encoder."""
+    """The share of seen test documents of each encoder, as a sentence; "" where the rows have none."""
     names = names_of(rows)
     shares = {
         names[row.encoder]: [row.facts[share] for share in SHARES]

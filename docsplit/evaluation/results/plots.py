@@ -159,13 +159,13 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
 def loss_parts(log_history: list[dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
     """Label -> (step, value) of each part of the loss: contrastive, masked LM, and those that an objective logs."""
     names = {name for entry in log_history for name in entry if name.endswith("_loss")}
-    own = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
-    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in own}
+    objectives = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
+    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in objectives}
     points = {
         label: [(entry["step"], entry[name]) for entry in log_history if name in entry]
         for name, label in labels.items()
     }
-    return {label: some for label, some in points.items() if some}
+    return {label: values for label, values in points.items() if values}
 
 
 def plot_training(log_history: list[dict[str, float]], results: Json, path: Path) -> None:

@@ -117,10 +117,10 @@ class Row:
         details = {name: rest.pop(name) for name in task.details if name in rest}
         tested = rest.pop(f"test_{task.items}", None)
         known = {kind.name for kind in fields(cls)} - {"task", "measures", "facts", "details", "test_items"}
-        own = {name: rest.pop(name) for name in known if name in rest}
+        columns = {name: rest.pop(name) for name in known if name in rest}
         if task.items == "documents":
-            own["test_documents"] = tested
-        return cls(task, measures=measures, facts=rest, details=details, test_items=tested, **own)
+            columns["test_documents"] = tested
+        return cls(task, measures=measures, facts=rest, details=details, test_items=tested, **columns)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What was measured of one head on one encoder: `Result`, and the functions that make one of a head's output.
+"""What was measured of one head on one encoder: `Result`, and the functions that make it from a head's output.
 
-A `Result` holds each measure of its task either as numerators and denominators of every test item, so that items can
-be drawn again for intervals and paired tests, or as one value a run where it is no ratio of sums (macro-F1, ROC-AUC).
-Whatever follows (rows, comparisons, tables) needs nothing else, so that a new evaluation is a `Task` and a function
-like `classification_result`. Scores are measured and dropped here: kept are two numbers an item, not C.
+A `Result` holds each measure of its task either as test items, which the bootstrap can draw again for intervals and
+paired tests, or as one value a run (macro-F1, ROC-AUC). Rows, comparisons and tables need nothing else: a new
+evaluation is a `Task` and a function like `classification_result`. Scores are measured and dropped here: two numbers
+an item are kept, not C.
 
 Encoders that differ in their pretraining seed alone are one `Result` of several seeds: `merge_seeds` makes it.
 """
@@ -24,7 +24,7 @@ from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_
 
 logger = logging.getLogger(__name__)
 
-# What a row of a baseline says of the encoder that it has not.
+# The columns of an encoder in the row of a baseline, which has none.
 NO_ENCODER: Facts = dict.fromkeys(
     (
         *("pooling", "max_seq_length", "num_parameters", "dtype"),
@@ -103,7 +103,7 @@ class Result(System):
 
     @property
     def warning(self) -> str | None:
-        """What to say where runs give nearly all test items one class; the mean over runs may hide a single one."""
+        """A warning where runs give nearly all test items one class; the mean over runs may hide such a run."""
         alike = 0 if self.one_class is None else int((self.one_class > ONE_CLASS_SHARE).sum())
         if not alike:
             return None
@@ -133,17 +133,17 @@ class Result(System):
 
 
 def merge_members(name: str, members: Sequence[str], of_members: Sequence[Sequence[Result]]) -> list[Result]:
-    """`merge_seeds` of each head: the first result of all members, the second of all ...; of itself alone its own."""
+    """Merge the results of a group of seeds, head by head; an encoder alone keeps its own."""
     if [name] == list(members):
         return list(of_members[0]) if of_members else []
     return [merge_seeds(name, members, of_one_head) for of_one_head in zip(*of_members)]
 
 
 def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) -> Result:
-    """Results of the same head on encoders from several pretraining seeds, as one result.
+    """Join results of the same head on encoders from several pretraining seeds.
 
-    Of what they say about themselves (`info`) equal values stay, the seconds of embedding are added up, of other
-    numbers the largest is kept, so that no member's share of seen documents is hidden; None, unknown, wins over all.
+    Equal facts (`info`) stay. Seconds of embedding are added up. The largest of other numbers is kept, so that no
+    member's share of seen documents is hidden; None, unknown, wins over all.
 
     Args:
         name: of all together, as it was typed.
@@ -172,7 +172,7 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
         measured=measured,
         details=details,
         seconds=float(np.mean([result.seconds for result in results])),
-        info={key: _of_all(key, [result.info.get(key) for result in results]) for key in first.info},
+        info={key: _merged_fact(key, [result.info.get(key) for result in results]) for key in first.info},
         pretraining_seeds=len(members),
         members=tuple(members),
         one_class=np.concatenate(shares) if shares else None,
@@ -180,8 +180,8 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
     )
 
 
-def _of_all(key: str, values: list[Any]) -> Any:
-    """One value of `info` for several encoders."""
+def _merged_fact(key: str, values: list[Any]) -> Any:
+    """One fact of several encoders."""
     if None in values:
         return None
     if key != "embedding_seconds" and all(value == values[0] for value in values):
@@ -272,7 +272,7 @@ def _result(
 
 
 def _largest_shares(predicted: np.ndarray) -> np.ndarray:
-    """Of each run, the share of the test items that get the most frequent class, or set of labels, (R,)."""
+    """The share of the test items that get the most frequent class, or set of labels, in each run, (R,)."""
     return np.array([np.unique(run, axis=0, return_counts=True)[1].max() / len(run) for run in predicted])
 
 

@@ -106,7 +106,7 @@ def _texts(cells: list[list[tuple[float, str] | None]]) -> list[list[str]]:
 
 
 def _best(cells: list[list[tuple[float, str] | None]], first_column: int) -> frozenset[tuple[int, int]]:
-    """The places of the best cells of each column: equal as shown, equally good."""
+    """Line and column of the best cells: what is shown alike is equally good."""
     highest = [max((cell[0] for cell in column if cell), default=None) for column in zip(*cells)]
     return frozenset(
         (line, first_column + column)

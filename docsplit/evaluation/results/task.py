@@ -1,7 +1,6 @@
 """What an evaluation measures, and how its tables show it: stated once, for rows, tests, tables, plots and cards.
 
-Rows of results are plain dictionaries, which results.json keeps. What their columns mean is never read off their names
-but stated by a `Task`, which stands beside them in the file.
+The columns of a row in results.json mean what the `Task` beside them says; nothing is read off their names.
 """
 
 import json
@@ -14,7 +13,7 @@ from docsplit.evaluation.results.items import Statistic, ratio_of_sums
 
 @dataclass(frozen=True)
 class Task:
-    """What all results of one evaluation have in common."""
+    """Measures of an evaluation, how they are computed from test items, compared and shown."""
 
     name: str  # as the Hub names tasks
     measures: dict[str, str]  # every measure, in the order of a row, and the title that tables give it
