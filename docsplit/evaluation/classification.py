@@ -25,7 +25,8 @@ from docsplit.evaluation.heads.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNIN
 from docsplit.evaluation.heads.setfit import check_setfit, setfit
 from docsplit.evaluation.heads.table import HEADS, few_shot_runs, runs_of, tfidf_features
 from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
-from docsplit.evaluation.results.result import Result, classification_result
+from docsplit.evaluation.results.records import Facts, Row
+from docsplit.evaluation.results.result import Result, System, classification_result
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Classification(LabelledEvaluation):
         frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
         return [*frozen, *tune(name, encoder.copy, info, self.split, self.args, show_progress=is_main)]
 
-    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
         """Draw the few-shot curve and that of fine-tuning."""
         lines, task = [], self.results[0].task
         if plot_few_shot(rows, task, folder / "few_shot.png"):
@@ -124,8 +125,15 @@ def probe(
             few_shot=shots is not None,
             validation=validation,
         )
-        facts, seeds = info | {"features": kind}, None if is_tfidf else 1
-        yield classification_result(name, head, shots, output, split, facts, preset=preset, pretraining_seeds=seeds)
+        system = System(
+            encoder=name,
+            head=head,
+            shots=shots,
+            info=info | {"features": kind},
+            preset=preset,
+            pretraining_seeds=None if is_tfidf else 1,
+        )
+        yield classification_result(system, output, split)
 
 
 def tune(
@@ -161,7 +169,8 @@ def tune(
                 )
             else:
                 output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
-            changed: dict[str, Any] = {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
+            facts: Facts = info | {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
             if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
-                changed["long_documents"] = "truncate"
-            yield classification_result(name, head, shots, output, split, info | changed, trains_encoder=True)
+                facts["long_documents"] = "truncate"
+            system = System(encoder=name, head=head, shots=shots, info=facts, trains_encoder=True)
+            yield classification_result(system, output, split)

@@ -21,13 +21,14 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
 from docsplit.evaluation.results import comparison
 from docsplit.evaluation.results.data_names import data_source, describe_data
-from docsplit.evaluation.results.report import text_statistics, write_comparison
+from docsplit.evaluation.results.records import Facts, Report, Row, TextStatistics, text_statistics
+from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
 from docsplit.runtime.launching import join_processes
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
-TFIDF_FACTS: dict[str, Any] = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
+TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
 TFIDF_FACTS |= dict.fromkeys(["max_seq_length", "dtype", "long_documents", "smooth_neighbours"])
 AddResults = Callable[[Sequence[str], str, str, Path], None]  # `docsplit.release.model_card.add_results`
 
@@ -38,8 +39,8 @@ class Setup:
 
     folder: Path
     data: str
-    statistics: list[dict[str, Any]]
-    settings: dict[str, Any]
+    statistics: list[TextStatistics]
+    settings: Facts
 
 
 class Evaluation(ABC):
@@ -64,11 +65,11 @@ class Evaluation(ABC):
         """Read the data; the first process does so first, and the others find it in the cache."""
 
     @abstractmethod
-    def statistics(self) -> list[dict[str, Any]]:
-        """Rows of `docsplit.evaluation.results.report.text_statistics`."""
+    def statistics(self) -> list[TextStatistics]:
+        """Size and length of each part of the data."""
 
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """Return what results.json says of the data, beside all options."""
 
     @abstractmethod
@@ -114,31 +115,31 @@ class Evaluation(ABC):
         """Return the data in one line, for titles and cards."""
         return describe_data(self.data_args, self.args.data_name)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """Return the rows of results.json."""
         return comparison.rows(self.results)
 
-    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+    def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return the notes above the tables."""
         return []
 
     def report(self, setup: Setup) -> str:
         """Write all files, and return what to print."""
         rows = self.rows()
-        text = write_comparison(
-            setup.folder,
+        report = Report(
             self.results[0].task,
             rows,
             comparison.comparisons(self.results),
             setup.settings,
-            statistics=setup.statistics,
-            title=self.title,
-            notes=self.notes(rows),
-            data=setup.data,
+            setup.statistics,
+            self.title,
+            setup.data,
+            self.notes(rows),
         )
+        text = write_comparison(setup.folder, report)
         return "\n".join([text, *self.write_further(rows, setup.folder)])
 
-    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
         """Write what stands beside results.json and results.md, and return lines to print."""
         return []
 
@@ -153,11 +154,11 @@ class LabelledEvaluation(Evaluation):
         """Read the documents."""
         self.split = load_labelled(self.data_args, self.args.seed)
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> list[TextStatistics]:
         """Documents, classes and words of each part."""
         return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """Return the documents, and what was left out of them."""
         return {
             "data_fingerprint": self.split.fingerprint(),
@@ -216,7 +217,7 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
 
 
 def _setup(
-    evaluation: Evaluation, encoder_args: EncoderArguments, statistics: list[dict[str, Any]], num_processes: int
+    evaluation: Evaluation, encoder_args: EncoderArguments, statistics: list[TextStatistics], num_processes: int
 ) -> Setup:
     folder = Path(evaluation.args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)

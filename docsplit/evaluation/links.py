@@ -25,8 +25,8 @@ from docsplit.evaluation.compare import Evaluation
 from docsplit.evaluation.heads.frozen import HeadOutput, Run, standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS
-from docsplit.evaluation.results.report import text_statistics
-from docsplit.evaluation.results.result import NO_ENCODER, Result, link_result
+from docsplit.evaluation.results.records import Row, TextStatistics, text_statistics
+from docsplit.evaluation.results.result import NO_ENCODER, Result, System, link_result
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Links(Evaluation):
         """Read papers and links."""
         self.pairs = load_citation_pairs(self.data_args, self.args.seed)
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> list[TextStatistics]:
         """Documents that each split's pairs are made of."""
         papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
@@ -77,11 +77,11 @@ class Links(Evaluation):
         """Measure what needs no encoder."""
         self.results += baselines(self.pairs, self.args)
 
-    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+    def notes(self, rows: Sequence[Row]) -> list[str]:
         """Warn where popularity alone is better than chance."""
         linked = self.pairs.test.labels.mean()  # share of linked pairs
         sizes = len(self.pairs.test.labels), max(linked, 1 - linked)
-        popular = (popularity_warning(row["accuracy_mean"], *sizes) for row in rows if row["head"] == "popularity")
+        popular = (popularity_warning(row.main.mean, *sizes) for row in rows if row.head == "popularity")
         notes = [warning for warning in popular if warning]
         for note in notes:
             logger.warning(note)
@@ -109,13 +109,14 @@ def link(
                 hidden=embeddings.shape[1],
                 training=PRESETS[options.probe_preset].mlp,
             )
-            facts, preset = info | {"features": features}, options.probe_preset
-            yield link_result(name, "mlp", output, labels, facts, preset=preset, test_documents=papers)
+            facts = info | {"features": features}
+            system = System(encoder=name, head="mlp", info=facts, preset=options.probe_preset)
+            yield link_result(system, output, labels, test_documents=papers)
     if "cosine" in options.heads:
         train, test = (cosine_scores(embeddings, part) for part in (pairs.train, pairs.test))
         threshold = best_threshold(train, pairs.train.labels)
         output = untrained(test, 0.0)
-        yield link_result(name, "cosine", output, labels, info, threshold, test_documents=papers)
+        yield link_result(System(encoder=name, head="cosine", info=info), output, labels, threshold, papers)
 
 
 def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
@@ -136,8 +137,8 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
         else:
             test = popularity(pairs, options.seed)
         output = untrained(test, perf_counter() - started)
-        papers, labels = num_papers(pairs.test), pairs.test.labels
-        yield link_result(head, head, output, labels, NO_ENCODER, threshold, is_baseline=True, test_documents=papers)
+        system = System(encoder=head, head=head, info=NO_ENCODER, is_baseline=True, pretraining_seeds=None)
+        yield link_result(system, output, pairs.test.labels, threshold, num_papers(pairs.test))
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:

@@ -7,40 +7,70 @@ there.
 import html
 import json
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult
 
 from docsplit.evaluation.results.contamination import contamination_note
+from docsplit.evaluation.results.records import Json, Row
 from docsplit.evaluation.results.tables import (
     Table,
-    encoder_names,
-    head_name,
+    names_of,
     probe_table,
     short_names,
     table_notes,
     table_of_probe,
     tables_of_rows,
 )
-from docsplit.evaluation.results.task import task_of_file
+from docsplit.evaluation.results.task import Task, task_of_file
 
 RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing if it is not there."""
+@dataclass(frozen=True)
+class CardEvaluation:
+    """One evaluation in the folder of a checkpoint."""
+
+    title: str  # of the section in the card
+    dataset: str
+    task: Task
+    rows: Sequence[Row]
+    encoder: str  # this checkpoint, as the rows have it
+    plot: str | None = None  # address of the curve, relative to the card
+
+    def to_json(self) -> Json:
+        """The contents of its results.json."""
+        rows = [row.to_json() for row in self.rows]
+        contents = {"title": self.title, "dataset": self.dataset, "task": self.task.to_json()}
+        return contents | {"rows": rows, "encoder": self.encoder}
+
+    @classmethod
+    def from_json(cls, contents: Json, plot: str | None = None) -> "CardEvaluation":
+        """Read its results.json."""
+        task, rows = rows_of_file(contents)
+        return cls(contents["title"], contents["dataset"], task, rows, contents["encoder"], plot)
+
+
+def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
+    """The task and the rows of a results.json."""
+    task = task_of_file(contents)
+    return task, [Row.from_json(row, task) for row in contents["rows"]]
+
+
+def read_json(path: Path) -> Json:
+    """Read a JSON file; {} if it does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def read_evaluations(directory: Path) -> list[dict[str, Any]]:
-    """What `add_results` put there, with the address of the curve, if there is one."""
+def read_evaluations(directory: Path) -> list[CardEvaluation]:
+    """Read the evaluations that `add_results` put there, with the address of each curve."""
     evaluations = []
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         plot = path.with_name("few_shot.png")
         address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
-        evaluations.append(read_json(path) | {"plot": address})
+        evaluations.append(CardEvaluation.from_json(read_json(path), address))
     return evaluations
 
 
@@ -54,23 +84,24 @@ def code(text: object) -> str:
     return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
-def without_paths(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def without_paths(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
     """Rows as a card may have them, local encoders by the names of their folders alone; and these names."""
-    members = [member for row in rows for member in row.get("members", [row["encoder"]])]
+    members = [member for row in rows for member in row.members or [row.encoder]]
     shown = short_names((name for name in dict.fromkeys(members) if Path(name).exists()), longest=0)
-    groups = {name: label for name, label in encoder_names(rows).items() if name not in members}
+    groups = {name: label for name, label in names_of(rows).items() if name not in members}
+    names = groups | shown
     plain_rows = [
-        row
-        | {"encoder": (groups | shown).get(row["encoder"], row["encoder"])}
-        | ({"members": [shown.get(member, member) for member in row["members"]]} if row.get("members") else {})
+        replace(
+            row,
+            encoder=names.get(row.encoder, row.encoder),
+            members=[shown.get(member, member) for member in row.members],
+        )
         for row in rows
     ]
     return plain_rows, shown
 
 
-def model_index(
-    options: dict[str, str], results: dict[str, Any], evaluations: list[dict[str, Any]]
-) -> list[EvalResult]:
+def model_index(options: dict[str, str], results: Json, evaluations: Sequence[CardEvaluation]) -> list[EvalResult]:
     """One entry for each measured number of this checkpoint; of a group of seeds its own one, not their mean.
 
     Args:
@@ -85,17 +116,18 @@ def model_index(
                                ("probe_after_accuracy", "Accuracy"))
         ]  # fmt: skip
     for evaluation in evaluations:
-        task = task_of_file(evaluation)
-        for row in evaluation["rows"]:
-            members = row.get("members", [row["encoder"]])
-            if evaluation["encoder"] not in members:
+        task = evaluation.task
+        for row in evaluation.rows:
+            members = row.members or [row.encoder]
+            if evaluation.encoder not in members:
                 continue
-            labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
-            for measure in task.columns:
-                title = f"{measure} ({head_name({'features': 'raw'} | row)}{labels})"
-                own = row.get(f"{measure}_of_seeds", [row[f"{measure}_mean"]])
-                value = own[members.index(evaluation["encoder"])]
-                entries.append(_entry(task.name, evaluation["dataset"], title, value))
+            number = members.index(evaluation.encoder)
+            labels = "" if row.shots is None else f", {row.shots} labels a class"
+            for name in task.columns:
+                measured = row.measures[name]
+                value = measured.mean if measured.of_seeds is None else measured.of_seeds[number]
+                title = f"{name} ({row.head_name}{labels})"
+                entries.append(_entry(task.name, evaluation.dataset, title, value))
     # Once each: it may have been measured alone and as one of a group.
     return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
 
@@ -115,34 +147,29 @@ def _entry(task: str, dataset: str, title: str, value: float) -> EvalResult:
     )
 
 
-def tables_of_results(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> list[Table]:
+def tables_of_results(results: Json, evaluations: Sequence[CardEvaluation]) -> list[Table]:
     """All that was measured, as data: each table with its full title, and names as they are."""
     tables = [table_of_probe(results)] if "probe_after_accuracy" in results else []
     for evaluation in evaluations:
-        title = f"{evaluation['title']}: {evaluation['dataset']}"
-        shown = tables_of_rows(_with_features(evaluation), task_of_file(evaluation))
+        title = f"{evaluation.title}: {evaluation.dataset}"
+        shown = tables_of_rows(evaluation.rows, evaluation.task)
         tables += [replace(table, title=" ".join(f"{title} · {table.title}".split())) for table in shown]
     return tables
 
 
-def _with_features(evaluation: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"features": "raw"} | row for row in evaluation["rows"]]
-
-
-def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str:
     """All that was measured, as Markdown tables with their headings."""
     parts = []
     if "probe_after_accuracy" in results:
         parts.append(f"### {table_of_probe(results).title}\n\n{probe_table(results)}")
     for evaluation in evaluations:
-        rows = [row | {"encoder": plain(row["encoder"])} for row in _with_features(evaluation)]
-        task = task_of_file(evaluation)
+        rows, task = [replace(row, encoder=plain(row.encoder)) for row in evaluation.rows], evaluation.task
         tables = "\n\n".join(f"#### {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
-        groups = [row["encoder"] for row in rows if evaluation["encoder"] in row.get("members", ())]
+        groups = [row.encoder for row in rows if evaluation.encoder in row.members]
         this = (
             f"{groups[0].partition('=')[0]} is the mean over seeds of which this model is one"
             if groups
-            else (f"{plain(evaluation['encoder'])} is this model")
+            else (f"{plain(evaluation.encoder)} is this model")
         )
         note = (
             "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
@@ -150,8 +177,8 @@ def evaluation_text(results: dict[str, Any], evaluations: list[dict[str, Any]]) 
         )
         lines = [*table_notes(rows, task), contamination_note(rows)]
         note = "\n".join([note, "", *(f"- {line}" for line in lines if line)])
-        title = f"{plain(evaluation['title'])}: {plain(evaluation['dataset'])}"
+        title = f"{plain(evaluation.title)}: {plain(evaluation.dataset)}"
         parts.append(f"### {title}\n\n{tables}\n\n{note}")
-        if evaluation["plot"]:
-            parts.append(f"![Over the number of labels]({evaluation['plot']})")
+        if evaluation.plot:
+            parts.append(f"![Over the number of labels]({evaluation.plot})")
     return "\n\n".join(parts) or "Nothing was measured."

@@ -12,7 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from transformers import AutoConfig
 
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.tables import markdown_table
-from docsplit.evaluation.results.task import task_of_file
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import current_settings, has_pooler, normalizes
@@ -29,12 +28,14 @@ from docsplit.modeling.starts import HEAD_FILE
 from docsplit.release.card_results import (
     EVALUATIONS,
     RESULTS_FILE,
+    CardEvaluation,
     code,
     evaluation_text,
     model_index,
     plain,
     read_evaluations,
     read_json,
+    rows_of_file,
     without_paths,
 )
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
@@ -127,22 +128,16 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     Raises:
         SystemExit: if a card did not reach the Hub, after all others are done.
     """
-    measured = read_json(output_dir / "results.json")
-    rows = measured["rows"]
-    of_groups = {row["encoder"]: row["members"] for row in rows if row.get("members")}
+    task, rows = rows_of_file(read_json(output_dir / "results.json"))
+    of_groups = {row.encoder: row.members for row in rows if row.members}
     encoders = list(dict.fromkeys(member for name in encoders for member in of_groups.get(name, [name])))
     rows, shown = without_paths(rows)
-    evaluation = {
-        "title": title,
-        "dataset": without_folders(dataset),
-        "task": asdict(task_of_file(measured)),
-        "rows": rows,
-    }
+    evaluation = CardEvaluation(title, without_folders(dataset), task, rows, encoder="")
     on_hub: dict[str, list[str]] = {}  # addresses, and the encoders that have them
     for encoder in encoders:
         address: str | None = encoder
         if Path(encoder).exists():
-            _add_to_card(Path(encoder), None, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir)
+            _add_to_card(Path(encoder), None, replace(evaluation, encoder=shown.get(encoder, encoder)), output_dir)
             address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
         if is_hub_name(address):
             on_hub.setdefault(str(address), []).append(encoder)
@@ -154,7 +149,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
                 raise ValueError(f"{' and '.join(its_encoders)} are all {address} on the Hub: name one of them.")
             download_card_files(address, directory)
             encoder = its_encoders[0]
-            if _add_to_card(directory, address, evaluation | {"encoder": shown.get(encoder, encoder)}, output_dir):
+            if _add_to_card(directory, address, replace(evaluation, encoder=shown.get(encoder, encoder)), output_dir):
                 outdated = [f"{EVALUATIONS}/{output_dir.resolve().name}/*"]  # a curve, say, that is no longer there
                 push_at_the_end(directory, address, f"Results: {' '.join(title.split())}", outdated)
         except (ValueError, SystemExit) as error:
@@ -163,7 +158,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
         raise SystemExit("\n".join(problems))
 
 
-def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any], output_dir: Path) -> bool:
+def _add_to_card(directory: Path, address: str | None, evaluation: CardEvaluation, output_dir: Path) -> bool:
     """Add an evaluation to the card of a folder; False if the folder has no checkpoint of this project."""
     if "docsplit" not in read_json(directory / "config.json"):
         name = address or directory
@@ -171,13 +166,13 @@ def _add_to_card(directory: Path, address: str | None, evaluation: dict[str, Any
         return False
     folder = directory / EVALUATIONS / output_dir.resolve().name
     earlier = read_json(folder / "results.json")
-    if earlier and earlier["dataset"] != evaluation["dataset"]:
+    if earlier and earlier["dataset"] != evaluation.dataset:
         logger.warning(
             f"The card of {address or directory} had results on {earlier['dataset']} from an --output_dir of the same "
             f"name, {folder.name}: these take their place. To keep both, give each a name of its own."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "results.json", json.dumps(evaluation, indent=2) + "\n")
+    write_text(folder / "results.json", json.dumps(evaluation.to_json(), indent=2) + "\n")
     (folder / "few_shot.png").unlink(missing_ok=True)
     if (output_dir / "few_shot.png").exists():
         shutil.copy(output_dir / "few_shot.png", folder)

@@ -252,11 +252,12 @@ def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_pat
 import json
 from pathlib import Path
 from docsplit.release.model_card import add_results
-rows = json.loads(Path("topics/results.json").read_text())["rows"]
+results = json.loads(Path("topics/results.json").read_text())
+rows = results["rows"]
 for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
     Path(folder).mkdir()
     named = [row | {"encoder": "out"} if "tester" in row["encoder"] else row for row in rows]
-    Path(folder, "results.json").write_text(json.dumps({"rows": named}))
+    Path(folder, "results.json").write_text(json.dumps(results | {"rows": named}))
     try:
         add_results(encoders, "Classification", "news", Path(folder))
         message = ""

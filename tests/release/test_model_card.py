@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
+from docsplit.evaluation.results.task import CLASSIFICATION, LINKS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.release import model_card
 from docsplit.release.front_matter import start_of
@@ -60,7 +61,7 @@ def row(encoder, head="mlp", shots=None, value=0.5):
 
 def write_rows(folder, rows):
     folder.mkdir()
-    (folder / "results.json").write_text(json.dumps({"rows": rows}))
+    (folder / "results.json").write_text(json.dumps({"task": CLASSIFICATION.to_json(), "rows": rows}))
     return folder
 
 
@@ -136,7 +137,9 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     assert "secret_folder" not in first
     assert ModelCard(first).data.eval_results[0].dataset_name == "train.parquet"
     assert "### Classification: train.parquet" in first
-    (output_dir / "results.json").write_text(json.dumps({"rows": [row(str(folder), value=0.333)]}))
+    (output_dir / "results.json").write_text(
+        json.dumps({"task": CLASSIFICATION.to_json(), "rows": [row(str(folder), value=0.333)]})
+    )
     add_results([str(folder)], "Classification", str(data), output_dir)
     second = (folder / "README.md").read_text()
     assert "33.3" in second
@@ -152,11 +155,11 @@ STATED = {
 @pytest.mark.parametrize(
     ("stated", "names", "task", "shown"),
     [
-        ({"task": STATED}, ["ndcg_10"], "document-ranking", "nDCG@10, 95 % interval"),
-        ({}, ["accuracy", "f1", "roc_auc"], "text-ranking", "#### Linked or not"),  # older than stated tasks
-        ({}, ["accuracy", "macro_f1"], "text-classification", "#### Full training set"),
+        (STATED, ["ndcg_10"], "document-ranking", "nDCG@10, 95 % interval"),
+        (LINKS.to_json(), ["accuracy", "f1", "roc_auc"], "text-ranking", "#### Linked or not"),
+        (CLASSIFICATION.to_json(), ["accuracy", "macro_f1"], "text-classification", "#### Full training set"),
     ],
-    ids=["stated", "old links", "old classes"],
+    ids=["its own", "links", "classes"],
 )
 def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, stated, names, task, shown):
     folder = directory(all_results=RESULTS, run=RUN)
@@ -164,7 +167,7 @@ def test_a_card_shows_what_the_file_of_results_states(directory, tmp_path, state
     ours = {"encoder": str(folder), "head": "cosine", "shots": None, "features": "raw", "runs": 1} | values
     output_dir = tmp_path / "evaluation"
     output_dir.mkdir()
-    (output_dir / "results.json").write_text(json.dumps(stated | {"rows": [ours]}))
+    (output_dir / "results.json").write_text(json.dumps({"task": stated, "rows": [ours]}))
     add_results([str(folder)], "Measured", "news", output_dir)
     card = ModelCard.load(folder / "README.md")
     assert [entry.metric_name for entry in card.data.eval_results] == [f"{name} (cosine)" for name in names]

@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
 from docsplit.embedding.neighbours import nearest
+from docsplit.evaluation.results.task import CLASSIFICATION
 from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
@@ -72,7 +73,7 @@ def page(tmp_path_factory, wordpiece):
     evaluation.mkdir(parents=True)
     row = {"encoder": "e", "head": "mlp", "shots": None, "features": "raw", "runs": 1}
     row |= {f"{name}_{part}": 0.625 for name in ("accuracy", "macro_f1") for part in ("mean", "std")}
-    contents = {"title": "Topics", "dataset": "d", "encoder": "e", "rows": [row]}
+    contents = {"title": "Topics", "dataset": "d", "encoder": "e", "task": CLASSIFICATION.to_json(), "rows": [row]}
     (evaluation / "results.json").write_text(json.dumps(contents))
     evil = {"text": f"{EVIL} the very last document.", "label": EVIL}
     rows = [*make_corpus(30), evil, {"text": " ", "label": "x"}]

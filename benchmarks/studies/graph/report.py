@@ -20,7 +20,7 @@ from benchmarks.engine.cells import Arguments, run_study
 from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.graph.step import THIRDS
-from docsplit.evaluation.results.metrics import Resampled, holm, is_clear, paired_bootstrap
+from docsplit.evaluation.results.bootstrap import Resampled, holm, is_clear, paired_bootstrap
 from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 
@@ -81,13 +81,13 @@ def differences(rows: list[Row]) -> list[list[str]]:
         }
         pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
         compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
-        corrected = holm([test["p_value"] for test in compared])
+        corrected = holm([test.p_value for test in compared])
         for pair, test, p_holm in zip(pairs, compared, corrected):
             numbers = [resampled[method].seeds if method in trained else 0 for method in pair]
-            clear = is_clear(test | {"p_holm": p_holm}) and 1 not in numbers
-            difference, low, high = (f"{100 * test[name]:+.1f}" for name in ("difference", "low", "high"))
+            clear = is_clear(test.low, test.high, p_holm) and 1 not in numbers
+            difference, low, high = (f"{100 * value:+.1f}" for value in (test.difference, test.low, test.high))
             seeds = " / ".join(str(number or "-") for number in numbers)
-            ahead = pair[test["difference"] < 0] if clear else ""
+            ahead = pair[test.difference < 0] if clear else ""
             lines.append([*key, " - ".join(pair), difference, f"{low} to {high}", f"{p_holm:.3f}", seeds, ahead])
     return lines
 

@@ -6,7 +6,7 @@
 The sets and their metrics are those of `benchmarks.studies.adaptation.sets`, on frozen vectors, each number of which
 is standardised over training documents; "raw" are metrics of vectors as they are, of length one. Test documents are in
 three classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the
-same for every encoder, so that two of them can be compared by `docsplit.evaluation.results.metrics.paired_bootstrap`.
+same for every encoder, so that two can be compared (`docsplit.evaluation.results.bootstrap.paired_bootstrap`).
 """
 
 import argparse

@@ -22,7 +22,8 @@ from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.ranking.step import TESTED
 from docsplit.evaluation.analysis.paper_numbers import COLUMN
-from docsplit.evaluation.results.metrics import ItemScores, holm, paired_randomisation
+from docsplit.evaluation.results.bootstrap import holm, paired_randomisation
+from docsplit.evaluation.results.items import ItemScores
 from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import ROOT

@@ -31,6 +31,7 @@ from docsplit.evaluation.compare import LabelledEvaluation, Setup
 from docsplit.evaluation.heads.presets import GRAPH_ATTENTION, NEED_A_TAGGER, TFIDF
 from docsplit.evaluation.results import comparison
 from docsplit.evaluation.results import result as results
+from docsplit.evaluation.results.records import Report, TextStatistics
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result
 from docsplit.evaluation.results.tables import encoder_names
@@ -119,7 +120,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         shown = self._sections(contents, setup)
         if clusters := contents.get("clustering"):
             compared = clusters["rows"], clusters["comparisons"], setup.settings, setup.statistics
-            write_comparison(setup.folder, CLUSTERING, *compared, self.card_title, data=setup.data)
+            write_comparison(setup.folder, Report(CLUSTERING, *compared, self.card_title, setup.data))
         title, folder = f"Embedding analysis: {setup.data}", setup.folder
         about = {"title": title, "data": setup.data, "settings": setup.settings, "statistics": setup.statistics}
         write_report(folder, title, shown, about | {"versions": versions()} | contents)
@@ -182,7 +183,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         return shown
 
     def _map_section(self, contents: dict[str, Any], folder: Path) -> Section:
-        names, rows = encoder_names([vars(one) for one in self.measured]), self.documents.rows
+        names, rows = encoder_names({one.encoder: one.members for one in self.measured}), self.documents.rows
         maps = {one.encoder: one.map for one in self.measured if one.map is not None}
         how = next(iter(maps.values()))[1]
         chosen, labels = one_label(self.documents.classes)
@@ -265,10 +266,10 @@ def cluster_contents(clusters: list[Result], split: LabelledSplit) -> dict[str, 
     }
 
 
-def _about_data(statistics: Sequence[dict[str, Any]], measured: Sequence[Measured]) -> Section:
+def _about_data(statistics: Sequence[TextStatistics], measured: Sequence[Measured]) -> Section:
     """Size and length of the parts, and what decides each encoder's embeddings."""
     columns = ("part", "documents", "classes", "mean_words", "median_words", "max_words")
-    cells = [[row["dataset"], *(sections.cell(row[name]) for name in columns)] for row in statistics]
+    cells = [[part.dataset, *(sections.cell(getattr(part, name)) for name in columns)] for part in statistics]
     tables = [Table("Documents.", ["data set", *(name.replace("_", " ") for name in columns)], cells)]
     facts = ("pooling", "max_seq_length", "long_documents", "num_parameters", "dtype", "embedding_seconds")
     cells = [[one.encoder, *(sections.cell(one.info.get(name)) for name in facts)] for one in measured]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.evaluation.analysis.estimates import over_documents
-from docsplit.evaluation.results.metrics import Resampled
+from docsplit.evaluation.results.bootstrap import Resampled
 
 CLASSES = ("noun", "verb", "adjective", "other", "punctuation")
 _CLASS_OF = {"NOUN": 0, "PROPN": 0, "VERB": 1, "ADJ": 2, "PUNCT": 4}  # others: 3

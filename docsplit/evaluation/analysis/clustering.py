@@ -15,7 +15,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
-from docsplit.evaluation.results.metrics import ItemScores, accuracy_items
+from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.metrics import accuracy_items
 from docsplit.evaluation.results.result import Result
 from docsplit.evaluation.results.task import CLUSTERING
 
@@ -121,13 +122,11 @@ def clusterings(
             true = rows["test"][1]
             clusters, seconds = cluster(train, test, len(np.unique(rows["train"][1])), num_seeds, seed)
             yield Result(
-                CLUSTERING,
-                encoder,
-                HEAD,
-                None,
-                cluster_measures(clusters, true),
-                seconds,
-                trainable_parameters=0,
+                task=CLUSTERING,
+                encoder=encoder,
+                head=HEAD,
+                measured=cluster_measures(clusters, true),
+                seconds=seconds,
                 info=info | {"features": name},
                 pretraining_seeds=pretraining_seeds,
             )

@@ -1,18 +1,18 @@
 """Numbers of an encoder that have an interval over documents, and what two encoders differ by on the same documents.
 
 An analysis gives each number as a `Resampled`: its value, and its values on sets of documents drawn with replacement.
-The sets are the same for all encoders (`docsplit.evaluation.results.metrics.item_draws`), so that differences are
+The sets are the same for all encoders (`docsplit.evaluation.results.bootstrap.item_draws`), so that differences are
 paired.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from docsplit.evaluation.results.metrics import Resampled, interval, item_draws, paired_bootstrap, sample_deviation
+from docsplit.evaluation.results.bootstrap import Resampled, interval, item_draws, paired_bootstrap, sample_deviation
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,13 @@ def differences(all_estimates: Iterable[Estimates], measures: Sequence[str]) -> 
             if measure in a.values and measure in b.values:
                 pair = a.values[measure], b.values[measure]
                 found.append(
-                    {"a": a.encoder, "b": b.encoder, "measure": measure, **paired_bootstrap(*pair), **_ratio(*pair)}
+                    {
+                        "a": a.encoder,
+                        "b": b.encoder,
+                        "measure": measure,
+                        **asdict(paired_bootstrap(*pair)),
+                        **_ratio(*pair),
+                    }
                 )
     return found
 
@@ -96,7 +102,7 @@ def _ratio(a: Resampled, b: Resampled) -> dict[str, float | None]:
         return dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
     logs = paired_bootstrap(_logarithms(a), _logarithms(b))
     ratio = float(a.scores.mean() / b.scores.mean())
-    return {"ratio": ratio, "ratio_low": float(np.exp(logs["low"])), "ratio_high": float(np.exp(logs["high"]))}
+    return {"ratio": ratio, "ratio_low": float(np.exp(logs.low)), "ratio_high": float(np.exp(logs.high))}
 
 
 def _logarithms(system: Resampled) -> Resampled:

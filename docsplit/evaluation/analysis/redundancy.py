@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from docsplit.evaluation.analysis.estimates import over_documents
-from docsplit.evaluation.results.metrics import interval
+from docsplit.evaluation.results.bootstrap import interval, paired_bootstrap, resample
+from docsplit.evaluation.results.items import ItemPairs, rank_correlation
 
 PARTS = ("NOUN", "VERB", "PROPN")
 VARIANTS = {"nouns_verbs": PARTS[:2], "with_names": PARTS, "lemma_alone": PARTS[:2]}
@@ -109,8 +109,10 @@ def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[dict[str
 
     Returns: for each variant and class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of
         these means, with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0).
-        And for each variant Spearman's rank correlation of a document's words with R, R_null and R / R_null: R grows
-        with length beyond its null only where the last one is above 0. NaN where lengths or values are all equal.
+        And for each variant Spearman's rank correlation of a document's words with R, R_null and R / R_null, with
+        95 % intervals over documents: R grows with length beyond its null only where the last one is above 0. NaN
+        where lengths or values are all equal, also in one of the drawn sets. `r_minus_r_null` is the first
+        correlation less the second on the same documents, with interval and p.
     """
     rows, growth = [], []
     classes = length_class(content.words)
@@ -122,14 +124,8 @@ def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[dict[str
             row = {"variant": variant, "length": name, "n": int((chosen & has_words).sum())}
             row["left_out"] = int((chosen & ~has_words).sum())
             rows.append(row | _measured(observed[chosen & has_words], null[chosen & has_words]))
-        values = {"r": observed, "r_null": null, "r_to_null": observed / null}
-        words = content.words[has_words]
-        growth.append(
-            {
-                "variant": variant,
-                **{name: _rank_correlation(words, value[has_words]) for name, value in values.items()},
-            }
-        )
+        kept = (content.words[has_words], observed[has_words], null[has_words])
+        growth.append({"variant": variant, **_growth(*kept)})
     return rows, growth
 
 
@@ -145,7 +141,17 @@ def _measured(r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
     return row
 
 
-def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
-        return float("nan")
-    return float(spearmanr(a, b).statistic)
+def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
+    """Rank correlations with the number of words, their intervals, and the paired difference of R and its null."""
+    values = {"r": r, "r_null": r_null, "r_to_null": r / r_null}
+    if not len(words):
+        return dict.fromkeys(values, np.nan)
+    systems = [ItemPairs(words[None], value[None]) for value in values.values()]
+    resampled = dict(zip(values, resample(systems, statistic=rank_correlation)))
+    row: dict[str, float] = {}
+    for name, system in resampled.items():
+        low, high = interval(system, is_share=False)
+        row |= {name: float(system.scores[0]), f"{name}_low": low, f"{name}_high": high}
+    compared = paired_bootstrap(resampled["r"], resampled["r_null"])
+    row |= {"r_minus_r_null": compared.difference, "r_minus_r_null_low": compared.low}
+    return row | {"r_minus_r_null_high": compared.high, "r_minus_r_null_p_value": compared.p_value}

@@ -16,8 +16,9 @@ from docsplit.evaluation.analysis.attention_by_word import CLASSES, TERCILES
 from docsplit.evaluation.analysis.redundancy import ALL, LENGTH_CLASSES, VARIANTS
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure, with_interval
 from docsplit.evaluation.analysis.similarity import MAX_SENTENCES, MEASURES, MIN_WORDS
-from docsplit.evaluation.results.metrics import is_clear
-from docsplit.evaluation.results.tables import encoder_names, head_name
+from docsplit.evaluation.results.bootstrap import Difference, is_clear
+from docsplit.evaluation.results.records import Measured
+from docsplit.evaluation.results.tables import encoder_names, names_of
 from docsplit.evaluation.results.task import CLUSTERING
 
 matplotlib.use("Agg")  # no screen needed
@@ -27,6 +28,10 @@ VARIANT_NAMES = {
     "with_names": "Nouns, verbs and names (PROPN)",
     "lemma_alone": "Nouns and verbs, equal by lemma alone",
 }
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return encoder_names({row["encoder"]: row["members"] for row in rows})
 
 
 def redundancy_section(found: dict[str, Any], data: str, folder: Path) -> Section:
@@ -49,12 +54,13 @@ def redundancy_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
         left_out = own[-1]["left_out"]
         caption = f"{VARIANT_NAMES[variant]}. {BETWEEN}"
         tables.append(Table(f"{caption} Left out, without any of them: {left_out:,} documents.", header, cells))
-    header = ["", "R", "R of the null", "R / R of the null"]
+    correlations = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
+    correlations |= {"r_minus_r_null": "first less second"}
     cells = [
-        [VARIANT_NAMES[row["variant"]], *(number(row[name]) for name in ("r", "r_null", "r_to_null"))]
-        for row in found["growth"]
+        [VARIANT_NAMES[row["variant"]], *(_correlation(row, name) for name in correlations)] for row in found["growth"]
     ]
-    tables.append(Table("Spearman's rank correlation with the number of words of a document.", header, cells))
+    caption = f"Spearman's rank correlation with the number of words of a document. {BETWEEN}"
+    tables.append(Table(caption, ["", *correlations.values()], cells))
     notes = [
         f"{found['documents']:,} documents{found['sampled']}, tagged by {found['pipeline']}.",
         "R: nouns and verbs of a document / distinct ones among them. The null has as many nouns and as many verbs, "
@@ -81,10 +87,16 @@ def _plot_redundancy(rows: list[dict[str, Any]], path: Path) -> Figure:
     return save_figure(figure, path, "Redundancy over length.", ["what", "words", "n", "mean", "low", "high"], cells)
 
 
+def _correlation(row: dict[str, Any], name: str) -> str:
+    """`0.62 [0.60, 0.64]`; without the interval where a drawn set of documents had no correlation."""
+    interval = [number(row.get(f"{name}_{end}")) for end in ("low", "high")]
+    return number(row.get(name)) + (f" [{', '.join(interval)}]" if all(interval) else "")
+
+
 def similarity_section(found: dict[str, Any], data: str, folder: Path) -> Section:
     """Table 5 of the DocSplit paper, with what compares across encoders."""
     rows, counts = found["rows"], found["counts"]
-    names, paper = encoder_names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+    names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
     shown = [name for name in MEASURES if any(f"{name}_mean" in row for row in rows)]
     cells = [[names[row["encoder"]], *(with_interval(row, name, 3) for name in shown)] for row in rows]
     beside = {name: paper_numbers.beside(paper, "5", name, data) for name in ("inner", "inter")}
@@ -146,7 +158,7 @@ def _differences(found: dict[str, Any], names: dict[str, str], titles: dict[str,
         text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
         pair = f"{names[row['a']]} v {names[row['b']]}"
-        verdict = "yes" if is_clear(row) else ""
+        verdict = "yes" if is_clear(row["low"], row["high"]) else ""
         cells.append([pair, titles.get(row["measure"], row["measure"]), text, ratio, f"{row['p_value']:.3f}", verdict])
     caption = (
         "Two encoders on the same documents, first minus second and first / second: paired bootstrap over documents, "
@@ -167,7 +179,7 @@ ATTENTION_KINDS = {  # of weights: caption, digits
 def attention_section(found: dict[str, Any], folder: Path) -> Section:
     """Figure 3 of the DocSplit paper's first version, with length, special tokens and frequency controlled."""
     rows = found["rows"]
-    names, paper = encoder_names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+    names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
     tables = []
     for kind, (caption, digits) in ATTENTION_KINDS.items():
         cells = [
@@ -233,11 +245,11 @@ def cell(value: Any) -> str:
 def clustering_section(found: dict[str, Any], data: str) -> Section:
     """Table 1 of the graph document model's paper, with every mean of the NMI."""
     rows, task = found["rows"], CLUSTERING
-    names = encoder_names(rows)
+    names = names_of(rows)
     header = ["encoder", "features", *(task.measures[name] for name in task.columns), "purity, 95 % interval"]
     cells = [
-        [names[row["encoder"]], row["features"], *(_mean_and_spread(row, name) for name in task.columns),
-         f"[{row['purity_low']:.3f}, {row['purity_high']:.3f}]"]
+        [names[row.encoder], row.features, *(_mean_and_spread(row.measures[name]) for name in task.columns),
+         f"[{row.main.low:.3f}, {row.main.high:.3f}]"]
         for row in rows
     ]  # fmt: skip
     tables = [
@@ -258,8 +270,7 @@ def clustering_section(found: dict[str, Any], data: str) -> Section:
             "Purity of two encoders: paired bootstrap over test documents, and over pretraining seeds where there are "
             f"several. The {len(found['comparisons'])} p-values are not corrected for their number.",
             ["encoders", "features", "difference", "p"],
-            [[f"{names[row['a']]} v {names[row['b']]}", head_name(row),
-              f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]", f"{row['p_value']:.3f}"]
+            [[f"{names[row.a]} v {names[row.b]}", row.head_name, *_difference(row.difference)]
              for row in found["comparisons"]],
         )
     )  # fmt: skip
@@ -272,9 +283,13 @@ def clustering_section(found: dict[str, Any], data: str) -> Section:
     return Section("Clusters", notes, tables)
 
 
-def _mean_and_spread(row: dict[str, Any], name: str) -> str:
-    spread = row[f"{name}_std"]
-    return number(row[f"{name}_mean"], 3) + (f" ± {spread:.3f}" if spread is not None else "")
+def _difference(measured: Difference) -> list[str]:
+    text = f"{measured.difference:+.3f} [{measured.low:+.3f}, {measured.high:+.3f}]"
+    return [text, f"{measured.p_value:.3f}"]
+
+
+def _mean_and_spread(measured: Measured) -> str:
+    return number(measured.mean, 3) + (f" ± {measured.std:.3f}" if measured.std is not None else "")
 
 
 GEOMETRY = {  # measure: title
@@ -294,7 +309,7 @@ GEOMETRY = {  # measure: title
 def geometry_section(found: dict[str, Any]) -> Section:
     """How the embeddings lie in space."""
     rows = found["rows"]
-    names = encoder_names(rows)
+    names = _names(rows)
     cells = [
         [
             names[row["encoder"]],

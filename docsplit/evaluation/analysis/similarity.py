@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.metrics import roc_auc_score
 
-from docsplit.evaluation.results.metrics import NUM_SAMPLES, Resampled, item_draws
+from docsplit.evaluation.results.bootstrap import NUM_SAMPLES, Resampled, item_draws
 from docsplit.runtime.vectors import unit
 
 NUM_PAIRS = 100_000  # of two documents

@@ -36,7 +36,7 @@ from docsplit.evaluation.ranking.fusion import (
 )
 from docsplit.evaluation.ranking.measures import check_measures, curves, measure_retrieved
 from docsplit.evaluation.results.plots import plot_ranking
-from docsplit.evaluation.results.report import text_statistics
+from docsplit.evaluation.results.records import Row, TextStatistics, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Result
 from docsplit.evaluation.results.tables import encoder_names
 from docsplit.evaluation.results.task import RANKING
@@ -92,7 +92,7 @@ class DocumentRanking(Evaluation):
         elif "hybrid" in args.methods:
             self.folds = make_folds(self.ranking, args.folds, args.seed)
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> list[TextStatistics]:
         """Documents and queries."""
         parts = {"documents": self.ranking.documents, "queries": self.ranking.queries}
         return text_statistics(self.source(), parts, num_classes=None)
@@ -201,13 +201,11 @@ class DocumentRanking(Evaluation):
         is_baseline = name == BM25_NAME
         self.curves[name, method] = curves(found, self.ranking, CURVE_DEPTHS)
         return Result(
-            RANKING,
-            name,
-            method,
-            None,
-            dict(measure_retrieved(found, self.ranking)),
-            seconds,
-            trainable_parameters=0,
+            task=RANKING,
+            encoder=name,
+            head=method,
+            measured=dict(measure_retrieved(found, self.ranking)),
+            seconds=seconds,
             info=info | {"method": method.partition(" ")[0], "collection": self.source()},
             is_baseline=is_baseline,
             pretraining_seeds=None if is_baseline else 1,
@@ -221,15 +219,11 @@ class DocumentRanking(Evaluation):
         order = [*self.given, BM25_NAME]
         self.results.sort(key=lambda result: (result.head in JOINED, order.index(result.encoder)))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Rows that have each mean under the name of its measure too: there is one run of each search."""
-        return [row | {measure: row[f"{measure}_mean"] for measure in RANKING.measures} for row in super().rows()]
-
-    def notes(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+    def notes(self, rows: Sequence[Row]) -> list[str]:
         """Return notes: what was left out, and whose training had these queries."""
         return self.ranking.notes
 
-    def write_further(self, rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
         """Write queries.csv, and curves.csv with curves.png."""
         write_queries(folder / "queries.csv", self.results, self)
         draw_curves(folder, self.results, self)
@@ -259,7 +253,7 @@ def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -
 
 def draw_curves(folder: Path, results: Sequence[Result], run: DocumentRanking) -> None:
     """nDCG and recall over depth: curves.png, and the numbers as curves.csv; means over a group's members."""
-    shown = encoder_names([{"encoder": result.encoder, "members": result.members} for result in results])
+    shown = encoder_names({result.encoder: result.members for result in results})
     written, named = io.StringIO(), {}
     table = csv.writer(written, lineterminator="\n")
     table.writerow(["encoder", "method", "depth", "ndcg", "recall"])

@@ -1,53 +1,46 @@
 """Encoders side by side: one row for each `Result`, and a paired test for each two encoders.
 
-All results of an evaluation were measured on the same test items, so these are drawn once for all of them, and what a
-column means is stated by their `Task`: the same few lines serve classes, links and whatever comes.
+All results of an evaluation were measured on the same test items, so these are drawn once for all of them. The `Task`
+says how a measure is computed: the same few lines serve classes, links and rank correlations.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from docsplit.data.seen_documents import SHARES
-from docsplit.evaluation.results.metrics import (
-    ItemScores,
+from docsplit.evaluation.results.bootstrap import (
     holm,
     interval,
-    is_clear,
     paired_bootstrap,
     paired_randomisation,
     resample,
     sample_deviation,
 )
+from docsplit.evaluation.results.items import Items, ratio_of_sums
+from docsplit.evaluation.results.records import Comparison, Measured, Row
 from docsplit.evaluation.results.result import Result
 
 
-def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+def rows(results: Sequence[Result]) -> list[Row]:
     """One row for each result: means and standard deviations (of a sample: ddof 1).
 
-    For a measure NAME the row has `NAME_mean`, `NAME_std` and, where the test items are known, `NAME_low` and
-    `NAME_high`: the 95 % bootstrap interval over test items (and pretraining seeds) of the mean over runs. The
-    deviation is over runs, None for a single one. With several pretraining seeds it is over these, `NAME_std_runs` is
-    over the runs within one, and `NAME_of_seeds` has the mean of each of the `members`. Details are means over those
-    runs that have the label, None where none has.
+    Where the test items are known, a measure has the 95 % bootstrap interval over test items (and pretraining seeds)
+    of the mean over runs. The deviation is over runs, None for a single one. With several pretraining seeds it is over
+    these, `std_runs` is over the runs within one, and `of_seeds` has the mean of each of the `members`. Details are
+    means over those runs that have the label, None where none has.
 
     Raises:
         ValueError: if the results are of several tasks, or of different test items.
     """
     _check_one_task(results)
-    table = [_row(result) for result in results]
+    measures: list[dict[str, Measured]] = [{} for _ in results]
     for measure in results[0].task.measures if results else ():
-        with_items = [
-            (row, result.pretraining_seeds or 1, measured)
-            for row, result in zip(table, results)
-            if isinstance(measured := result.measured[measure], ItemScores)
-        ]
-        resampled = resample([items for _, _, items in with_items], pretraining_seeds=[n for _, n, _ in with_items])
-        for (row, _, _), samples in zip(with_items, resampled):
-            row[f"{measure}_low"], row[f"{measure}_high"] = interval(samples)
-    return table
+        for result, measured, ends in zip(results, measures, _intervals(results, measure)):
+            measured[measure] = replace(_spread(result, measure), low=ends[0], high=ends[1])
+    return [_row(result, measured) for result, measured in zip(results, measures)]
 
 
 def _check_one_task(results: Sequence[Result]) -> None:
@@ -56,42 +49,55 @@ def _check_one_task(results: Sequence[Result]) -> None:
         raise ValueError(f"These results are of several tasks ({', '.join(names)}): compare those of one at a time.")
 
 
-def _row(result: Result) -> dict[str, Any]:
-    row: dict[str, Any] = {"encoder": result.encoder, "head": result.head, "shots": result.shots}
-    row |= {"features": result.features, "preset": result.preset}
-    row |= {"pretraining_seeds": result.pretraining_seeds, "runs": result.runs}
-    row["test_documents"] = result.test_documents or result.main_items.numerators.shape[1]
-    row |= {f"test_{result.task.items}": result.main_items.numerators.shape[1]}
-    row["warning"] = result.warning
-    for measure in result.task.measures:
-        row |= _spread(measure, result)
-    if result.members:
-        row["members"] = list(result.members)
-    row |= {"seconds": result.seconds, "trainable_parameters": result.trainable_parameters}
-    row["trainable_share"] = _trainable_share(result)
-    if result.curves:
-        row["validation_curves"] = result.curves
-    info = dict.fromkeys(SHARES) | result.info  # a baseline was not pretrained
-    row |= {name: value for name, value in info.items() if name not in row}
-    return row | {
-        name: {label: _mean_of_known(values) for label, values in details.items()}
-        for name, details in result.details.items()
-    }
+def _intervals(results: Sequence[Result], measure: str) -> list[tuple[float | None, float | None]]:
+    """The interval of a measure of each result; None where it has no test items."""
+    statistic = results[0].task.statistic(measure)
+    with_items = [result for result in results if isinstance(result.measured[measure], Items)]
+    resampled = resample(
+        [result.items(measure) for result in with_items],
+        pretraining_seeds=[result.pretraining_seeds or 1 for result in with_items],
+        statistic=statistic,
+    )
+    intervals = iter([interval(system, is_share=statistic is ratio_of_sums) for system in resampled])
+    return [next(intervals) if isinstance(result.measured[measure], Items) else (None, None) for result in results]
 
 
-def _spread(measure: str, result: Result) -> dict[str, Any]:
+def _row(result: Result, measures: dict[str, Measured]) -> Row:
+    num_items = result.main_items.size
+    return Row(
+        result.task,
+        result.encoder,
+        result.head,
+        result.shots,
+        result.runs,
+        measures,
+        result.features,
+        result.preset,
+        result.pretraining_seeds,
+        test_documents=num_items if result.task.items == "documents" else result.test_documents or num_items,
+        test_items=num_items,
+        warning=result.warning,
+        members=result.members,
+        seconds=result.seconds,
+        trainable_parameters=result.trainable_parameters,
+        trainable_share=_trainable_share(result),
+        validation_curves=result.curves,
+        facts=dict.fromkeys(SHARES) | result.info,  # a baseline was not pretrained
+        details={
+            name: {label: _mean_of_known(values) for label, values in details.items()}
+            for name, details in result.details.items()
+        },
+    )
+
+
+def _spread(result: Result, measure: str) -> Measured:
     """Mean and standard deviation, over runs, or over pretraining seeds and within them."""
     values = result.of_runs(measure)
     if len(result.members) < 2:
-        return {f"{measure}_mean": float(values.mean()), f"{measure}_std": sample_deviation(values)}
+        return Measured(float(values.mean()), sample_deviation(values))
     seeds, runs = result.of_seeds(measure), values.reshape(len(result.members), -1)
-    within = np.sqrt(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else None
-    return {
-        f"{measure}_mean": float(values.mean()),
-        f"{measure}_std": sample_deviation(seeds),
-        f"{measure}_std_runs": None if within is None else float(within),
-        f"{measure}_of_seeds": seeds.tolist(),
-    }
+    within = float(np.sqrt(runs.var(axis=1, ddof=1).mean())) if runs.shape[1] > 1 else None
+    return Measured(float(values.mean()), sample_deviation(seeds), within, seeds.tolist())
 
 
 def _mean_of_known(values: np.ndarray) -> float | None:
@@ -108,7 +114,7 @@ def _trainable_share(result: Result) -> float | None:
     return result.trainable_parameters / total if total else None
 
 
-def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
+def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """A paired test for each two encoders with the same head, number of labels and features.
 
     The measure is the main one of the task. Baselines, which are heads without an encoder, are compared with the head
@@ -116,52 +122,34 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     baseline. Intervals are the paired bootstrap's. So is p, unless the task asks for randomisation, which is corrected
     for the number of comparisons (Holm).
 
-    "Ahead" is one of them where the difference is clear (`is_clear`) and neither is a single pretraining run: another
-    seed may turn a difference between two of these round, and the test items know nothing of it.
-
-    Returns: `head`, `shots`, `features`, `a`, `b` (encoders), `measure`, and `difference` (a - b), `low`, `high`,
-        `p_value` as `docsplit.evaluation.results.metrics.paired_bootstrap` gives them, not corrected for their
-        number, or that of `paired_randomisation` with `p_holm`; `heads` of both where the task has pairs of them;
-        `pretraining_seeds` of both (None where nothing was pretrained) and `ahead`, a, b or None.
-
     Raises:
         ValueError: if the results are of several tasks, or of different test items.
     """
+    if not results:
+        return []
     _check_one_task(results)
+    task = results[0].task
     seeds = [result.pretraining_seeds for result in results]
-    resampled = resample([result.main_items for result in results], pretraining_seeds=[count or 1 for count in seeds])
-    found = []
-    for one, two in combinations(range(len(results)), 2):
-        pair = (results[two].head, results[one].head)
-        if pair in results[one].task.head_pairs or (results[one].is_baseline and not results[two].is_baseline):
-            one, two = two, one  # as the task names them, the encoder first
-        a, b = results[one], results[two]
+    items, counts = [result.main_items for result in results], [count or 1 for count in seeds]
+    resampled = resample(items, pretraining_seeds=counts, statistic=task.statistic(task.main))
+    compared = []
+    for first, second in combinations(range(len(results)), 2):
+        pair = (results[second].head, results[first].head)
+        if pair in task.head_pairs or (results[first].is_baseline and not results[second].is_baseline):
+            first, second = second, first  # as the task names them, the encoder first
+        a, b = results[first], results[second]
         if not _are_compared(a, b):
             continue
-        measured: dict[str, Any] = paired_bootstrap(resampled[one], resampled[two])
-        if a.task.paired_test == "randomisation":
-            measured["p_value"] = paired_randomisation(a.main_items, b.main_items)
-        if a.task.head_pairs:
-            measured["heads"] = [a.head, b.head]
-        found.append(
-            {
-                "head": a.head,
-                "shots": a.shots,
-                "features": a.features,
-                "a": a.encoder,
-                "b": b.encoder,
-                "measure": a.task.main,
-                **measured,
-                "pretraining_seeds": [seeds[one], seeds[two]],
-            }
-        )
-    if results and results[0].task.paired_test == "randomisation":
-        for row, p_value in zip(found, holm([row["p_value"] for row in found])):
-            row["p_holm"] = p_value
-    for row in found:
-        is_ahead = is_clear(row) and 1 not in row["pretraining_seeds"]
-        row["ahead"] = (row["a"] if row["difference"] > 0 else row["b"]) if is_ahead else None
-    return found
+        difference = paired_bootstrap(resampled[first], resampled[second])
+        if task.paired_test == "randomisation":
+            difference = replace(difference, p_value=paired_randomisation(items[first], items[second]))
+        heads = (a.head, b.head) if task.head_pairs else None
+        kind, both = (a.head, a.shots, a.features), (seeds[first], seeds[second])
+        compared.append(Comparison(*kind, a.encoder, b.encoder, task.main, difference, both, heads))
+    if task.paired_test == "randomisation":
+        corrected = holm([comparison.difference.p_value for comparison in compared])
+        compared = [replace(comparison, p_holm=p) for comparison, p in zip(compared, corrected)]
+    return compared
 
 
 def _are_compared(a: Result, b: Result) -> bool:

@@ -1,19 +1,19 @@
-"""What tables and cards say of test documents that an encoder was pretrained on."""
+"""The note under tables on test documents that an encoder was pretrained on."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from docsplit.data.seen_documents import SHARES
-from docsplit.evaluation.results.tables import encoder_names
+from docsplit.evaluation.results.records import Row
+from docsplit.evaluation.results.tables import names_of
 
 
-def contamination_note(rows: Sequence[dict[str, Any]]) -> str:
-    """A sentence on each encoder of these rows; "" where the rows are older than such shares, or have no encoder."""
-    names = encoder_names(rows)
+def contamination_note(rows: Sequence[Row]) -> str:
+    """The share of seen test documents of each encoder, as a sentence; "" where the rows have none."""
+    names = names_of(rows)
     shares = {
-        names[row["encoder"]]: [row[share] for share in SHARES]
+        names[row.encoder]: [row.facts[share] for share in SHARES]
         for row in rows
-        if row.get("num_parameters") and SHARES[0] in row  # a baseline was not pretrained
+        if row.facts.get("num_parameters") and SHARES[0] in row.facts  # a baseline was not pretrained
     }
     if not shares:
         return ""

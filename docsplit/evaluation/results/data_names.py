@@ -1,4 +1,4 @@
-"""How results, their titles and cards call the data that was measured on: a name, and what was done to it."""
+"""The name of the evaluation data in titles, tables and cards, and what was done to it."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ Options = LabelledArguments | CitationArguments | RankingArguments
 
 
 def without_folders(name: str) -> str:
-    """Of a local file or folder its name, and that of the folder it is in if it was given from here."""
+    """The name of a local file or folder without its path; a relative path keeps one folder."""
     try:
         path = Path(name).expanduser()
         if path.is_absolute() or ".." in path.parts:
@@ -62,10 +62,10 @@ def _labelled(options: LabelledArguments) -> list[str]:
         for part, limit in (("training", options.max_train_samples), ("test", options.max_test_samples))
         if limit is not None
     ]
-    own_split = source != BUILT_IN and options.train_file and not options.test_file
+    drawn_here = source != BUILT_IN and options.train_file and not options.test_file
     return [
         source,
-        "test part drawn here" if own_split else "",
+        "test part drawn here" if drawn_here else "",
         "headers, footers and quotes stripped" if options.strip_newsgroup_headers else "",
         f"a stratified sample of at most {' and '.join(limits)} documents" if limits else "",
         "" if source == BUILT_IN else f"text column {' + '.join(options.text_column)}",

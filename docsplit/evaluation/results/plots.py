@@ -9,7 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from docsplit.evaluation.results.tables import encoder_names, head_name, unique
+from docsplit.evaluation.results.records import Json, Row
+from docsplit.evaluation.results.tables import names_of, unique
 from docsplit.evaluation.results.task import Task
 from docsplit.runtime.files import write_text
 
@@ -19,7 +20,7 @@ LOSSES = {"contrastive_loss": "contrastive", "mlm_loss": "masked LM"}
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
-def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) -> bool:
+def plot_few_shot(rows: Sequence[Row], task: Task, path: str | Path) -> bool:
     """The task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
 
     A row of panels for each of the task's columns (accuracy and macro-F1, say), a column of them for each head; one
@@ -28,16 +29,16 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has few labels.
     """
-    few = [row for row in rows if row["shots"] is not None]
+    few = [row for row in rows if row.shots is not None]
     if not few:
         Path(path).unlink(missing_ok=True)
         return False
-    heads, shots = unique(head_name(row) for row in few), sorted({row["shots"] for row in few})
-    shown = [row for row in rows if head_name(row) in heads]
-    names = encoder_names(rows)
+    heads, shots = unique(row.head_name for row in few), sorted({row.shots for row in few if row.shots is not None})
+    shown = [row for row in rows if row.head_name in heads]
+    names = names_of(rows)
     full = shots[-1] * (max(shots[-1] / shots[-2], 1.6) if len(shots) > 1 else 2)  # where the full set is drawn
-    ticks = {shot: str(shot) for shot in shots}
-    if any(row["shots"] is None for row in shown):
+    ticks: dict[float, str] = {shot: str(shot) for shot in shots}
+    if any(row.shots is None for row in shown):
         ticks[full] = "all"
     shape = (len(task.columns), len(heads))
     size = (1.8 + 3.4 * len(heads), 3 * len(task.columns))
@@ -46,9 +47,9 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
         panels[0].set_ylabel(f"{task.measures[measure]} (%)")
         for axis, head in zip(panels, heads):
             for number, encoder in enumerate(names):
-                own = [row for row in shown if (row["encoder"], head_name(row)) == (encoder, head)]
+                of_line = [row for row in shown if (row.encoder, row.head_name) == (encoder, head)]
                 shift = 2 ** (SHIFT * (number - (len(names) - 1) / 2))
-                _curve(axis, own, measure, full, shift, label=names[encoder], **_style(number))
+                _curve(axis, of_line, measure, full, shift, label=names[encoder], **_style(number))
             if full in ticks:
                 axis.axvline((full * shots[-1]) ** 0.5, color="0.8", linewidth=0.8)
             axis.grid(alpha=0.3)
@@ -65,32 +66,32 @@ def plot_few_shot(rows: Sequence[dict[str, Any]], task: Task, path: str | Path) 
     return True
 
 
-def plot_convergence(rows: Sequence[dict[str, Any]], task: Task, path: Path) -> bool:
+def plot_convergence(rows: Sequence[Row], task: Task, path: Path) -> bool:
     """Fine-tuning on the validation part, epoch by epoch, as PNG and CSV (graph document model, Figure 5).
 
     A panel for each measure, a line for each encoder: the mean over runs, with a band of one standard deviation.
 
     Returns: False, and nothing is drawn or left from an earlier run, if no row has such curves.
     """
-    tuned = [row for row in rows if row.get("validation_curves")]
+    tuned = [row for row in rows if row.validation_curves]
     if not tuned:
         for each in (path, path.with_suffix(".csv")):
             each.unlink(missing_ok=True)
         return False
-    names, lines = encoder_names(tuned), ["encoder,run,epoch,step," + ",".join(FINETUNING_MEASURES)]
+    names, lines = names_of(tuned), ["encoder,run,epoch,step," + ",".join(FINETUNING_MEASURES)]
     figure, axes = plt.subplots(1, len(FINETUNING_MEASURES), figsize=(10, 3.8), squeeze=False, layout="constrained")
     for number, row in enumerate(tuned):
-        curves = row["validation_curves"]
+        curves = row.validation_curves
         for run, curve in enumerate(curves):
             for point in curve:
                 values = [f"{point[name]}" for name in ("epoch", "step", *FINETUNING_MEASURES)]
-                lines.append(",".join(['"' + row["encoder"].replace('"', '""') + '"', f"{run}", *values]))
+                lines.append(",".join(['"' + row.encoder.replace('"', '""') + '"', f"{run}", *values]))
         epochs = [point["epoch"] for point in curves[0]]
         for axis, measure in zip(axes[0], FINETUNING_MEASURES):
             measured = 100 * np.array([[point[measure] for point in curve] for curve in curves])  # (R, E)
             mean, deviation = measured.mean(axis=0), measured.std(axis=0)
             style = _style(number)
-            axis.plot(epochs, mean, label=names[row["encoder"]], **style)
+            axis.plot(epochs, mean, label=names[row.encoder], **style)
             axis.fill_between(epochs, mean - deviation, mean + deviation, color=style["color"], alpha=0.1, linewidth=0)
             axis.set(xlabel="epoch of fine-tuning", ylabel=f"{task.measures[measure]} on validation (%)")
             axis.grid(alpha=0.3)
@@ -101,7 +102,7 @@ def plot_convergence(rows: Sequence[dict[str, Any]], task: Task, path: Path) -> 
     return True
 
 
-def _style(number: int) -> dict[str, Any]:
+def _style(number: int) -> Json:
     """A colour and a marker for each encoder; colours come back after ten, with another line."""
     return {
         "color": f"C{number % 10}",
@@ -111,30 +112,30 @@ def _style(number: int) -> dict[str, Any]:
     }
 
 
-def _curve(axis: Any, rows: list[dict[str, Any]], measure: str, full: float, shift: float, **style: Any) -> None:
+def _curve(axis: Any, rows: Sequence[Row], measure: str, full: float, shift: float, **style: Any) -> None:
     """Mean and band over the numbers of labels, and the full training set at x = `full`.
 
     A single point, which a band cannot surround, has an error bar, a little (factor `shift`) beside those of others.
     """
-    few = sorted((row for row in rows if row["shots"] is not None), key=lambda row: row["shots"])
+    few = sorted((row for row in rows if row.shots is not None), key=lambda row: row.shots or 0)
     if len(few) > 1:
-        mean = np.array([100 * row[f"{measure}_mean"] for row in few])
+        mean = np.array([100 * row.measures[measure].mean for row in few])
         deviation = np.array([_spread(row, measure) for row in few])
-        shots = [row["shots"] for row in few]
+        shots = [row.shots for row in few]
         axis.plot(shots, mean, **style)
         axis.fill_between(shots, mean - deviation, mean + deviation, color=style["color"], alpha=0.1, linewidth=0)
     for row in rows:
-        if row["shots"] is None or len(few) == 1:
-            point, spread = 100 * row[f"{measure}_mean"], _spread(row, measure)
-            x = shift * (full if row["shots"] is None else row["shots"])
+        if row.shots is None or len(few) == 1:
+            point, spread = 100 * row.measures[measure].mean, _spread(row, measure)
+            x = shift * (full if row.shots is None else row.shots)
             yerr = [spread] if spread else None
             changed = {"linestyle": "", "markersize": 4, "label": None if len(few) > 1 else style["label"]}
             axis.errorbar([x], [point], yerr=yerr, capsize=2, **style | changed)
 
 
-def _spread(row: dict[str, Any], measure: str) -> float:
+def _spread(row: Row, measure: str) -> float:
     """The standard deviation in points; of a single run none, which is drawn as 0."""
-    return 100 * (row[f"{measure}_std"] or 0.0)
+    return 100 * (row.measures[measure].std or 0.0)
 
 
 def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int], path: str | Path) -> None:
@@ -158,16 +159,16 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
 def loss_parts(log_history: list[dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
     """Label -> (step, value) of each part of the loss: contrastive, masked LM, and those that an objective logs."""
     names = {name for entry in log_history for name in entry if name.endswith("_loss")}
-    own = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
-    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in own}
+    objectives = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
+    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in objectives}
     points = {
         label: [(entry["step"], entry[name]) for entry in log_history if name in entry]
         for name, label in labels.items()
     }
-    return {label: some for label, some in points.items() if some}
+    return {label: values for label, values in points.items() if values}
 
 
-def plot_training(log_history: list[dict[str, float]], results: dict[str, Any], path: Path) -> None:
+def plot_training(log_history: list[dict[str, float]], results: Json, path: Path) -> None:
     """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]
     figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)

@@ -4,11 +4,11 @@ Which measures a table shows, under which titles and in which layout, is what th
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from docsplit.evaluation.results.metrics import is_clear
+from docsplit.evaluation.results.records import Comparison, Json, Row, TextStatistics
 from docsplit.evaluation.results.task import Task
 
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
@@ -37,17 +37,25 @@ def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, 
             depths[name] += 1
 
 
-def encoder_names(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """What tables call the encoders of rows: a short name, or NAME of NAME=PATH and NAME=PATH,PATH."""
-    seeds = {row["encoder"]: len(row.get("members", ())) for row in rows}
-    names = short_names(name for name, count in seeds.items() if not count)
-    for group in (name for name, count in seeds.items() if count):
+def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Choose names for tables: a short one for an encoder; for a group NAME of NAME=PATH,PATH.
+
+    Args:
+        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone.
+    """
+    names = short_names(name for name, members in members_of.items() if not members)
+    for group in (name for name, members in members_of.items() if members):
         stated, paths = re.match(r"([^/\\,=]+)=", group), group.split(",")
         label = stated[1] if stated else group  # as cards have it already
         if not stated and len(paths) > 1:
-            label = f"{paths[0].rstrip('/').rpartition('/')[2]} and {seeds[group] - 1} more"
+            label = f"{paths[0].rstrip('/').rpartition('/')[2]} and {len(members_of[group]) - 1} more"
         names[group] = group if label in names.values() else label
-    return {name: names[name] for name in seeds}
+    return {name: names[name] for name in members_of}
+
+
+def names_of(rows: Iterable[Row]) -> dict[str, str]:
+    """`encoder_names` of the encoders of rows."""
+    return encoder_names({row.encoder: row.members for row in rows})
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -65,15 +73,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (padded[0], rule, *padded[1:]))
 
 
-def _percent(row: dict[str, Any], name: str) -> tuple[float, str]:
-    """62.1 for comparing, and 62.1 ± 1.3 to show, or only 62.1 where there was one run; † for one class alone."""
-    mean = round(100 * row[f"{name}_mean"], 1)
-    spread = f" ± {100 * row[f'{name}_std']:.1f}" if row["runs"] > 1 and row[f"{name}_std"] is not None else ""
-    return mean, f"{mean:.1f}{spread}{f' {ONE_CLASS}' if row.get('warning') else ''}"
-
-
-def _cell(row: dict[str, Any] | None, measure: str) -> tuple[float, str] | None:
-    return None if row is None else _percent(row, measure)
+def _cell(row: Row | None, name: str) -> tuple[float, str] | None:
+    """62.1 to compare, and 62.1 ± 1.3 to show, or only 62.1 where there was one run; † for one class alone."""
+    if row is None:
+        return None
+    measured = row.measures[name]
+    mean = round(100 * measured.mean, 1)
+    spread = f" ± {100 * measured.std:.1f}" if row.runs > 1 and measured.std is not None else ""
+    return mean, f"{mean:.1f}{spread}{f' {ONE_CLASS}' if row.warning else ''}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def _texts(cells: list[list[tuple[float, str] | None]]) -> list[list[str]]:
 
 
 def _best(cells: list[list[tuple[float, str] | None]], first_column: int) -> frozenset[tuple[int, int]]:
-    """The places of the best cells of each column: equal as shown, equally good."""
+    """Line and column of the best cells: what is shown alike is equally good."""
     highest = [max((cell[0] for cell in column if cell), default=None) for column in zip(*cells)]
     return frozenset(
         (line, first_column + column)
@@ -114,159 +121,177 @@ def unique(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-def _head(row: dict[str, Any]) -> str:
-    """The head, and its preset where it is not the default one."""
-    return row["head"] if row.get("preset") in (None, "docsplit") else f"{row['head']} ({row['preset']})"
-
-
-def head_name(row: dict[str, Any]) -> str:
-    """The head, its preset and the features that it was trained on, where these are not the default, or raw."""
-    return _head(row) if row["features"] == "raw" else f"{_head(row)}, {row['features']}"
-
-
 def _shots(shots: int | None) -> str:
     return "all" if shots is None else str(shots)
 
 
-def result_tables(rows: Sequence[dict[str, Any]], task: Task) -> str:
+def result_tables(rows: Sequence[Row], task: Task) -> str:
     """The tables of `tables_of_rows` in Markdown, under headings."""
     return "\n\n".join(f"## {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
 
 
-def tables_of_rows(rows: Sequence[dict[str, Any]], task: Task) -> list[Table]:
+def tables_of_rows(rows: Sequence[Row], task: Task) -> list[Table]:
     """The columns of a task, in its layout.
 
     A grid has encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2),
     and a line for raw and for standardised features of each encoder. Lines have one for each encoder, head and
     features, and the interval of the main measure.
     """
-    names = encoder_names(rows)
+    names = names_of(rows)
     if task.layout == "lines":
         return [_line_table(" ".join(task.heading.split()), rows, task, names)]
     tables = []
-    for shots in sorted({row["shots"] for row in rows}, key=lambda shots: shots or 0):  # the full set first
+    for shots in sorted({row.shots for row in rows}, key=lambda shots: shots or 0):  # the full set first
         title = "Full training set" if shots is None else f"{shots} labels per class"
-        tables.append(_grid_table(title, [row for row in rows if row["shots"] == shots], task, names))
+        tables.append(_grid_table(title, [row for row in rows if row.shots == shots], task, names))
     return tables
 
 
-def _several(rows: Sequence[dict[str, Any]], name: str) -> bool:
-    return len({row[name] for row in rows}) > 1
-
-
-def _grid_table(title: str, rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> Table:
-    row_of = {(row["encoder"], row["features"], _head(row)): row for row in rows}
-    columns = [(head, measure) for head in unique(_head(row) for row in rows) for measure in task.columns]
-    encoders = unique(row["encoder"] for row in rows)
-    kinds = unique(row["features"] for row in rows)
+def _grid_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str]) -> Table:
+    row_of = {(row.encoder, row.features, row.head_title): row for row in rows}
+    columns = [(head, measure) for head in unique(row.head_title for row in rows) for measure in task.columns]
+    kinds = unique(row.features for row in rows)
+    encoders = unique(row.encoder for row in rows)
     lines = [(name, kind) for name in encoders for kind in kinds if any(key[:2] == (name, kind) for key in row_of)]
     cells = [[_cell(row_of.get((*line, head)), measure) for head, measure in columns] for line in lines]
-    several = _several(rows, "features")
-    seeds = {row["encoder"]: _seeds(row) for row in rows} if _has_groups(rows) else None
-    header = ["encoder", *(["features"] if several else []), *(["seeds"] if seeds else [])]
+    seeds = {row.encoder: _seeds(row) for row in rows} if _has_groups(rows) else None
+    header = ["encoder", *(["features"] if len(kinds) > 1 else []), *(["seeds"] if seeds else [])]
     body = [
-        [names[name], *([kind] if several else []), *([seeds[name]] if seeds else []), *line]
+        [names[name], *([kind] if len(kinds) > 1 else []), *([seeds[name]] if seeds else []), *line]
         for (name, kind), line in zip(lines, _texts(cells))
     ]
     best = _best(cells, first_column=len(header))
     return Table(title, [*header, *(f"{head}: {task.measures[measure]}" for head, measure in columns)], body, best)
 
 
-def _has_groups(rows: Iterable[dict[str, Any]]) -> bool:
-    """Whether one of the rows is of several pretraining seeds."""
-    return any(len(row.get("members", ())) > 1 for row in rows)
+def _has_groups(rows: Iterable[Row]) -> bool:
+    """Whether a row is of several pretraining seeds."""
+    return any(len(row.members) > 1 for row in rows)
 
 
-def _seeds(row: dict[str, Any]) -> str:
-    """From how many pretraining seeds; nothing for what was not pretrained."""
-    return str(row.get("pretraining_seeds") or "")
+def _seeds(row: Row) -> str:
+    """The number of pretraining seeds; nothing for what was not pretrained."""
+    return str(row.pretraining_seeds or "")
 
 
-def _line_table(title: str, rows: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> Table:
-    """DocSplit v1, Table 3, is such a table with accuracy alone."""
+def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str]) -> Table:
+    """A line for each row. DocSplit v1, Table 3, is such a table with accuracy alone."""
     cells = [[_cell(row, measure) for measure in task.columns] for row in rows]
-    several = _several(rows, "features")
+    has_kinds = len({row.features for row in rows}) > 1
     body = [
         [
-            *(names[row["encoder"]], _head(row), *([row["features"]] if several else []), *line, _seeds(row)),
-            f"[{100 * row[f'{task.main}_low']:.1f}, {100 * row[f'{task.main}_high']:.1f}]",
+            names[row.encoder],
+            row.head_title,
+            *([row.features] if has_kinds else []),
+            *line,
+            _seeds(row),
+            _interval(row),
         ]
         for row, line in zip(rows, _texts(cells))
     ]
-    first = ["encoder", task.head_title, *(["features"] if several else [])]
+    first = ["encoder", task.head_title, *(["features"] if has_kinds else [])]
     measures = [task.measures[measure] for measure in task.columns]
     header = [*first, *measures, "seeds", f"{task.measures[task.main]}, 95 % interval"]
     return Table(title, header, body, _best(cells, first_column=len(first)))
 
 
-def table_notes(rows: Sequence[dict[str, Any]], task: Task) -> list[str]:
+def _interval(row: Row) -> str:
+    """The interval of the main measure, in percent."""
+    low, high = row.main.low, row.main.high
+    return "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def table_notes(rows: Sequence[Row], task: Task) -> list[str]:
     """What has to stand under the tables: test items, pretraining runs, and heads that learnt nothing.
 
     Rows of older files say less, and so do the notes.
     """
-    notes = []
-    items, documents = (sorted({row.get(f"test_{kind}") or 0 for row in rows}) for kind in (task.items, "documents"))
-    if items and items[-1]:
-        of = "" if task.items == "documents" or items == documents else f" of {documents[-1]:,} documents"
-        notes.append(f"Test: {items[-1]:,} {task.items}{of}.")
-        if documents[-1] < FEW_ITEMS or items[-1] < FEW_ITEMS:
-            notes[-1] += (
-                f" Fewer than {FEW_ITEMS}: one of the {task.items} is {100 / items[-1]:.1f} points, and differences "
-                "of a few of them are chance."
-            )
-    lengths = {row.get("max_seq_length") or 0 for row in rows if row.get("long_documents") == "truncate"} - {0}
-    if len(lengths) > 1:
-        shown = " or ".join(f"{length:,}" for length in sorted(lengths))
-        notes.append(
-            f"The encoders read the first {shown} tokens of a text: differences may come from that. --max_seq_length "
-            "sets one length for all."
+    notes = [
+        *_notes_on_items(rows, task),
+        *_notes_on_lengths({row.facts.get("max_seq_length") for row in rows if _is_truncated(row)}),
+        *_notes_on_seeds(rows),
+    ]
+    names = names_of(rows)
+    for row in (row for row in rows if row.warning):
+        shots = "" if task.layout == "lines" else f", {_shots(row.shots)} labels"
+        notes.append(f"{ONE_CLASS} {names[row.encoder]}, {row.head_name}{shots}: {row.warning}.")
+    return notes
+
+
+def _notes_on_items(rows: Sequence[Row], task: Task) -> list[str]:
+    """How many test items there are, and whether these are few."""
+    items = sorted({row.test_items or 0 for row in rows})
+    documents = sorted({row.test_documents or 0 for row in rows})
+    if not items or not items[-1]:
+        return []
+    of = "" if task.items == "documents" or items == documents else f" of {documents[-1]:,} documents"
+    note = f"Test: {items[-1]:,} {task.items}{of}."
+    if documents[-1] < FEW_ITEMS or items[-1] < FEW_ITEMS:
+        note += (
+            f" Fewer than {FEW_ITEMS}: one of the {task.items} is {100 / items[-1]:.1f} points, and differences "
+            "of a few of them are chance."
         )
-    if any(row.get("pretraining_seeds") == 1 for row in rows):
+    return [note]
+
+
+def _is_truncated(row: Row) -> bool:
+    return row.facts.get("long_documents") == "truncate"
+
+
+def _notes_on_lengths(lengths: set[int | None]) -> list[str]:
+    """Whether encoders read texts to different lengths."""
+    known = sorted(length for length in lengths if length)
+    if len(known) < 2:
+        return []
+    shown = " or ".join(f"{length:,}" for length in known)
+    return [
+        f"The encoders read the first {shown} tokens of a text: differences may come from that. --max_seq_length "
+        "sets one length for all."
+    ]
+
+
+def _notes_on_seeds(rows: Sequence[Row]) -> list[str]:
+    """What intervals and deviations are over."""
+    notes, has_groups = [], _has_groups(rows)
+    if any(row.pretraining_seeds == 1 for row in rows):
         notes.append(
             "A single pretraining run each"
-            + (", where `seeds` is 1" if _has_groups(rows) else "")
+            + (", where `seeds` is 1" if has_groups else "")
             + ": intervals and tests are over test items and runs of the head. Another pretraining seed may lie "
             "outside of them and turn an order round; give several, NAME=PATH,PATH,PATH."
         )
-    if _has_groups(rows):
+    if has_groups:
         notes.append(
             "Where `seeds` is 2 or more: mean over pretraining seeds, ± the standard deviation over them, intervals "
             "over seeds and test items."
         )
-    names = encoder_names(rows)
-    for row in rows:
-        if row.get("warning"):
-            shots = "" if task.layout == "lines" else f", {_shots(row['shots'])} labels"
-            notes.append(f"{ONE_CLASS} {names[row['encoder']]}, {head_name(row)}{shots}: {row['warning']}.")
     return notes
 
 
-def difference_table(differences: Sequence[dict[str, Any]], task: Task, names: dict[str, str]) -> str:
+def difference_table(comparisons: Sequence[Comparison], task: Task, names: dict[str, str]) -> str:
     """All pairs of encoders, in points, with interval and p; in bold where one is ahead, of several seeds each.
 
     Args:
         names: of encoders, as `encoder_names` has them.
     """
     body = []
-    for row in differences:
-        text = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-        ahead = row.get("ahead")
-        verdict = names[ahead] if ahead else "one run says" if is_clear(row) else ""
-        counts = " / ".join("-" if count is None else str(count) for count in row.get("pretraining_seeds", ("?", "?")))
-        encoders = f"{names[row['a']]} - {names[row['b']]}"
-        measure, p_value = task.measures[row["measure"]], f"{row['p_value']:.3f}"
-        shown = f"**{text}**" if ahead else text
-        heads = " - ".join(unique(row["heads"])) if row.get("heads") else head_name(row)
-        labels = [_shots(row["shots"])] if task.has_training else []
-        corrected = [f"{row['p_holm']:.3f}"] if "p_holm" in row else []
-        body.append([encoders, heads, *labels, measure, shown, counts, p_value, *corrected, verdict])
+    for row in comparisons:
+        measured = row.difference
+        text = f"{100 * measured.difference:+.1f} [{100 * measured.low:+.1f}, {100 * measured.high:+.1f}]"
+        verdict = names[row.ahead] if row.ahead else "one run says" if row.is_clear else ""
+        counts = " / ".join("-" if count is None else str(count) for count in row.pretraining_seeds)
+        labels = [_shots(row.shots)] if task.has_training else []
+        corrected = [] if row.p_holm is None else [f"{row.p_holm:.3f}"]
+        shown = f"**{text}**" if row.ahead else text
+        first = [f"{names[row.a]} - {names[row.b]}", row.head_name, *labels, task.measures[row.measure]]
+        body.append([*first, shown, counts, f"{measured.p_value:.3f}", *corrected, verdict])
     header = ["encoders", task.head_title, *(["labels per class"] if task.has_training else []), "measure"]
     header += ["difference [95 % interval]", "seeds", "p"]
-    header += [*(["p, Holm"] if any("p_holm" in row for row in differences) else []), "ahead"]
+    header += [*(["p, Holm"] if any(row.p_holm is not None for row in comparisons) else []), "ahead"]
     return markdown_table(header, body)
 
 
-def detail_table(rows: Sequence[dict[str, Any]], detail: str) -> str:
+def detail_table(rows: Sequence[Row], detail: str) -> str:
     """A detail of each label with the full training set, of each encoder and head; "" without such rows.
 
     Labels are lines, or columns where there are fewer of them.
@@ -274,23 +299,23 @@ def detail_table(rows: Sequence[dict[str, Any]], detail: str) -> str:
     Args:
         detail: one that the task of the rows names, such as `per_label_f1`.
     """
-    chosen = [row for row in rows if row["shots"] is None]
+    chosen = [row for row in rows if row.shots is None]
     if not chosen:
         return ""
-    names, labels = encoder_names(rows), list(chosen[0][detail])
+    names, labels = names_of(rows), list(chosen[0].details[detail])
 
-    def cell(label: str, row: dict[str, Any]) -> str:
-        value = row[detail][label]
+    def cell(label: str, row: Row) -> str:
+        value = row.details[detail][label]
         return "" if value is None else f"{100 * value:.1f}"
 
-    titles = [f"{names[row['encoder']]}: {head_name(row)}" for row in chosen]
+    titles = [f"{names[row.encoder]}: {row.head_name}" for row in chosen]
     if len(labels) < len(chosen):
         return markdown_table(["", *labels], [[title, *(cell(label, row) for label in labels)]
                                               for title, row in zip(titles, chosen)])  # fmt: skip
     return markdown_table(["label", *titles], [[label, *(cell(label, row) for row in chosen)] for label in labels])
 
 
-def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
+def encoder_table(rows: Sequence[Row]) -> str:
     """What was measured: the full name, pooling, length and size of each encoder."""
     columns = {
         "pooling": "pooling",
@@ -300,36 +325,38 @@ def encoder_table(rows: Sequence[dict[str, Any]]) -> str:
         "dtype": "dtype",
         "embedding_seconds": "seconds to embed",
     }
-    lines = unique((row["encoder"], *(_value(_facts(row).get(name)) for name in columns)) for row in rows)
+    lines = unique((row.encoder, *(_fact(row, name) for name in columns)) for row in rows)
     return markdown_table(["encoder", *columns.values()], lines)
 
 
-def _facts(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, with the pooling that the encoder brought where another one was used."""
-    brought = row.get("pooling_of_checkpoint")
-    return row if brought is None else row | {"pooling": f"{row['pooling']} (it brings {brought})"}
+def _fact(row: Row, name: str) -> str:
+    """What a row says of its encoder; beside another pooling the one that the encoder brought."""
+    brought = row.facts.get("pooling_of_checkpoint")
+    if name == "pooling" and brought is not None:
+        return f"{row.facts['pooling']} (it brings {brought})"
+    return _value(row.facts.get(name))
 
 
-def cost_table(rows: Sequence[dict[str, Any]]) -> str:
+def cost_table(rows: Sequence[Row]) -> str:
     """Training time and trained parameters of each head, as Table 2 of the Bregman paper gives them."""
-    names = encoder_names(rows)
-    all_shots = sorted({row["shots"] for row in rows}, key=lambda shots: shots or 0)
+    names = names_of(rows)
+    all_shots = sorted({row.shots for row in rows}, key=lambda shots: shots or 0)
     body = []
-    for encoder, head in unique((row["encoder"], head_name(row)) for row in rows):
-        own = {row["shots"]: row for row in rows if (row["encoder"], head_name(row)) == (encoder, head)}
-        seconds = [f"{own[shots]['seconds']:.2f}" if shots in own else "" for shots in all_shots]
-        row = next(iter(own.values()))
-        share = "" if row["trainable_share"] is None else f"{100 * row['trainable_share']:.3g} %"
-        body.append([names[encoder], head, *seconds, _value(row["trainable_parameters"]), share])
+    for encoder, head in unique((row.encoder, row.head_name) for row in rows):
+        row_of = {row.shots: row for row in rows if (row.encoder, row.head_name) == (encoder, head)}
+        seconds = [f"{row_of[shots].seconds:.2f}" if shots in row_of else "" for shots in all_shots]
+        row = next(iter(row_of.values()))
+        share = "" if row.trainable_share is None else f"{100 * row.trainable_share:.3g} %"
+        body.append([names[encoder], head, *seconds, _value(row.trainable_parameters), share])
     labels = [f"seconds, {_shots(shots)}" for shots in all_shots]
     return markdown_table(["encoder", "head", *labels, "trained parameters", "share"], body)
 
 
-def statistics_table(statistics: Sequence[dict[str, Any]]) -> str:
-    """Size and length of each part of the data: the rows of `docsplit.evaluation.results.report.text_statistics`."""
+def statistics_table(statistics: Sequence[TextStatistics]) -> str:
+    """Size and length of each part of the data."""
     columns = {"part": "part", "documents": "documents", "classes": "classes", "mean_words": "mean words"}
     columns |= {"median_words": "median words", "max_words": "maximum words"}
-    body = [[row["dataset"], *(_value(row[name]) for name in columns)] for row in statistics]
+    body = [[part.dataset, *(_value(getattr(part, name)) for name in columns)] for part in statistics]
     return markdown_table(["data set", *columns.values()], body)
 
 
@@ -341,7 +368,7 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def table_of_probe(results: dict[str, Any]) -> Table:
+def table_of_probe(results: Json) -> Table:
     """The probe's accuracies: random start, after pretraining, TF-IDF."""
     selected = "probe_validation_documents" in results  # runs of before had C = 1, and no validation documents
     body = []
@@ -357,7 +384,7 @@ def table_of_probe(results: dict[str, Any]) -> Table:
     return Table("The frozen encoder before and after", header, body)
 
 
-def probe_table(results: dict[str, Any]) -> str:
+def probe_table(results: Json) -> str:
     """A Markdown table of the probe, and what is to be known of it."""
     if "probe_after_accuracy" not in results:
         return "No probe was asked for (--probe_corpus)."
@@ -373,7 +400,7 @@ def probe_table(results: dict[str, Any]) -> str:
     )
 
 
-def _seen_text(results: dict[str, Any]) -> str:
+def _seen_text(results: Json) -> str:
     """What the probe's table says of test documents that the encoder was trained on; "" for runs of before."""
     if "probe_seen_in_pretraining_share" not in results:
         return ""

@@ -1,17 +1,19 @@
 """What an evaluation measures, and how its tables show it: stated once, for rows, tests, tables, plots and cards.
 
-Rows of results are plain dictionaries, which results.json keeps. What their columns mean is never read off their names
-but stated by a `Task`, which stands beside them in the file.
+The columns of a row in results.json mean what the `Task` beside them says; nothing is read off their names.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from docsplit.evaluation.results.items import Statistic, ratio_of_sums
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all results of one evaluation have in common."""
+    """Measures of an evaluation, how they are computed from test items, compared and shown."""
 
     name: str  # as the Hub names tasks
     measures: dict[str, str]  # every measure, in the order of a row, and the title that tables give it
@@ -28,10 +30,25 @@ class Task:
     paired_test: Literal["bootstrap", "randomisation"] = "bootstrap"  # the latter is corrected by Holm
     runs: str = "runs: draws of the labels with few, seeds of the head with the full training set"  # what ± is over
     has_training: bool = True  # of heads, on labels
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)  # of measures that are no ratio of sums
 
     def __post_init__(self) -> None:
-        if unknown := [name for name in (self.main, *self.columns) if name not in self.measures]:
+        if unknown := [name for name in (self.main, *self.columns, *self.statistics) if name not in self.measures]:
             raise ValueError(f"{', '.join(unknown)} of task {self.name!r} is no measure of it: {[*self.measures]}.")
+        if self.paired_test == "randomisation" and self.main in self.statistics:
+            raise ValueError(
+                f"The randomisation test of task {self.name!r} exchanges the means of items, and {self.main} is no "
+                "ratio of sums: use the bootstrap."
+            )
+
+    def statistic(self, measure: str) -> Statistic:
+        """The function that computes a measure from test items, for their scores and in the bootstrap."""
+        return self.statistics.get(measure, ratio_of_sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """What results.json states: all that its tables need."""
+        stated = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "statistics"}
+        return json.loads(json.dumps(stated))
 
 
 _CLASS_MEASURES = {"accuracy": "Accuracy", "macro_f1": "Macro-F1", "micro_f1": "Micro-F1"}
@@ -113,21 +130,7 @@ CLUSTERING = Task(
 
 
 def task_of_file(contents: dict[str, Any]) -> Task:
-    """The task that a results.json states; of a file older than tasks, the one whose columns its rows have."""
-    if stated := contents.get("task"):
-        pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
-        return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})
-    return _task_of_old_rows(contents["rows"])
-
-
-def _task_of_old_rows(rows: Sequence[dict[str, Any]]) -> Task:
-    """There were three, and only links had a ROC-AUC, only documents with several labels an F1 of each."""
-    columns = {name for row in rows for name in row}
-    if "roc_auc_mean" in columns:
-        return LINKS
-    if "per_label_f1" not in columns:
-        return CLASSIFICATION
-    task = MULTI_LABEL_CLASSIFICATION
-    if "macro_f1_lexglue_mean" in columns:
-        return task
-    return replace(task, measures=_CLASS_MEASURES, columns=task.columns[:2], note="")
+    """The task that a results.json states."""
+    stated = contents["task"]
+    pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
+    return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})

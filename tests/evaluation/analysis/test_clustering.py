@@ -109,13 +109,13 @@ def test_rows_of_both_kinds_with_their_spread():
         vectors, labels[part] = blobs(150, centres)
         features[part] = vectors * GENERATOR.uniform(0.05, 20, (150, 1))
     found = list(clusterings("a", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=0))
-    table = {row["features"]: row for row in rows(found)}
+    table = {row.features: row.to_json() for row in rows(found)}
     assert set(table) == {"raw", "normalized"}
     assert table["normalized"]["purity_mean"] > 0.99 > table["raw"]["purity_mean"]
     assert table["raw"]["runs"] == 3
     assert table["raw"]["purity_low"] < table["raw"]["purity_mean"] < table["raw"]["purity_high"]
     other = clusterings("b", {"raw": features}, labels, {"num_parameters": 1}, num_seeds=3, seed=9)
-    assert [row["features"] for row in comparisons([*found, *other])] == ["raw", "normalized"]
+    assert [row.features for row in comparisons([*found, *other])] == ["raw", "normalized"]
 
 
 def test_tfidf_svd_is_fitted_on_train():

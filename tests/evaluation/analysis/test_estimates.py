@@ -11,7 +11,7 @@ from docsplit.evaluation.analysis.estimates import (
     over_documents,
     row_of,
 )
-from docsplit.evaluation.results.metrics import interval, item_draws, sample_deviation
+from docsplit.evaluation.results.bootstrap import interval, item_draws, sample_deviation
 
 GENERATOR = np.random.default_rng(0)
 VALUES = GENERATOR.normal(5, 1, size=(3, 40))

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from docsplit.evaluation.analysis import similarity as module
 from docsplit.evaluation.analysis.similarity import choose_sentences, similarity
-from docsplit.evaluation.results.metrics import interval, item_draws
+from docsplit.evaluation.results.bootstrap import interval, item_draws
 
 GENERATOR = np.random.default_rng(0)
 

@@ -33,6 +33,7 @@ from docsplit.evaluation.heads.table import (
     tfidf_features,
 )
 from docsplit.evaluation.results.plots import plot_convergence
+from docsplit.evaluation.results.records import Row
 from docsplit.evaluation.results.task import CLASSIFICATION
 from tests.conftest import make_corpus
 
@@ -596,9 +597,9 @@ def test_the_graph_papers_fine_tuning():
 def test_convergence_is_drawn_of_every_run(tmp_path):
     curve = [{"epoch": 1.0, "step": 5, "accuracy": 0.5, "macro_f1": 0.4}]
     curve += [{"epoch": 2.0, "step": 10, "accuracy": 0.75, "macro_f1": 0.7}]
-    row = {"encoder": 'a, "b"', "members": [], "pooling": None, "max_seq_length": None}
+    row = Row(CLASSIFICATION, 'a, "b"', "finetune", None, 2, {})
     path = tmp_path / "convergence.png"
-    assert plot_convergence([row | {"validation_curves": [curve, curve[::-1]]}, row], CLASSIFICATION, path)
+    assert plot_convergence([replace(row, validation_curves=[curve, curve[::-1]]), row], CLASSIFICATION, path)
     assert path.stat().st_size > 1000
     lines = list(csv.reader((tmp_path / "convergence.csv").read_text().splitlines()))
     assert lines[0] == ["encoder", "run", "epoch", "step", "accuracy", "macro_f1"]

@@ -1,6 +1,12 @@
 """Figures of runs: what they draw."""
 
-from docsplit.evaluation.results.plots import loss_parts, plot_training
+import matplotlib.pyplot as plt
+import pytest
+
+from docsplit.evaluation.results.comparison import rows
+from docsplit.evaluation.results.plots import loss_parts, plot_few_shot, plot_training
+from docsplit.evaluation.results.task import CLASSIFICATION
+from tests.evaluation.results.examples import make_result
 
 
 def test_the_loss_is_drawn_with_the_parts_that_an_objective_logs(tmp_path):
@@ -18,3 +24,37 @@ def test_the_loss_is_drawn_with_the_parts_that_an_objective_logs(tmp_path):
     assert loss_parts(logs[2:]) == {}
     plot_training(logs, {}, tmp_path / "training.png")
     assert (tmp_path / "training.png").stat().st_size > 1000
+
+
+def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plt, "close", figures.append)  # to look at them
+    results = [
+        make_result(encoder, 1.0, head=head, shots=shots, seed=shots or 0)
+        for encoder in "ab"
+        for head in ("mlp", "linear")
+        for shots in (20, 5, None)
+    ]
+    table = rows(results)
+    assert plot_few_shot(table, CLASSIFICATION, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    (figure,) = figures
+    accuracy, macro_f1 = figure.axes[0], figure.axes[2]
+    assert [axis.get_title() for axis in figure.axes[:2]] == ["mlp", "linear"]
+    assert [label.get_text() for label in macro_f1.get_xticklabels()] == ["5", "20", "all"]
+    for axis, measure in ((accuracy, "accuracy"), (macro_f1, "macro_f1")):
+        (line,) = [line for line in axis.get_lines() if line.get_label() == "b"]
+        own = [row for row in table if (row.encoder, row.head) == ("b", "mlp")]
+        chosen = {row.shots: 100 * row.measures[measure].mean for row in own}
+        assert line.get_xdata().tolist() == [5, 20]
+        assert line.get_ydata() == pytest.approx([chosen[5], chosen[20]])
+        assert any(list(point.get_ydata()) == pytest.approx([chosen[None]]) for point in axis.get_lines())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+    monkeypatch.undo()
+    plt.close(figure)
+
+
+def test_without_few_labels_there_is_no_picture(tmp_path):
+    (tmp_path / "curves.png").touch()  # of an earlier run, on other data
+    assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())

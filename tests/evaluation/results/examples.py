@@ -1,0 +1,113 @@
+"""Results that tests of this folder share: heads whose scores are noise plus a known signal."""
+
+import numpy as np
+
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.heads.frozen import HeadOutput
+from docsplit.evaluation.results.bootstrap import interval, resample
+from docsplit.evaluation.results.comparison import comparisons, rows
+from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.result import Result, System, classification_result, link_result, merge_seeds
+from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task
+
+CLASSES = ["kitchen", "harbour", "orchard"]
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 90)
+SEVERAL = (RNG.random((90, 3)) < [0.5, 0.3, 0]).astype(np.int8)  # nobody has the last label
+LINKED = RNG.permutation(np.repeat([0, 1], 45))
+
+
+TASKS = {"single": CLASSIFICATION, "multi": MULTI_LABEL_CLASSIFICATION, "links": LINKS}
+NDCG = Task(
+    name="document-ranking",
+    measures={"ndcg_10": "nDCG@10", "found_100": "Found@100", "median_rank": "Median rank"},
+    main="ndcg_10",
+    columns=("ndcg_10", "found_100"),
+    layout="lines",
+    heading="Documents for queries",
+    details={"ndcg_of_topic": "nDCG@10 of each topic"},
+    note="Queries without a relevant document are left out.",
+    baseline_opponent="cosine",
+)
+
+
+def make_scores(signal, kind="single", num_runs=3, seed=0):
+    """(R, M, C): noise plus `signal` for the right answer; probabilities for labels and links."""
+    true = {"single": np.eye(3)[LABELS], "multi": SEVERAL, "links": LINKED[:, None]}[kind]
+    scores = signal * (true - 0.5) + np.random.default_rng(seed).standard_normal((num_runs, *true.shape))
+    scores = 1 / (1 + np.exp(-scores))
+    if kind == "multi":
+        scores[:, :, 2] = 0.1
+    return scores.astype(np.float32)
+
+
+def make_split(kind, class_names=CLASSES):
+    labels = {"single": LABELS, "multi": SEVERAL}[kind]
+    texts = [""] * len(labels)
+    return LabelledSplit(texts, labels, texts, labels, class_names)
+
+
+def make_result(
+    encoder, signal, kind="single", head="linear", shots=None, num_runs=3, seed=0, class_names=CLASSES, **info
+):
+    output = HeadOutput(make_scores(signal, kind, num_runs, seed), 1.5, 100)
+    info = {"pooling": "mean"} | info
+    is_baseline = encoder == head
+    system = System(
+        encoder=encoder,
+        head=head,
+        shots=shots,
+        info=info,
+        trains_encoder=head == "finetune",
+        is_baseline=is_baseline,
+        pretraining_seeds=None if is_baseline else 1,
+    )
+    if kind == "links":
+        return link_result(system, output, LINKED)
+    return classification_result(system, output, make_split(kind, class_names))
+
+
+def make_ranking(encoder, gain, head="cosine", num_queries=60, is_baseline=False):
+    """What no function of ours knows: nDCG of each query, a share of all relevant documents, a rank."""
+    ndcg = np.random.default_rng(len(encoder)).random((1, num_queries)).astype(np.float32) ** (1 / gain)
+    known = np.full((1, num_queries), 4, np.float32)
+    measured = {
+        "ndcg_10": ItemScores(ndcg, np.ones_like(ndcg)),
+        "found_100": ItemScores((known * ndcg).round(), known),
+        "median_rank": np.array([0.25]),
+    }
+    details = {"ndcg_of_topic": {"ships": ndcg[:, ::2].mean(axis=1), "bread": np.array([np.nan])}}
+    return Result(
+        task=NDCG,
+        encoder=encoder,
+        head=head,
+        measured=measured,
+        info={"index": "flat"},
+        details=details,
+        is_baseline=is_baseline,
+    )
+
+
+def make_group(name, members, signal, kind="single", head="linear", seed=0, **others):
+    """One head on the encoders of several pretraining seeds, as one result."""
+    results = [make_result(member, signal, kind, head, seed=seed + i, **others) for i, member in enumerate(members)]
+    return merge_seeds(name, members, results), results
+
+
+def interval_of(correct):
+    correct = correct.astype(np.float32)
+    return interval(*resample([ItemScores(correct, np.ones_like(correct))]))
+
+
+def cells(line):
+    return [cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")]
+
+
+def json_rows(results):
+    """The rows of results.json."""
+    return [row.to_json() for row in rows(results)]
+
+
+def json_comparisons(results):
+    """The comparisons of results.json."""
+    return [comparison.to_json() for comparison in comparisons(results)]
