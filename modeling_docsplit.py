@@ -247,8 +247,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         weights = {part: self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm")}
         contrastive, mlm = not return_loss or weights["contrastive"] != 0, return_loss and weights["mlm"] != 0
         if mlm and (mlm_input_ids is None or mlm_targets is None):
-            said = f"mlm_weight is {weights['mlm']} but the batch has no mlm_input_ids and mlm_targets: "
-            raise ValueError(f"{said}make the collator with mlm=True, or the model with mlm_weight=0.")
+            message = f"mlm_weight is {weights['mlm']} but the batch has no mlm_input_ids and mlm_targets: "
+            raise ValueError(f"{message}make the collator with mlm=True, or the model with mlm_weight=0.")
 
         # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))

@@ -93,8 +93,8 @@ def model_index(
             labels = "" if row["shots"] is None else f", {row['shots']} labels a class"
             for measure in task.columns:
                 title = f"{measure} ({head_name({'features': 'raw'} | row)}{labels})"
-                own = row.get(f"{measure}_of_seeds", [row[f"{measure}_mean"]])
-                value = own[members.index(evaluation["encoder"])]
+                values = row.get(f"{measure}_of_seeds", [row[f"{measure}_mean"]])
+                value = values[members.index(evaluation["encoder"])]
                 entries.append(_entry(task.name, evaluation["dataset"], title, value))
     # Once each: it may have been measured alone and as one of a group.
     return list({(entry.dataset_name, entry.metric_name): entry for entry in entries}.values())
