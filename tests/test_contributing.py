@@ -24,8 +24,8 @@ REGISTRIES = (VIEWS, OBJECTIVES, FAMILIES, HEADS)
 
 def blocks(language):
     """The code between fences, below as many empty lines as stand above it on the page: tracebacks name its line."""
-    found = re.finditer(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-    return ["\n" * PAGE[: match.start(1)].count("\n") + match[1] for match in found]
+    blocks = re.finditer(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    return ["\n" * PAGE[: match.start(1)].count("\n") + match[1] for match in blocks]
 
 
 @pytest.fixture(scope="module")

@@ -49,13 +49,13 @@ ARGUMENTS = {
 
 def commands(page):
     """(command, the marker before it) of each indented block, lines that end in a backslash joined."""
-    found = []
+    blocks = []
     for block in re.findall(r"((?:^<!--.*-->\n)?(?:^    .*\n?)+)", page.read_text(), flags=re.MULTILINE):
         marker, _, text = block.partition("-->\n") if block.startswith("<!--") else ("", "", block)
         for line in re.sub(r"\\\n\s*", "", text).splitlines():
             if line.strip().startswith(("python ", "accelerate launch ", "docsplit-")):
-                found.append((line.strip(), marker))
-    return found
+                blocks.append((line.strip(), marker))
+    return blocks
 
 
 ALL = [(page.name, command) for page in PAGES for command, _ in commands(page)]
@@ -163,14 +163,14 @@ def test_modules_and_names_exist(page):
     for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", said(page))):
         if name.rpartition(".")[2] in ("py", "md", "yaml", "html"):
             continue
-        parts, found = name.split("."), None
+        parts, value = name.split("."), None
         for end in range(1, len(parts) + 1):  # a module first: `docsplit.embedding.encode` has a function of its name
             module = ROOT.joinpath(*parts[:end])
-            if found is None or module.is_dir() or module.with_suffix(".py").exists():
-                found = importlib.import_module(".".join(parts[:end]))
+            if value is None or module.is_dir() or module.with_suffix(".py").exists():
+                value = importlib.import_module(".".join(parts[:end]))
             else:
-                assert hasattr(found, parts[end - 1]), name
-                found = getattr(found, parts[end - 1])
+                assert hasattr(value, parts[end - 1]), name
+                value = getattr(value, parts[end - 1])
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)

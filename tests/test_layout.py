@@ -98,11 +98,11 @@ def test_every_module_has_a_floor():
 
 @pytest.mark.parametrize("module", [*MODULES, *MODELING_FILES, *SCRIPTS])
 def test_imports_go_down(module):
-    own = room_of(module)
+    module_room = room_of(module)
     for name in imported(path_of(module)):
         assert not name.startswith("tests"), f"{module} imports {name}"
-        if (room := room_of(name)) is not None and (room != own or own not in FOLDERS):
-            assert FLOORS[room] < FLOORS[own], f"{module} imports {name}"
+        if (room := room_of(name)) is not None and (room != module_room or module_room not in FOLDERS):
+            assert FLOORS[room] < FLOORS[module_room], f"{module} imports {name}"
 
 
 def test_folders_have_no_circle():
@@ -183,15 +183,15 @@ def test_no_file_is_too_long():
 
 
 def test_no_function_is_too_long():
-    found = {}
+    too_long = {}
     for path in code_files():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
                 docstring = ast.get_docstring(node, clean=False)
                 length = node.end_lineno - node.lineno + 1 - (docstring.count("\n") + 1 if docstring else 0)
                 if length > (LONGEST_MAIN if node.name == "main" else LONGEST_FUNCTION):
-                    found[f"{path.name}: {node.name}"] = length
-    assert found == {}
+                    too_long[f"{path.name}: {node.name}"] = length
+    assert too_long == {}
 
 
 def test_public_functions_have_docstrings():

@@ -33,9 +33,9 @@ LABELS = ("encoder", "row", "method", "name")
 def tables(path: Path) -> Iterator[tuple[str, str]]:
     """(what stands before it, the table) of each table that has a cell of decimal fractions."""
     text = path.read_text(encoding="utf-8")
-    for found in TABLE.finditer(text):
-        if any("." in cell for _, cells in rows(found[0]) for cell in cells):
-            yield text[: found.start()], found[0]
+    for table in TABLE.finditer(text):
+        if any("." in cell for _, cells in rows(table[0]) for cell in cells):
+            yield text[: table.start()], table[0]
 
 
 def rows(table: str) -> Iterator[tuple[str, list[str]]]:
@@ -96,12 +96,12 @@ def unexplained(table: str, contents: list) -> list[str]:
     labels = {label for label, *_ in known}
     wrong = []
     for first, cells in rows(table):
-        own = [entry for entry in known if entry[0] == plain(first)] if plain(first) in labels else known
+        of_encoder = [entry for entry in known if entry[0] == plain(first)] if plain(first) in labels else known
         for cell in cells:
             for shown, spread in NUMBER.findall(cell):
                 if not any(
                     shows(shown, value) and (not spread or (std is not None and shows(spread, std)))
-                    for _, value, std in own
+                    for _, value, std in of_encoder
                 ):
                     wrong.append(f"{first}: {cell}")
     return wrong

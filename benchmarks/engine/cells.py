@@ -225,7 +225,7 @@ def show(study: Study, is_active: bool) -> str:
         counts[status] += 1
     counts["waiting"] += sum(waiting.values())
     left += [group for group, number in waiting.items() for _ in range(number)]
-    done = [one for group, values in seconds.items() if group for one in values]
+    done = [duration for group, values in seconds.items() if group for duration in values]
     hours = sum(statistics.median(seconds.get(group, done)) for group in left) / 3600 if done else None
     estimate = "unknown, for no cell is finished" if hours is None else f"{hours:.2f} hours, one cell at a time"
     return "\n".join([*lines, f"{', '.join(f'{n} {name}' for name, n in counts.items() if n)}; left: {estimate}"])
@@ -253,10 +253,10 @@ def run(study: Study, options: argparse.Namespace) -> int:
     try:
         while True:
             cells, _ = study.cells()
-            busy = {one.cell.key for one in running}
+            busy = {job.cell.key for job in running}
             to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
             spent = sum(record.seconds for cell in cells.values() if (record := study.record(cell)))
-            spent += sum(time.monotonic() - one.started for one in running)
+            spent += sum(time.monotonic() - job.started for job in running)
             has_time = budget_hours is None or spent < 3600 * budget_hours
             while to_do and len(running) < jobs and has_time:
                 code = [*study.code, *study.groups[to_do[0].group].get("code", [])]
@@ -266,20 +266,20 @@ def run(study: Study, options: argparse.Namespace) -> int:
                 print(f"started   {running[-1].cell.name}", flush=True)
             if not running:
                 break
-            while not (finished := [one for one in running if one.poll()]):
+            while not (finished := [job for job in running if job.poll()]):
                 time.sleep(POLL_SECONDS)
-            running = [one for one in running if one not in finished]
+            running = [job for job in running if job not in finished]
             results = study.results()
             write_results(results, output)
-            for one in finished:
-                free.append(one.cores)
-                record = results.cells[one.cell.key]
-                print(f"{record.status:9} {one.cell.name}: {record.seconds:.0f} s", flush=True)
+            for job in finished:
+                free.append(job.cores)
+                record = results.cells[job.cell.key]
+                print(f"{record.status:9} {job.cell.name}: {record.seconds:.0f} s", flush=True)
     finally:
-        for one in running:
-            if one.process is not None:
-                one.process.kill()
-                one.process.wait()
+        for job in running:
+            if job.process is not None:
+                job.process.kill()
+                job.process.wait()
     if not has_time:
         print(f"--budget_hours {budget_hours} are spent: no further cell was started.")
     print(show(study, is_active=False) + f"\nWritten: {output}")

@@ -86,15 +86,15 @@ def measure_all(split: LabelledSplit, base: Any, shallow: Any, options: argparse
     parts = {"train": split.train_texts, "test": split.test_texts}
     raw = {part: embed_documents(shallow, texts)[0] for part, texts in parts.items()}
     for analysis in ANALYSES[1:]:
-        own = AnalysisArguments(analyses=[analysis])
+        arguments = AnalysisArguments(analyses=[analysis])
         start = time.perf_counter()
-        documents = choose_documents(split, own, tagger if analysis in NEED_A_TAGGER else None)
+        documents = choose_documents(split, arguments, tagger if analysis in NEED_A_TAGGER else None)
         spent = time.perf_counter() - start + seconds_of_passes(analysis, documents, base, options.sample)
-        found: dict[str, Any] = vectors_of(analysis, documents, shallow)
+        embedded: dict[str, Any] = vectors_of(analysis, documents, shallow)
         start = time.perf_counter()
         if analysis == "geometry":
-            found["neighbours"] = nearest_of(raw["test"])
-        measure("encoder", Embedded({"num_parameters": 1}, {"raw": raw}, **found), split, documents, own)
+            embedded["neighbours"] = nearest_of(raw["test"])
+        measure("encoder", Embedded({"num_parameters": 1}, {"raw": raw}, **embedded), split, documents, arguments)
         seconds[analysis] = spent + time.perf_counter() - start
     return seconds
 

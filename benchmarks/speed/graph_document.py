@@ -185,7 +185,7 @@ def compare_caching(documents: int, micro_batch_tokens: int) -> dict[str, float]
         losses_and_gradients.append((output.loss.item(), gradients))
     (loss, cached), (plain_loss, plain) = losses_and_gradients
     largest = max(float(gradient.abs().max()) for gradient in plain)
-    difference = max(float((one - other).abs().max()) for one, other in zip(cached, plain, strict=True)) / largest
+    difference = max(float((exact - full).abs().max()) for exact, full in zip(cached, plain, strict=True)) / largest
     if not (abs(loss - plain_loss) <= EQUAL * abs(plain_loss) and difference <= EQUAL):
         raise ValueError(f"Caching changed the step: losses {loss} and {plain_loss}, gradients by {difference:.1e}.")
     return {"documents": documents, "loss_difference": abs(loss - plain_loss), "gradient_difference": difference}
@@ -221,11 +221,11 @@ def compare_embedding(num_texts: int, rounds: int) -> dict[str, Any]:
         encoders["chunk_mean"] = load_encoder(str(plain), "mean", of_mean, device="cpu")
         seconds: dict[str, list[float]] = {kind: [] for kind in encoders}
         for number in range(rounds + 1):
-            for kind, own in encoders.items():
+            for kind, contender in encoders.items():
                 chosen = texts if number else texts[:4]  # to warm up
-                passed = seconds_of(lambda: embed_documents(own, chosen, long_documents="chunk_mean"))  # noqa: B023
+                passed = seconds_of(lambda: embed_documents(contender, chosen, long_documents="chunk_mean"))  # noqa: B023
                 seconds[kind] += [passed] if number else []
-    rates = {f"{kind}_texts_per_second": num_texts / statistics.median(own) for kind, own in seconds.items()}
+    rates = {f"{kind}_texts_per_second": num_texts / statistics.median(times) for kind, times in seconds.items()}
     ratio = rates["graph_texts_per_second"] / rates["chunk_mean_texts_per_second"]
     return {"texts": num_texts, "passages": len(passages), "mean_tokens": of_mean, **rates, "ratio": ratio}
 
@@ -245,17 +245,17 @@ def table(results: dict[str, Any]) -> str:
         ]
         for row in results["steps"]
     ]
-    exact, own = results["caching"], results["embedding"]
+    exact, graphs = results["caching"], results["embedding"]
     parts = [f"{results['hardware']}, {results['threads']} threads", markdown_table(header, lines)]
     parts.append(
         f"With {exact['documents']} documents the loss with and without cached gradients differs by "
         f"{exact['loss_difference']:.1e}, the gradients by {exact['gradient_difference']:.1e} of the largest."
     )
-    if own is not None:
+    if graphs is not None:
         parts.append(
-            f"Embedding, {own['texts']} texts, {own['passages']:,} passages of {own['mean_tokens']} tokens: "
-            f"{own['graph_texts_per_second']:.2f} texts a second as graphs, {own['chunk_mean_texts_per_second']:.2f} "
-            f"by chunk_mean: {own['ratio']:.2f} times as many."
+            f"Embedding, {graphs['texts']} texts, {graphs['passages']:,} passages of {graphs['mean_tokens']} tokens: "
+            f"{graphs['graph_texts_per_second']:.2f} texts a second as graphs, {graphs['chunk_mean_texts_per_second']:.2f} "
+            f"by chunk_mean: {graphs['ratio']:.2f} times as many."
         )
     return "\n\n".join(parts) + "\n"
 

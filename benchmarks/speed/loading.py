@@ -80,7 +80,7 @@ def measure_preprocessing(
     return {
         str(count): {
             "documents_per_second": statistics.median(rates[count]),
-            "gain": statistics.median(ours / one for ours, one in zip(rates[count], rates[processes[0]])),
+            "gain": statistics.median(ours / baseline for ours, baseline in zip(rates[count], rates[processes[0]])),
         }
         for count in processes
     }

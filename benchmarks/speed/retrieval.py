@@ -150,7 +150,7 @@ def main() -> None:
         rows[name] = dict(zip(("seconds", "peak_mb", "ndcg_at_10", "mrr_at_10"), map(statistics.median, columns)))
         for ratio, column in (("time_ratio", 0), ("memory_ratio", 1)):
             pairs = zip(rounds, measured[THEIRS])
-            rows[name][ratio] = statistics.median(one[column] / theirs[column] for one, theirs in pairs)
+            rows[name][ratio] = statistics.median(row[column] / theirs[column] for row, theirs in pairs)
     contents = {key: getattr(options, key) for key in ("documents", "queries", "width", "rounds")}
     contents |= {"rows": rows, "rounds_measured": measured, "hardware": hardware("cpu"), "versions": versions()}
     title = f"{options.documents:,} documents, {options.queries:,} queries, vectors of {options.width} numbers"

@@ -227,7 +227,7 @@ def compare(size: int, rounds: int) -> dict[str, Any]:
     row: dict[str, Any] = {"documents": size, "same_of_ten": agree}
     for name in [name for name in UNITS if name in pairs[0][0]]:
         for contender, rounds_measured in measured.items():
-            row[f"{contender}_{name}"] = statistics.median(one[name] for one in rounds_measured)
+            row[f"{contender}_{name}"] = statistics.median(figures[name] for figures in rounds_measured)
         row[f"{name}_ratio"] = statistics.median(ours[name] / theirs[name] for ours, theirs in pairs)
     return row
 
@@ -237,7 +237,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| documents | | index | semantic_search and bm25s | ratio |", "|---|---|---|---|---|"]
     for row in rows:
         for name in [name for name in UNITS if f"{name}_ratio" in row]:
-            ours, theirs = (f"{row[f'{one}_{name}'] * FACTORS[UNITS[name]]:,.3g} {UNITS[name]}" for one in CONTENDERS)
+            ours, theirs = (
+                f"{row[f'{contender}_{name}'] * FACTORS[UNITS[name]]:,.3g} {UNITS[name]}" for contender in CONTENDERS
+            )
             lines.append(f"| {row['documents']:,} | {name} | {ours} | {theirs} | {row[f'{name}_ratio']:.2f} |")
     return "\n".join(lines)
 

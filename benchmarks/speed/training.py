@@ -109,10 +109,10 @@ class Contender:
     def __init__(self, name: str, job: Job):
         self.name = name
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(name, job, theirs), daemon=True)
+        self.connection, child_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(name, job, child_end), daemon=True)
         self.process.start()
-        theirs.close()
+        child_end.close()
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the contender and return its answer.

@@ -259,13 +259,13 @@ def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
     return Dataset.from_dict({text_column: texts[:num_documents]})
 
 
-def _unreadable(what: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
+def _unreadable(source: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
     """Make the error to raise, with the file and line that is no UTF-8 if the stream knows its files."""
     cause = error.__cause__ or error
     files = getattr(stream._ex_iterable, "kwargs", {}).get("original_files", [])
     place = undecodable_lines(files)[1] if isinstance(cause, UnicodeDecodeError) else None
     return ValueError(
-        f"{what} cannot be read: {f'{place} is not UTF-8, ' if place else ''}{cause}. Without --streaming, JSON lines "
+        f"{source} cannot be read: {f'{place} is not UTF-8, ' if place else ''}{cause}. Without --streaming, JSON lines "
         "that are not well-formed Unicode are mended, and a broken line is named."
     )
 

@@ -104,8 +104,8 @@ def attention_to_tokens(
         weights: dict[int, np.ndarray] = {}
         for rows, features in batches:
             features = {name: value.to(model.device) for name, value in features.items()}
-            own = _weights(transformer.model, features, source).float().cpu().numpy()  # (rows, T)
-            weights |= dict(zip(rows.tolist(), own))
+            attention = _weights(transformer.model, features, source).float().cpu().numpy()  # (rows, T)
+            weights |= dict(zip(rows.tolist(), attention))
         for row, offsets in enumerate(encoded["offset_mapping"]):
             spans = np.array(offsets, dtype=np.int64).reshape(-1, 2) - len(prompt)
             spans[(spans[:, 1] <= np.maximum(spans[:, 0], 0)) | (spans[:, 1] <= 0)] = 0  # special ones, and the prompt
@@ -116,13 +116,13 @@ def _weights(encoder: Any, features: dict[str, Tensor], source: str) -> Tensor:
     """(B, T): the mean over heads of the rows that are read."""
     output = encoder(**features, output_attentions=True)
     mask = features["attention_mask"].float()  # (B, T)
-    found = output.global_attentions if source == GLOBAL else output.attentions
-    if not found or found[-1] is None:
+    layers = output.global_attentions if source == GLOBAL else output.attentions
+    if not layers or layers[-1] is None:
         raise ValueError(
             f"{type(encoder).__name__} returns no attention weights: leave attention out of --analyses, or the "
             "encoder out of --model_name_or_path."
         )
-    last = found[-1].float()  # (B, heads, T, T), a Longformer's (B, heads, T, global tokens)
+    last = layers[-1].float()  # (B, heads, T, T), a Longformer's (B, heads, T, global tokens)
     if source == GLOBAL:
         return last[:, :, : mask.shape[1], 0].mean(dim=1)
     if source in (FIRST, LAST):

@@ -139,8 +139,8 @@ def embed_documents(
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
         first: Any = model[0]
-        own = (first.model, first.tokenizer, first.max_seq_length)
-        embedder = GraphEmbedder(*own, prompt, dtype, micro_batch_tokens)
+        parts = (first.model, first.tokenizer, first.max_seq_length)
+        embedder = GraphEmbedder(*parts, prompt, dtype, micro_batch_tokens)
     elif long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
     else:
@@ -311,8 +311,8 @@ def identity(model: SentenceTransformer) -> str:
         state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
     modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
-    own = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
-    digest.update(json.dumps([state, modules, own], default=str).encode())
+    settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
+    digest.update(json.dumps([state, modules, settings], default=str).encode())
     return digest.hexdigest()
 
 

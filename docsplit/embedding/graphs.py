@@ -77,10 +77,10 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
         features = {name: value.to(model.device) for name, value in module.preprocess(chunk).items()}
         module.config.graph_kind = kind or trained
         try:
-            found = module.model.eval()(**features, output_attentions=True).attentions
+            layers = module.model.eval()(**features, output_attentions=True).attentions
         finally:
             module.config.graph_kind = trained
-        for passages, weights in zip(module.passages(chunk), found):
+        for passages, weights in zip(module.passages(chunk), layers):
             yield DocumentAttention(passages, weights[-1].mean(dim=0).float().cpu().numpy())
 
 
@@ -94,9 +94,13 @@ def attention_by_kind(model: Any, name: str, text: str) -> dict[str, Any] | None
         return None
     trained = model[0].config.graph_kind
     kinds = list(dict.fromkeys(["full", "section", trained]))
-    found = {kind: next(document_attention(model, [text], kind)) for kind in kinds}
-    passages = [passage.text for passage in found[trained].passages]
-    return {"passages": passages, "kind": trained, "weights": {kind: own.weights for kind, own in found.items()}}
+    read = {kind: next(document_attention(model, [text], kind)) for kind in kinds}
+    passages = [passage.text for passage in read[trained].passages]
+    return {
+        "passages": passages,
+        "kind": trained,
+        "weights": {kind: attention.weights for kind, attention in read.items()},
+    }
 
 
 class GraphEmbedder:

@@ -114,12 +114,12 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     transformer = Transformer(name_or_path, model_kwargs=arguments)
     pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
     similarity: Any = similarity_of(settings)
-    own = settings.get(KEPT, {}).get("model", {})
+    kept = settings.get(KEPT, {}).get("model", {})
     model = SentenceTransformer(
         modules=[transformer, pooler, *([Normalize()] if normalizes(settings) else [])],
         device=device,
-        prompts=own.get("prompts"),
-        default_prompt_name=own.get("default_prompt_name"),
+        prompts=kept.get("prompts"),
+        default_prompt_name=kept.get("default_prompt_name"),
         similarity_fn_name=similarity,
     )
     default = min(DEFAULT_SETTINGS["max_seq_length"], model.max_seq_length or 512)

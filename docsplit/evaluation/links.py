@@ -198,10 +198,10 @@ def popularity_features(part: PairPart, train: PairPart) -> np.ndarray:
         for chosen in (train.labels == 1, train.labels == 0)
     )
     counts = np.log1p(np.stack([first, second, first + second, linked, unlinked], axis=1))  # (N, 5)
-    one, other = counts[part.first], counts[part.second]
-    degrees = one[:, 2], other[:, 2]
+    first_counts, second_counts = counts[part.first], counts[part.second]
+    degrees = first_counts[:, 2], second_counts[:, 2]
     joint = [abs(degrees[0] - degrees[1]), np.minimum(*degrees), np.maximum(*degrees), degrees[0] * degrees[1]]
-    return np.concatenate([one, other, np.stack(joint, axis=1)], axis=1)
+    return np.concatenate([first_counts, second_counts, np.stack(joint, axis=1)], axis=1)
 
 
 def popularity(pairs: CitationPairs, seed: int = 0) -> np.ndarray:

@@ -254,11 +254,11 @@ def warn_of_overrides(name: Any, of_start: Mapping[str, Any], settings: Mapping[
         settings: those that options or a recipe give.
     """
     model = of_start.get(KEPT, {}).get("model", {})
-    theirs = dict(of_start)
-    theirs |= {"similarity": model.get("similarity_fn_name") or "cosine"} if KEPT in of_start else {}
+    start_settings = dict(of_start)
+    start_settings |= {"similarity": model.get("similarity_fn_name") or "cosine"} if KEPT in of_start else {}
     for key in ("pooling", "max_seq_length", "similarity"):
-        if key in theirs and key in settings and settings[key] != theirs[key]:
-            logger.warning(f"{key} {settings[key]} takes the place of {name}'s own, {theirs[key]}.")
+        if key in start_settings and key in settings and settings[key] != start_settings[key]:
+            logger.warning(f"{key} {settings[key]} takes the place of {name}'s own, {start_settings[key]}.")
 
 
 def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig, with_pooler: bool) -> None:

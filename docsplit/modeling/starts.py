@@ -164,16 +164,16 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: d
     if start.has_head:
         return settings
     could_have_head, kind = _is_masked_lm(start.encoder.config), start.encoder.config.model_type
-    what = f"{name} has no masked-LM head" if could_have_head else f"A {kind} has no masked-LM head"
+    fault = f"{name} has no masked-LM head" if could_have_head else f"A {kind} has no masked-LM head"
     remedy = NEW_HEAD if could_have_head else ""
     wanted = settings.get("mlm_weight", of_start.get("mlm_weight"))
     weight = DEFAULT_SETTINGS["mlm_weight"] if wanted is None else wanted
     if not settings.get("contrastive_weight", of_start.get("contrastive_weight", 1)):
-        raise ValueError(f"{what}, and contrastive_weight is 0: nothing is left to train.{remedy}")
+        raise ValueError(f"{fault}, and contrastive_weight is 0: nothing is left to train.{remedy}")
     if weight:
         logger.log(
             logging.INFO if wanted is None else logging.WARNING,
-            f"{what}: mlm_weight is 0{'' if wanted is None else f' in place of {wanted}'}, and the encoder alone is "
+            f"{fault}: mlm_weight is 0{'' if wanted is None else f' in place of {wanted}'}, and the encoder alone is "
             f"trained and kept.{remedy}",
         )
     return settings | {"mlm_weight": 0.0}

@@ -266,9 +266,9 @@ def _options(options: dict[str, str], recipe: str | None) -> str:
 
 
 def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str:
-    what = "passage" if family_of(config).rows == "passages" else "document"
+    unit = "passage" if family_of(config).rows == "passages" else "document"
     return (
-        f"It reads the first {settings['max_seq_length']:,} tokens of a {what} and nothing after them. Embeddings "
+        f"It reads the first {settings['max_seq_length']:,} tokens of a {unit} and nothing after them. Embeddings "
         f"follow what its documents (corpus: {code(_option(run, 'corpus', 'python_docs'))}) have in common and carry "
         "their biases; other languages and kinds of text were not measured unless a table above says so. Numbers of "
         "other runs, with other data or other baselines, are not comparable with these."

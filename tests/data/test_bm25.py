@@ -49,12 +49,12 @@ def slow_bm25(documents, queries, k1=1.5, b=0.75):
     lengths = np.array([len(words) for words in texts])
     norms = k1 * (1 - b + b * lengths / lengths.mean())
     scores = np.zeros((len(queries), len(documents)))
-    for own, query in zip(scores, queries):
+    for query_scores, query in zip(scores, queries):
         for word in re.findall(r"\b\w\w+\b", query.lower()):
             counts = counts_of.get(word, {})
             idf = math.log(1 + (len(documents) - len(counts) + 0.5) / (len(counts) + 0.5))
             for row, count in counts.items():
-                own[row] += idf * count / (count + norms[row])
+                query_scores[row] += idf * count / (count + norms[row])
     return scores
 
 
@@ -65,13 +65,13 @@ def test_bm25_equals_its_formula(k1, b):
     documents = [" ".join(rng.choice(words, rng.integers(1, 40))) for _ in range(80)]
     queries = [*(" ".join(rng.choice(words, 4)) for _ in range(10)), "the of", "missing"]
     expected = slow_bm25(documents, queries, k1, b)
-    found = BM25(documents, k1=k1, b=b).retrieve(queries, 200)
-    for rows, scores, own in zip(found.rows, found.scores, expected):
-        matching = np.flatnonzero(own > 0)
+    retrieved = BM25(documents, k1=k1, b=b).retrieve(queries, 200)
+    for rows, scores, query_scores in zip(retrieved.rows, retrieved.scores, expected):
+        matching = np.flatnonzero(query_scores > 0)
         assert sorted(rows[rows >= 0]) == matching.tolist()
-        assert scores[: len(matching)] == pytest.approx(own[rows[rows >= 0]], rel=1e-4)
+        assert scores[: len(matching)] == pytest.approx(query_scores[rows[rows >= 0]], rel=1e-4)
         assert (np.diff(scores) <= 0).all()
-    assert (found.rows[-2:] == -1).all()  # stop-words alone, and a word that nothing has
+    assert (retrieved.rows[-2:] == -1).all()  # stop-words alone, and a word that nothing has
 
 
 def test_bm25_on_cranfield_is_that_of_its_formula(real_data):

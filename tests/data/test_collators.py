@@ -148,13 +148,13 @@ def documents(texts, tokenizer):
 
 def rows_of(batch):
     """(document, view) -> the rows there: (position, section, is_query, ids without padding)."""
-    found = {}
+    rows_of_view = {}
     for number in range(len(batch["input_ids"])):
         place = {name: int(value[number]) for name, value in batch["rows"].items()}
         ids = batch["input_ids"][number][batch["attention_mask"][number] == 1].tolist()
         row = place["position"], place["section"], place["is_query"], ids
-        found.setdefault((place["document"], place["view"]), []).append(row)
-    return found
+        rows_of_view.setdefault((place["document"], place["view"]), []).append(row)
+    return rows_of_view
 
 
 @pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
@@ -170,8 +170,8 @@ def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, docu
         passages = to_passages(text, WORDS)[:max_passages]
         first, second = rows[number, 0], rows[number, 1]
         assert len(first) == (len(passages) // 2 if view == "passages" else 1)
-        for own in (first, second):
-            assert [row[0] for row in own] == sorted(row[0] for row in own)
+        for rows_of_view in (first, second):
+            assert [row[0] for row in rows_of_view] == sorted(row[0] for row in rows_of_view)
         assert all(row[2] == (view == "passage_vs_rest") for row in first)
         assert not any(row[2] for row in second)
         queries_at |= {row[0] for row in first}
@@ -227,11 +227,11 @@ def test_passages_are_drawn_by_seed_epoch_and_document_alone(documents, tokenize
 
     whole = batches()
     for resumed in (batches(start=8), batches(start=8, workers=2)):
-        assert all(same(one, other) for one, other in zip(resumed, whole[2:], strict=True))
+        assert all(same(left, right) for left, right in zip(resumed, whole[2:], strict=True))
     others = rows_of(batches(start=2)[0])  # other documents beside it
     assert [row[:3] for row in others[0, 0]] == [row[:3] for row in rows_of(whole[0])[2, 0]]
     for different in (batches(epoch=2), batches(seed=4)):
-        assert not all(same(one, other) for one, other in zip(different, whole))
+        assert not all(same(left, right) for left, right in zip(different, whole))
     fixed = preparation.with_fixed_draws(documents)
     collator = PassageCollator(tokenizer, view, seed=3)
     evaluated = [collator([fixed[0], fixed[1]]) for collator.epoch.value in (0, 5)]

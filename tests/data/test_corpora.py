@@ -233,8 +233,8 @@ def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(
         (tmp_path / "docs" / name).write_text(f"A document called {name}.")
     texts = corpora.load_corpus(str(tmp_path / "docs"))["text"][:]
     assert sorted(texts) == ["A document called a.txt.", "A document called b/c.txt."]
-    said = "2 files are read as text, 6 are not: 2 .md, 2 hidden (. or _ before a file or folder), 1 "
-    assert said in caplog.text
+    message = "2 files are read as text, 6 are not: 2 .md, 2 hidden (. or _ before a file or folder), 1 "
+    assert message in caplog.text
     assert "1 .html" in caplog.text
     assert "1 no suffix" in caplog.text
     named = tmp_path / "docs" / ".git" / "g.txt"

@@ -22,11 +22,11 @@ def test_a_folder_of_files(tmp_path, caplog):
     (tmp_path / "bad.txt").write_bytes(b"A caf\xe9.")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     (tmp_path / "paper.pdf").write_bytes(b"%PDF")
-    found = {document.id: document for document in read_documents(tmp_path)}
-    assert list(found) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML"]
-    assert found["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
-    assert found["deep/b.md"].title == "The harbour"
-    page = found["deep/er/c.HTML"]
+    documents = {document.id: document for document in read_documents(tmp_path)}
+    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML"]
+    assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
+    assert documents["deep/b.md"].title == "The harbour"
+    page = documents["deep/er/c.HTML"]
     assert page.title == "A page"
     assert page.text == "## Sails\n\nTorn sails and ropes.\n\nOne & two"
     assert "1 files have bytes that are no UTF-8" in caplog.text
@@ -53,9 +53,9 @@ def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
     """An index that held another one would take the file for a new document at each addition."""
     for name in (b"caf\xe9.txt", b"caf\xe8.txt"):
         (tmp_path / os.fsdecode(name)).write_text("...")
-    found = list(read_documents(tmp_path))
-    assert [document.id for document in found] == [r"caf\udce8.txt", r"caf\udce9.txt"]
-    assert [document.title.encode() for document in found] == [rb"caf\udce8", rb"caf\udce9"]
+    documents = list(read_documents(tmp_path))
+    assert [document.id for document in documents] == [r"caf\udce8.txt", r"caf\udce9.txt"]
+    assert [document.title.encode() for document in documents] == [rb"caf\udce8", rb"caf\udce9"]
 
 
 def test_nothing_to_read_says_what_was_found(tmp_path):

@@ -68,10 +68,10 @@ def test_lengths_are_within_their_bounds(lengths):
     sizes, position = passage_sizes(lengths, 100), 0
     assert sum(sizes) == len(lengths)
     for size in sizes:
-        own = lengths[position : position + size]
+        part = lengths[position : position + size]
         position += size
-        assert sum(own) >= 20 or len(sizes) == 1
-        assert sum(own) <= 150 + 19 or max(own) > 130
+        assert sum(part) >= 20 or len(sizes) == 1
+        assert sum(part) <= 150 + 19 or max(part) > 130
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_each_section_has_the_passages_that_it_has_alone(sections):
     together = segment(SECTION_BREAK.join(texts), 100, split_sentences)
     assert together == [segment(text, 100, split_sentences)[0] for text in texts]
     headed = [f"## Part {number}\n\n{text}" for number, text in enumerate(texts)]
-    found = segment("\n\n".join(headed), 100, split_sentences)
-    assert found == [segment(text, 100, split_sentences)[0] for text in headed]
-    assert [section[0][0] for section in found] == [f"## Part {number}" for number in range(len(texts))]
+    all_sections = segment("\n\n".join(headed), 100, split_sentences)
+    assert all_sections == [segment(text, 100, split_sentences)[0] for text in headed]
+    assert [section[0][0] for section in all_sections] == [f"## Part {number}" for number in range(len(texts))]
 
 
 @given(TEXTS)
@@ -174,8 +174,8 @@ SECTIONS = {
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
 def test_headings_begin_sections(kind, end):
     text = "\n".join(SECTIONS[kind]).replace("\n", end)
-    found = [section.replace(end.replace("\r\n", "\n"), "\n").strip() for section in split_sections(text)]
-    assert found == [section.strip() for section in SECTIONS[kind]]
+    sections = [section.replace(end.replace("\r\n", "\n"), "\n").strip() for section in split_sections(text)]
+    assert sections == [section.strip() for section in SECTIONS[kind]]
 
 
 @pytest.mark.parametrize(

@@ -203,9 +203,9 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
 
 
 def test_processes_do_not_change_the_result(corpus, wordpiece):
-    one, _ = tokenize(corpus, wordpiece)
+    tokens, _ = tokenize(corpus, wordpiece)
     two, _ = tokenize(corpus, wordpiece, num_proc=2)
-    assert one[:] == two[:]
+    assert tokens[:] == two[:]
 
 
 def test_equal_texts_up_to_white_space_have_equal_ids():
@@ -242,7 +242,7 @@ def test_jaccard_and_pairs_against_sets_of_runs():
         words[row, : 4 * (row - 6)] = "other"
     texts = [" ".join(row) for row in words]
     runs = [{tuple(row[start : start + 5]) for start in range(26)} for row in words.tolist()]
-    expected = [[len(one & other) / len(one | other) for other in runs] for one in runs]
+    expected = [[len(left & right) / len(left | right) for right in runs] for left in runs]
     for first in range(12):
         for second in range(12):
             assert jaccard(texts[first], texts[second]) == pytest.approx(expected[first][second])

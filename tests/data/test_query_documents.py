@@ -42,7 +42,7 @@ def make(tokenizer, dataset, **options):
 
 
 def text_of(tokenizer, ids):
-    return [int(one) for one in ids if one != tokenizer.pad_token_id]
+    return [int(token) for token in ids if token != tokenizer.pad_token_id]
 
 
 def test_queries_whose_relevant_documents_are_not_there_or_empty_are_left_out(dataset):
@@ -56,13 +56,13 @@ def test_queries_whose_relevant_documents_are_not_there_or_empty_are_left_out(da
 @pytest.mark.parametrize("name", ["wordpiece", "byte_level_bpe"])
 def test_rows_are_the_tokens_of_prompt_and_text(name, request):
     tokenizer = request.getfixturevalue(name)
-    own = QueryDataset(collected(tokenizer), np.arange(len(QUERIES)))
-    collator = make(tokenizer, own, negatives_per_query=2, prompt="text: ", query_prompt="ask: ")
-    batch = collator([own[index] for index in range(4)])
+    dataset = QueryDataset(collected(tokenizer), np.arange(len(QUERIES)))
+    collator = make(tokenizer, dataset, negatives_per_query=2, prompt="text: ", query_prompt="ask: ")
+    batch = collator([dataset[index] for index in range(4)])
     assert batch["input_ids"].shape[:2] == (4, 4)
     texts = {document_id(text): text for text in TEXTS}
     for index in range(4):
-        expected = [f"ask: {' '.join(QUERIES[own.numbers[index]].split())}"]
+        expected = [f"ask: {' '.join(QUERIES[dataset.numbers[index]].split())}"]
         expected += [f"text: {texts[int(name)]}" for name in batch["document_ids"][index]]
         for row, text in zip(batch["input_ids"][index], expected):
             assert text_of(tokenizer, row) == tokenizer(text, truncation=True, max_length=24)["input_ids"]
@@ -94,7 +94,7 @@ def test_mined_documents_come_first_and_random_ones_fill_up(dataset, wordpiece):
     collator.negatives = np.array([[5, 9, 10], [11, -1, -1], [12, 13, -1], [3, 7, 14]])  # 5 is 4, 3 and 7 relevant
     ids = collator([dataset[index] for index in range(4)])["document_ids"][:, 1:].tolist()
     expected = [[document_id(TEXTS[row]) for row in rows] for rows in ([9, 10], [11], [12, 13], [14])]
-    assert [sorted(found) for found in (ids[0], ids[2])] == [sorted(expected[0]), sorted(expected[2])]
+    assert [sorted(text) for text in (ids[0], ids[2])] == [sorted(expected[0]), sorted(expected[2])]
     assert expected[1][0] in ids[1]
     assert expected[3][0] in ids[3]
 
@@ -113,8 +113,8 @@ def test_an_evaluation_has_no_negatives_and_the_same_documents_in_each_epoch(dat
 
 def test_relevant_ids_and_what_is_said_of_texts_that_were_read(wordpiece):
     whole = {"d1": f"About ships. {TEXTS[1]}"}
-    own = QueryDataset(collected(wordpiece, whole=whole), np.array([0, 1]))
-    batch = make(wordpiece, own, negatives_per_query=1)([own[0], own[1]])
+    dataset = QueryDataset(collected(wordpiece, whole=whole), np.array([0, 1]))
+    batch = make(wordpiece, dataset, negatives_per_query=1)([dataset[0], dataset[1]])
     assert batch["relevant_ids"].tolist() == [sorted(document_id(TEXTS[row]) for row in (4, 8)),
                                               [document_id(TEXTS[1]), NO_ID]]  # fmt: skip
     assert batch["seen_ids"].shape == (6,)
@@ -125,9 +125,9 @@ def test_relevant_ids_and_what_is_said_of_texts_that_were_read(wordpiece):
 
 def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
     """The vectors are those of the documents alone, as the model embeds them, whatever else is in the batch."""
-    own = QueryDataset(collected(wordpiece, passage_words=8), np.arange(len(QUERIES)))
+    dataset = QueryDataset(collected(wordpiece, passage_words=8), np.arange(len(QUERIES)))
     of_documents = PassageCollator(wordpiece, "passages", 24, max_passages=MOST_PASSAGES)
-    batch = QueryDocumentCollator(of_documents, [own], negatives_per_query=1)([own[0], own[3]])
+    batch = QueryDocumentCollator(of_documents, [dataset], negatives_per_query=1)([dataset[0], dataset[3]])
     rows = batch["rows"]
     assert batch["input_ids"].shape[0] == len(rows["view"])
     assert [int(((rows["view"] == 0) & (rows["document"] == number)).sum()) for number in (0, 1)] == [1, 1]

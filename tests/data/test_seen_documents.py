@@ -59,16 +59,16 @@ def changed(text, share):
 
 def test_a_sketch_is_the_smallest_hashes_of_the_runs():
     texts = [*ODD, *TEXTS]
-    for text, found in zip(texts, sketch(texts)):
+    for text, hashes in zip(texts, sketch(texts)):
         expected = sorted({hash_of(run) for run in runs_of(text)})[:8]
-        assert found.tolist() == expected + [NO_HASH] * (8 - len(expected)), text
+        assert hashes.tolist() == expected + [NO_HASH] * (8 - len(expected)), text
     assert sketch([]).shape == (0, 8)
 
 
 def test_tokenised_documents_have_their_sketches(corpus, wordpiece):
     tokenised, _ = tokenize(corpus, wordpiece)
-    found = np.stack(tokenised.with_format("numpy")["sketch"][:])
-    np.testing.assert_array_equal(found, sketch(corpus["text"]))
+    sketches = np.stack(tokenised.with_format("numpy")["sketch"][:])
+    np.testing.assert_array_equal(sketches, sketch(corpus["text"]))
 
 
 def test_resemblance_estimates_the_jaccard_similarity():
@@ -90,9 +90,9 @@ def test_near_duplicates_are_those_of_all_pairs():
     trained = [random_text(4) for _ in range(60)] + ODD
     tested = [changed(trained[RNG.integers(60)], share) for share in np.linspace(0, 0.8, 80)] + ODD
     ours, theirs = sketch(tested), sketch(trained)
-    slow = [any(resemblance(one[None], other[None]) >= 0.5 for other in theirs) for one in ours]
-    found = set_of(trained).near_duplicates(ours)
-    assert found.tolist() == slow
+    slow = [any(resemblance(left[None], right[None]) >= 0.5 for right in theirs) for left in ours]
+    seen = set_of(trained).near_duplicates(ours)
+    assert seen.tolist() == slow
     assert 20 < sum(slow) < 70
 
 

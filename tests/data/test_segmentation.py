@@ -261,6 +261,6 @@ def test_stops_are_those_of_the_two_plain_alternatives():
     )
     drawn = random.Random(0).choices(f"{latin}{cjk}{closing}」aB:cde \n,", k=200_000)
     texts = ["".join(drawn[start : start + 20]) for start in range(0, len(drawn), 20)]
-    found = [[stop.span() for stop in passages._STOP.finditer(text)] for text in texts]
-    assert found == [[stop.span() for stop in plain.finditer(text)] for text in texts]
-    assert sum(map(len, found)) > 10_000
+    stops = [[stop.span() for stop in passages._STOP.finditer(text)] for text in texts]
+    assert stops == [[stop.span() for stop in plain.finditer(text)] for text in texts]
+    assert sum(map(len, stops)) > 10_000

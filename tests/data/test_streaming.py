@@ -172,8 +172,8 @@ def test_features_are_those_of_the_tokenised_corpus(make, tmp_path, tokenizer, v
         for name, value in row.items():
             np.testing.assert_array_equal(feature[name], value)
         collator.epoch.value = 0
-        for one, other in zip(collator.draw(feature), collator.draw(row)):
-            np.testing.assert_array_equal(one, other)
+        for left, right in zip(collator.draw(feature), collator.draw(row)):
+            np.testing.assert_array_equal(left, right)
 
 
 def test_documents_of_one_passage_are_passed_over_and_counted(make, tmp_path):

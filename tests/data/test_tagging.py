@@ -17,10 +17,10 @@ def tagger(spacy_pipeline):
 
 def test_words_lemmas_and_places(tagger):
     text = "The ships  sail\nto Dover, cold."
-    (found,) = tag(tagger, [text])
-    assert [text[start:end] for start, end in found.spans] == ["The", "ships", "sail", "to", "Dover", ",", "cold", "."]
-    assert found.lemmas == ["x", "ship", "sail", "x", "dover", ".", "cold", "."]  # lower-cased
-    assert found.parts_of_speech == ["ADP", "NOUN", "VERB", "ADP", "PROPN", "PUNCT", "ADJ", "PUNCT"]
+    (tags,) = tag(tagger, [text])
+    assert [text[start:end] for start, end in tags.spans] == ["The", "ships", "sail", "to", "Dover", ",", "cold", "."]
+    assert tags.lemmas == ["x", "ship", "sail", "x", "dover", ".", "cold", "."]  # lower-cased
+    assert tags.parts_of_speech == ["ADP", "NOUN", "VERB", "ADP", "PROPN", "PUNCT", "ADJ", "PUNCT"]
 
 
 def test_only_what_tags_need_is_run(tagger):
@@ -32,24 +32,24 @@ def test_many_texts_in_order_as_one_by_one(tagger, monkeypatch):
     monkeypatch.setattr(tagging, "BATCH_TEXTS", 3)
     texts = [f"{'The ship. ' * number}" for number in range(8)]
     together = list(tag(tagger, texts))
-    for text, found in zip(texts, together, strict=True):
-        (alone,) = tag(tagger, [text]) if text else (found,)
-        assert (found.lemmas, found.parts_of_speech) == (alone.lemmas, alone.parts_of_speech)
-        np.testing.assert_array_equal(found.spans, alone.spans)
+    for text, tags in zip(texts, together, strict=True):
+        (alone,) = tag(tagger, [text]) if text else (tags,)
+        assert (tags.lemmas, tags.parts_of_speech) == (alone.lemmas, alone.parts_of_speech)
+        np.testing.assert_array_equal(tags.spans, alone.spans)
     assert together[0].spans.shape == (0, 2)
 
 
 def test_an_overlong_word_is_left_out_counted_and_moves_nothing(tagger, caplog):
     text = f"The {'a' * 5000} ship"
     with caplog.at_level(logging.WARNING):
-        (found,) = tag(tagger, [text])
-    assert [text[start:end] for start, end in found.spans] == ["The", "ship"]
+        (tags,) = tag(tagger, [text])
+    assert [text[start:end] for start, end in tags.spans] == ["The", "ship"]
     assert "in 1 documents" in caplog.text
 
 
 def test_a_lone_surrogate_moves_nothing(tagger, caplog):
-    (found,) = tag(tagger, ["The \ud800 ship"])
-    assert found.spans.tolist() == [[0, 3], [4, 5], [6, 10]]
+    (tags,) = tag(tagger, ["The \ud800 ship"])
+    assert tags.spans.tolist() == [[0, 3], [4, 5], [6, 10]]
     assert not caplog.text
 
 
@@ -58,8 +58,8 @@ def test_a_pipeline_without_lemmas_is_said(tmp_path, caplog):
     nlp.add_pipe("attribute_ruler").add([[{"LOWER": "ships"}]], {"POS": "NOUN"})
     nlp.to_disk(tmp_path / "without")
     with caplog.at_level(logging.WARNING):
-        (found,) = tag(load_tagger(str(tmp_path / "without")), ["Ships sail."])
-    assert found.lemmas == ["ships", "sail", "."]
+        (tags,) = tag(load_tagger(str(tmp_path / "without")), ["Ships sail."])
+    assert tags.lemmas == ["ships", "sail", "."]
     assert "en_pipeline 0.0.0 sets no lemmas" in caplog.text
 
 

@@ -32,5 +32,5 @@ def test_han_and_kana_are_cut_into_characters(text, words):
 
 
 def test_a_word_inside_a_chinese_sentence_is_found():
-    found: Retrieved = BM25(["今天天气很好", "我们去北京大学看书", "他在家里睡觉"]).retrieve(["北京大学"], 2)
-    assert found.rows.tolist() == [[1, -1]]
+    retrieved: Retrieved = BM25(["今天天气很好", "我们去北京大学看书", "他在家里睡觉"]).retrieve(["北京大学"], 2)
+    assert retrieved.rows.tolist() == [[1, -1]]

@@ -66,17 +66,17 @@ def encoder(tmp_path, wordpiece, byte_level_bpe):
 )
 def test_weights_are_those_of_eager_attention(architecture, pooling, attended_from, encoder):
     loaded, folder = encoder(architecture, pooling)
-    found = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=1000))  # all in one batch, padded
+    attentions = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=1000))  # all in one batch, padded
     assert describe_attention(loaded)["attended_from"] == attended_from
     eager = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    for text, own in zip(TEXTS, found, strict=True):
+    for text, result in zip(TEXTS, attentions, strict=True):
         encoded = loaded.tokenizer(text, return_tensors="pt", truncation=True, max_length=40)
         with torch.no_grad():
             last = eager(**encoded, output_attentions=True).attentions[-1][0]  # (heads, T, T)
         expected = {"cls": last[:, 0].mean(0), "lasttoken": last[:, -1].mean(0)}.get(pooling, last.mean((0, 1)))
-        np.testing.assert_allclose(own.weights, expected, atol=1e-5)
-        assert own.weights.sum() == pytest.approx(1, abs=1e-4)
-        assert own.weights.std() > 1e-3
+        np.testing.assert_allclose(result.weights, expected, atol=1e-5)
+        assert result.weights.sum() == pytest.approx(1, abs=1e-4)
+        assert result.weights.std() > 1e-3
 
 
 def test_a_longformers_weights_are_its_global_row(encoder):
@@ -87,32 +87,32 @@ def test_a_longformers_weights_are_its_global_row(encoder):
         lambda module, args, kwargs, output: inputs.update(hidden=(kwargs.get("hidden_states", *args[:1]))),
         with_kwargs=True,
     )
-    (found,) = attention_to_tokens(loaded, TEXTS[1:2], "", micro_batch_tokens=1000)
+    (result,) = attention_to_tokens(loaded, TEXTS[1:2], "", micro_batch_tokens=1000)
     hook.remove()
     assert describe_attention(loaded)["attended_from"] == "global row of the first token"
-    layer, hidden = base.encoder.layer[-1].attention.self, inputs["hidden"][0, : len(found.weights)]
+    layer, hidden = base.encoder.layer[-1].attention.self, inputs["hidden"][0, : len(result.weights)]
     query = layer.query_global(hidden[0]).view(2, 16) / 4
     scores = torch.einsum("hd,thd->ht", query, layer.key_global(hidden).view(-1, 2, 16))
-    np.testing.assert_allclose(found.weights, scores.softmax(-1).mean(0).detach(), atol=1e-5)
-    assert found.weights.std() > 0.001
+    np.testing.assert_allclose(result.weights, scores.softmax(-1).mean(0).detach(), atol=1e-5)
+    assert result.weights.std() > 0.001
 
 
 def test_a_short_text_of_a_bigbird(encoder):
     loaded, _ = encoder("big_bird")
-    for own in attention_to_tokens(loaded, TEXTS, "", 1000):
-        assert own.weights.sum() == pytest.approx(1, abs=1e-4)
+    for result in attention_to_tokens(loaded, TEXTS, "", 1000):
+        assert result.weights.sum() == pytest.approx(1, abs=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])
 def test_tokens_and_their_places(architecture, encoder, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK_TEXTS", 2)
     loaded, _ = encoder(architecture)
-    found = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=20))
-    for text, own in zip(TEXTS, found, strict=True):
-        assert own.offsets.shape == (len(own.weights), 2)
-        special = own.offsets[:, 1] <= own.offsets[:, 0]
+    attentions = list(attention_to_tokens(loaded, TEXTS, "", micro_batch_tokens=20))
+    for text, result in zip(TEXTS, attentions, strict=True):
+        assert result.offsets.shape == (len(result.weights), 2)
+        special = result.offsets[:, 1] <= result.offsets[:, 0]
         assert special.nonzero()[0].tolist() == [0, len(special) - 1]
-        assert "".join(text[start:end] for start, end in own.offsets).replace(" ", "") == text.replace(" ", "")
+        assert "".join(text[start:end] for start, end in result.offsets).replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_prompt_is_no_part_of_the_text(encoder):
@@ -127,8 +127,8 @@ def test_a_prompt_is_no_part_of_the_text(encoder):
 
 def test_long_texts_are_cut(encoder):
     loaded, _ = encoder("bert")
-    (found,) = attention_to_tokens(loaded, ["ship " * 200], "", 1000)
-    assert len(found.weights) == describe_attention(loaded)["max_tokens"] == 40
+    (result,) = attention_to_tokens(loaded, ["ship " * 200], "", 1000)
+    assert len(result.weights) == describe_attention(loaded)["max_tokens"] == 40
 
 
 def test_an_encoder_without_places_is_refused(encoder):

@@ -161,32 +161,35 @@ def test_the_prompt_for_queries_then_the_default_one(model, prompts, tmp_path):
     model.prompts, model.default_prompt_name = prompts, "any" if "any" in prompts else None
     model.save(str(tmp_path / "model"))
     loaded = load_encoder(str(tmp_path / "model"), device="cpu")
-    found, facts = embed_queries(loaded, QUERIES, dtype=torch.float32)
+    vectors, facts = embed_queries(loaded, QUERIES, dtype=torch.float32)
     expected = {"": "", "ask: ": "ask: "}.get(prompts.get("query", "")) or prompts.get("any", "")
     assert facts == QueryFacts(expected, "cosine")
-    assert found == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
+    assert vectors == pytest.approx(model.encode([expected + text for text in QUERIES], prompt=""), abs=1e-5)
     if prompts.get("query"):
-        assert found == pytest.approx(model.encode_query(QUERIES), abs=1e-5)
-        assert abs(found - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
+        assert vectors == pytest.approx(model.encode_query(QUERIES), abs=1e-5)
+        assert abs(vectors - embed_documents(loaded, QUERIES)[0]).max() > 1e-3
     given, _ = embed_queries(loaded, QUERIES, prompt="other: ", dtype=torch.float32)
     assert given == pytest.approx(model.encode([f"other: {text}" for text in QUERIES], prompt=""), abs=1e-5)
 
 
 def test_a_route_for_queries_is_taken(wordpiece):
     weights = np.random.default_rng(0).normal(size=(2, len(wordpiece), 8)).astype(np.float32)
-    routes = [StaticEmbedding(wordpiece.backend_tokenizer, embedding_weights=own) for own in weights]
+    routes = [
+        StaticEmbedding(wordpiece.backend_tokenizer, embedding_weights=embedding_weights)
+        for embedding_weights in weights
+    ]
     router = Router.for_query_document([routes[0]], [routes[1]])
     model = SentenceTransformer(modules=[router, Normalize()], device="cpu").eval()
-    found, _ = embed_queries(model, QUERIES[:2])
-    assert found == pytest.approx(model.encode_query(QUERIES[:2]), abs=1e-6)
+    vectors, _ = embed_queries(model, QUERIES[:2])
+    assert vectors == pytest.approx(model.encode_query(QUERIES[:2]), abs=1e-6)
     documents, _ = embed_documents(model, QUERIES[:2])
     assert documents == pytest.approx(model.encode_document(QUERIES[:2]), abs=1e-6)
-    assert abs(found - documents).max() > 0.1
+    assert abs(vectors - documents).max() > 0.1
     model.prompts = {"query": "bread "}
     asked, plain = (embed_queries(model, QUERIES[1:2], prompt) for prompt in (None, ""))
     assert (asked[1].query_prompt, plain[1].query_prompt) == ("bread ", "")
     assert asked[0] == pytest.approx(model.encode_query(QUERIES[1:2]), abs=1e-6)
-    assert plain[0] == pytest.approx(found[1:2], abs=1e-6)
+    assert plain[0] == pytest.approx(vectors[1:2], abs=1e-6)
 
 
 def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):

@@ -74,14 +74,14 @@ def test_every_way_to_embed_gives_the_same_vectors(checkpoint, expected):
     assert type(encoder[0]) is GraphDocumentTransformer
     assert encoder.similarity_fn_name == "dot"
     assert encoder.max_seq_length == 24
-    for name, found in {
+    for name, vectors in {
         "in training": encode(model, tokenizer, TEXTS),
         "in small micro-batches": encode(model, tokenizer, TEXTS, micro_batch_tokens=50),
         "in bulk": embed_documents(encoder, TEXTS, dtype=torch.float32)[0],
         "by sentence-transformers": encoder.encode(TEXTS, batch_size=7),
         "as its documents": encoder.encode_document(TEXTS),
     }.items():
-        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0, err_msg=name)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0, err_msg=name)
     assert model.training
     half = embed_documents(encoder, TEXTS, dtype=torch.bfloat16)[0]
     assert 1e-4 < np.abs(half - expected).max() < 0.05
@@ -94,8 +94,8 @@ def test_the_remote_code_is_never_run_here(checkpoint, tmp_path, expected):
         path.write_text("raise RuntimeError('remote code')\n")
     for trust in ({}, {"trust_remote_code": True}):
         assert type(AutoModel.from_pretrained(tmp_path, **trust)) is GraphDocumentModel
-    found = load_encoder(str(tmp_path), device="cpu").encode(TEXTS[:3])
-    np.testing.assert_allclose(found, expected[:3], atol=1e-5, rtol=0)
+    vectors = load_encoder(str(tmp_path), device="cpu").encode(TEXTS[:3])
+    np.testing.assert_allclose(vectors, expected[:3], atol=1e-5, rtol=0)
     with pytest.raises(RuntimeError, match="remote code"):
         SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
 
@@ -141,10 +141,10 @@ def test_a_process_without_this_package_has_the_same_passages_and_vectors(checkp
     ours = [[list(passage) for passage in to_passages(text, WORDS)] or [["", 0]] for text in TEXTS]
     assert json.loads(result.stdout) == ours
     assert max(section for passages in ours for _, section in passages) > 1
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_allclose(found["vectors"], expected, atol=1e-5, rtol=0)
-        np.testing.assert_allclose(found["by_transformers"], expected[:3], atol=1e-5, rtol=0)
-        query = found["query"]
+    with np.load(tmp_path / "out.npz") as saved:
+        np.testing.assert_allclose(saved["vectors"], expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(saved["by_transformers"], expected[:3], atol=1e-5, rtol=0)
+        query = saved["query"]
     again = tmp_path / "saved-again"  # and saved there
     encoder = load_encoder(str(again), device="cpu")
     np.testing.assert_allclose(encoder.encode(TEXTS[:3]), expected[:3], atol=1e-5, rtol=0)
@@ -172,8 +172,8 @@ def test_a_prompt_stands_before_each_passage(checkpoint):
     tide = encoder.tokenizer("tide", add_special_tokens=False)["input_ids"]
     assert len(prompted["input_ids"]) == len(by_hand["input_ids"]) > len(texts)
     assert all(row[1 : 1 + len(tide)] == tide for row in prompted["input_ids"].tolist())
-    found, _ = embed_documents(encoder, texts, prompt="tide ", dtype=torch.float32)
-    np.testing.assert_allclose(found, encoder.encode(texts, prompt="tide "), atol=1e-5, rtol=0)
+    vectors, _ = embed_documents(encoder, texts, prompt="tide ", dtype=torch.float32)
+    np.testing.assert_allclose(vectors, encoder.encode(texts, prompt="tide "), atol=1e-5, rtol=0)
 
 
 def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
@@ -183,10 +183,10 @@ def test_a_document_of_ten_thousand_words_is_read_whole(checkpoint, caplog):
     assert len(to_passages(text, WORDS)) > 500
     other = text[: 9 * len(text) // 10]
     with caplog.at_level(logging.INFO):
-        found, _ = embed_documents(encoder, [text, other], long_documents="chunk_mean", dtype=torch.float32)
+        vectors, _ = embed_documents(encoder, [text, other], long_documents="chunk_mean", dtype=torch.float32)
     assert "reads whole documents: --long_documents chunk_mean changes nothing" in caplog.text
-    np.testing.assert_allclose(found, encoder.encode([text, other]), atol=1e-5, rtol=0)
-    assert np.abs(found[0] - found[1]).max() > 1e-5  # the last tenth counts
+    np.testing.assert_allclose(vectors, encoder.encode([text, other]), atol=1e-5, rtol=0)
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-5  # the last tenth counts
 
 
 def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):

@@ -32,8 +32,8 @@ def test_most_of_the_best_are_found_and_their_scores_are_exact(count, monkeypatc
     assert np.isneginf(scores[rows < 0]).all()
     np.testing.assert_allclose(scores[rows >= 0], np.take_along_axis(exact, rows, axis=1)[rows >= 0], atol=1e-5)
     best = np.argsort(-exact, axis=1)[:, :there]
-    found = np.mean([len({*own} & {*theirs}) / there for own, theirs in zip(rows.tolist(), best.tolist())])
-    assert min(found, recall) > 0.9
+    share = np.mean([len({*approximate} & {*true}) / there for approximate, true in zip(rows.tolist(), best.tolist())])
+    assert min(share, recall) > 0.9
 
 
 def test_few_cells_are_not_enough():
@@ -45,4 +45,7 @@ def test_few_cells_are_not_enough():
     index.nprobe = 1
     rows, _ = inverted_file.search(index, [documents], documents[:100], 10)
     best = np.argsort(-(documents[:100] @ documents.T), axis=1)[:, :10]
-    assert np.mean([len({*own} & {*theirs}) / 10 for own, theirs in zip(rows.tolist(), best.tolist())]) < recall - 0.2
+    assert (
+        np.mean([len({*approximate} & {*exact}) / 10 for approximate, exact in zip(rows.tolist(), best.tolist())])
+        < recall - 0.2
+    )

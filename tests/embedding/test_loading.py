@@ -24,9 +24,9 @@ def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
     expected = [
         tokens[mask == 1].max(dim=0)[0] for tokens, mask in zip(states["token_embeddings"], states["attention_mask"])
     ]
-    found, _ = embed_documents(replaced, ["a ship", "the captain of a ship"], dtype=torch.float32)
-    np.testing.assert_allclose(found, torch.stack(expected), atol=1e-5)
-    assert np.abs(found - embed_documents(brought, ["a ship", "the captain of a ship"])[0]).max() > 1e-2
+    vectors, _ = embed_documents(replaced, ["a ship", "the captain of a ship"], dtype=torch.float32)
+    np.testing.assert_allclose(vectors, torch.stack(expected), atol=1e-5)
+    assert np.abs(vectors - embed_documents(brought, ["a ship", "the captain of a ship"])[0]).max() > 1e-2
     assert _fingerprint(brought, "") != _fingerprint(replaced, "")  # else the cache would give the one for the other
 
 
@@ -101,7 +101,7 @@ def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoi
     with pytest.raises(ValueError, match="weights of its own architecture"):
         load_encoder(str(headless), device="cpu")
     (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')  # asks for BERT's pooler
-    one, other = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
-    assert not any("pooler" in name for name in one.state_dict())
-    keys = {_fingerprint(model, "", torch.float32, 4096) for model in (one, other)}
+    left, right = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
+    assert not any("pooler" in name for name in left.state_dict())
+    keys = {_fingerprint(model, "", torch.float32, 4096) for model in (left, right)}
     assert len(keys) == 1

@@ -67,11 +67,14 @@ def test_word_vectors_have_the_cosines_of_tf_idf(monkeypatch):
     """Fewer documents than dimensions: nothing is lost. A word counts if it is in two documents."""
     texts = [row["text"] for row in make_corpus(38)] + ["kaikkein hiisi", "北京大学 kaikkein"]
     counts = [Counter(re.findall(r"[北京大学]|[a-z]{2,}", text.lower())) for text in texts]
-    found = {word: sum(word in own for own in counts) for own in counts for word in own}
-    kept = [word for word, number in found.items() if number > 1]
-    assert len(kept) < len(found)
+    num_texts = {
+        word: sum(word in text_counts for text_counts in counts) for text_counts in counts for word in text_counts
+    }
+    kept = [word for word, number in num_texts.items() if number > 1]
+    assert len(kept) < len(num_texts)
     rows = [
-        [(1 + np.log(n)) * (np.log(41 / (found[w] + 1)) + 1) if (n := own[w]) else 0 for w in kept] for own in counts
+        [(1 + np.log(n)) * (np.log(41 / (num_texts[w] + 1)) + 1) if (n := text_counts[w]) else 0 for w in kept]
+        for text_counts in counts
     ]
     expected = unit(np.array(rows))
     vectors = neighbours.word_vectors(texts)
@@ -118,9 +121,9 @@ def test_the_approximate_search_finds_most_neighbours():
     centres = vectors_of(60, 16)
     vectors = unit(np.repeat(centres, 50, axis=0) + 0.3 * vectors_of(3000, 16, seed=1))
     exact, cosines = neighbours.nearest(vectors, 10)
-    found, theirs = neighbours.nearest_approximately(vectors, 10)
-    assert not (found == np.arange(3000)[:, None]).any()
-    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, found)]) > 0.95
+    rows, theirs = neighbours.nearest_approximately(vectors, 10)
+    assert not (rows == np.arange(3000)[:, None]).any()
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact, rows)]) > 0.95
     np.testing.assert_allclose(theirs[:, 0], cosines[:, 0], atol=0.2)
 
 

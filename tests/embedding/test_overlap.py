@@ -31,16 +31,16 @@ def messages(caplog, level=logging.WARNING):
 def test_shares_of_distinct_documents_with_a_warning(record, tmp_path, caplog):
     record.save(tmp_path)
     one_more = " ".join([*TEXTS[1].split(), "and", "more"])
-    found = contamination(str(tmp_path), [*TEXTS[20:22], TEXTS[0], f" {TEXTS[0]}", one_more])
-    assert found == {"seen_in_pretraining_share": 0.25, "near_duplicate_share": 0.5}
+    shares = contamination(str(tmp_path), [*TEXTS[20:22], TEXTS[0], f" {TEXTS[0]}", one_more])
+    assert shares == {"seen_in_pretraining_share": 0.25, "near_duplicate_share": 0.5}
     (message,) = messages(caplog)
     assert "25.0% of the 4 distinct test documents, 50.0% with near-duplicates" in message
 
 
 def test_near_duplicates_alone_are_warned_of_too(record, tmp_path, caplog):
     record.save(tmp_path)
-    found = contamination(str(tmp_path), [f"{TEXTS[1]} And more."])
-    assert found == {"seen_in_pretraining_share": 0, "near_duplicate_share": 1}
+    shares = contamination(str(tmp_path), [f"{TEXTS[1]} And more."])
+    assert shares == {"seen_in_pretraining_share": 0, "near_duplicate_share": 1}
     assert "100.0% with near-duplicates" in messages(caplog)[0]
 
 
@@ -55,8 +55,8 @@ def test_no_warning_where_nothing_was_seen(record, tmp_path, caplog):
 def test_too_many_documents_leave_near_duplicates_unknown(record, tmp_path, caplog):
     record.run.sketches = None
     record.save(tmp_path)
-    found = contamination(str(tmp_path), TEXTS[5:15])
-    assert found == {"seen_in_pretraining_share": 0.5, "near_duplicate_share": None}
+    shares = contamination(str(tmp_path), TEXTS[5:15])
+    assert shares == {"seen_in_pretraining_share": 0.5, "near_duplicate_share": None}
     assert "near-duplicates unknown" in messages(caplog)[0]
 
 

@@ -26,13 +26,13 @@ def small_blocks(monkeypatch):
 
 
 def check(queries, documents, depth):
-    found = search(queries, documents, depth)
+    retrieved = search(queries, documents, depth)
     scores = queries.astype(np.float64) @ documents.T.astype(np.float64)
     expected = np.sort(scores, axis=1)[:, ::-1][:, :depth]
-    assert found.scores == pytest.approx(expected, abs=1e-4)
-    assert np.take_along_axis(scores, found.rows.astype(int), axis=1) == pytest.approx(expected, abs=1e-4)
-    assert all(len({*rows}) == len(rows) for rows in found.rows.tolist())
-    assert (np.diff(found.scores) <= 0).all()
+    assert retrieved.scores == pytest.approx(expected, abs=1e-4)
+    assert np.take_along_axis(scores, retrieved.rows.astype(int), axis=1) == pytest.approx(expected, abs=1e-4)
+    assert all(len({*rows}) == len(rows) for rows in retrieved.rows.tolist())
+    assert (np.diff(retrieved.scores) <= 0).all()
 
 
 @pytest.mark.parametrize("depth", [1, 10, 100, 499])
@@ -50,8 +50,8 @@ def test_faiss_finds_the_same():
 
 def test_equal_scores_are_in_the_order_of_rows(without_faiss):
     queries = np.rint(next(iter(vectors())))  # whose products are exact
-    found = search(queries, np.tile(queries[:1], (9, 1)), 20)
-    assert (found.rows == np.arange(9)).all()  # and no more than there are
+    retrieved = search(queries, np.tile(queries[:1], (9, 1)), 20)
+    assert (retrieved.rows == np.arange(9)).all()  # and no more than there are
 
 
 def test_cosine_is_of_unit_vectors_and_dot_of_vectors_as_they_are(monkeypatch):

@@ -131,18 +131,25 @@ def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     encoder, data, run_here, tmp_path, capsys, reports_each
 ):
     shutil.copytree(encoder, tmp_path / "again")
-    one, other = str(encoder), str(tmp_path / "again")
+    checkpoint, copy = str(encoder), str(tmp_path / "again")
     data_args = LabelledArguments(train_file=str(data / "train.jsonl"), test_file=str(data / "test.jsonl"))
     toy = Lengths(data_args, ToyArguments(output_dir=str(tmp_path / "out"), push_results=True))
     toy.reports_each, cards = reports_each, []
-    encoder_args = EncoderArguments([f"A={one},{other}", "words", other, other], dtype="float32")
+    encoder_args = EncoderArguments([f"A={checkpoint},{copy}", "words", copy, copy], dtype="float32")
     run_here(lambda: compare(toy, encoder_args, lambda *card: cards.append(card)))
-    checks = ["check", f"try {one}", f"try {other}", f"try {other}", "prepare"]
-    work = [f"measure {one}", f"measure {other}", "report of 1", "measure words", "report of 2", f"measure {other}"]
+    checks = ["check", f"try {checkpoint}", f"try {copy}", f"try {copy}", "prepare"]
+    work = [
+        f"measure {checkpoint}",
+        f"measure {copy}",
+        "report of 1",
+        "measure words",
+        "report of 2",
+        f"measure {copy}",
+    ]
     work = [step for step in work if reports_each or not step.startswith("report")]
     assert toy.order == [*checks, *work, "finish", "report of 3"]
-    assert [*toy.lengths] == [f"A={one},{other}", "words", other]
-    assert toy.lengths[other] == pytest.approx(toy.lengths[f"A={one},{other}"])
+    assert [*toy.lengths] == [f"A={checkpoint},{copy}", "words", copy]
+    assert toy.lengths[copy] == pytest.approx(toy.lengths[f"A={checkpoint},{copy}"])
     assert cards == [([*toy.lengths], "Lengths of vectors", toy.setup.data, tmp_path / "out")]
     settings = toy.setup.settings
     assert (settings["dtype"], settings["push_results"]) == ("float32", True)  # of each dataclass of options

@@ -72,9 +72,9 @@ def hub_pairs(seed, num_papers=400, num_pairs=600):
 
 def test_popularity_sees_hubs_where_negatives_are_free():
     pairs = hub_pairs(0)
-    found = accuracy(links.popularity(pairs), pairs.test.labels)
-    assert found > 0.65
-    assert "make splits with --citations_file" in links.popularity_warning(found, len(pairs.test.labels))
+    baseline = accuracy(links.popularity(pairs), pairs.test.labels)
+    assert baseline > 0.65
+    assert "make splits with --citations_file" in links.popularity_warning(baseline, len(pairs.test.labels))
     np.testing.assert_array_equal(links.popularity(pairs, seed=1), links.popularity(pairs, seed=1))
 
 
@@ -101,8 +101,8 @@ def test_popularity_features_are_counts_and_no_labels_of_the_part():
             seen = [sum((a == paper) + (b == paper) for a, b, y in train_pairs if y == label) for label in (1, 0)]
             expected += [first, second, first + second, *seen]
         np.testing.assert_allclose(row[:10], np.log1p(expected))
-        one, other = row[2], row[7]
-        np.testing.assert_allclose(row[10:], [abs(one - other), min(one, other), max(one, other), one * other])
+        left, right = row[2], row[7]
+        np.testing.assert_allclose(row[10:], [abs(left - right), min(left, right), max(left, right), left * right])
     flipped = PairPart(part.first, part.second, 1 - part.labels)
     np.testing.assert_array_equal(features, links.popularity_features(flipped, train))
 
@@ -144,8 +144,8 @@ def test_cosine_of_dense_and_sparse_embeddings(part, monkeypatch):
 @given(st.lists(st.tuples(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 0.5000001, 3.0]), st.integers(0, 1)), min_size=1))
 def test_no_threshold_is_better_than_the_best(pairs):
     scores, labels = np.array([score for score, _ in pairs]), np.array([label for _, label in pairs])
-    found = np.mean((scores >= links.best_threshold(scores, labels)) == labels)
-    assert found == max(np.mean((scores >= bound) == labels) for bound in [*scores, np.inf])
+    best = np.mean((scores >= links.best_threshold(scores, labels)) == labels)
+    assert best == max(np.mean((scores >= bound) == labels) for bound in [*scores, np.inf])
 
 
 def test_scores_that_are_no_numbers_have_no_threshold():
@@ -163,8 +163,8 @@ def test_popularity_is_at_chance_on_real_citations(real_data):
     papers, links = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
     given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
     for pairs in (given_pairs, citations.load_citations(papers, links, seed=0)):
-        found = accuracy(links.popularity(pairs), pairs.test.labels)
-        assert links.popularity_warning(found, len(pairs.test.labels)) is None
+        baseline = accuracy(links.popularity(pairs), pairs.test.labels)
+        assert links.popularity_warning(baseline, len(pairs.test.labels)) is None
         assert pairs.counts["test_papers_seen_in_training"] == 0
         assert len(pairs.test.labels) > 800
     assert pairs.counts["links_between_splits_dropped"] < 0.25 * pairs.counts["links"]

@@ -46,5 +46,5 @@ def built(documents, tmp_path_factory):
 
 def answers(directory, queries, method, count=7):
     index = Index(directory)
-    found = [index.search(embed([query])[0], query_words(query), count, method) for query in queries]
-    return [[(hit.id, round(hit.score, 5), hit.passage) for hit in hits] for hits in found]
+    all_hits = [index.search(embed([query])[0], query_words(query), count, method) for query in queries]
+    return [[(hit.id, round(hit.score, 5), hit.passage) for hit in hits] for hits in all_hits]

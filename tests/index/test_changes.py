@@ -74,11 +74,11 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
     assert counts == Added(documents=1, passages=1, empty=1, replaced=0, unchanged=0)
     with pytest.raises(ValueError, match="None of the documents has text"):
         build(tmp_path / "other", [Document("e", "")], embed, ENCODER, WORDS)
-    for content, said in (("{", "cannot be read"), (json.dumps({"version": 99}), "version 99"), (None, "no index")):
+    for content, message in (("{", "cannot be read"), (json.dumps({"version": 99}), "version 99"), (None, "no index")):
         (tmp_path / "manifest.json").unlink()
         if content is not None:
             (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Index(tmp_path)
         (tmp_path / "manifest.json").touch()
 

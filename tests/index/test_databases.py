@@ -66,10 +66,12 @@ def test_a_database_gets_all_passages_with_their_vectors(index, documents, memor
     run_here(search.main, "export", index.directory, "--to", "memory", "here", "--name", "notes", "--json")
     assert json.loads(capsys.readouterr().out) == {"passages": len(expected), "cut": num_cut}
     assert f"{num_cut} texts were cut" in caplog.text
-    assert [(one.id, one.document, one.title, one.text) for one in memory["notes"]] == [
+    assert [(saved.id, saved.document, saved.title, saved.text) for saved in memory["notes"]] == [
         (f"{document.id}#{number}", document.id, document.title, text[:LONGEST]) for document, number, text in expected
     ]
-    np.testing.assert_array_equal([one.vector for one in memory["notes"]], embed([text for _, _, text in expected]))
+    np.testing.assert_array_equal(
+        [saved.vector for saved in memory["notes"]], embed([text for _, _, text in expected])
+    )
 
 
 def test_a_collection_is_replaced_only_if_asked(index, memory):

@@ -16,9 +16,9 @@ def test_many_queries_are_answered_as_one_by_one_whatever_a_block_holds(built, q
     expected = [nearest(index.segments, vector[None], 9)[0] for vector in vectors]
     for values in (1, 300, 10**6):
         monkeypatch.setattr(first_stage, "BLOCK_VALUES", values)
-        for found, wanted in zip(nearest(index.segments, vectors, 9), expected):
-            assert [key for key, _ in found] == [key for key, _ in wanted]
-            np.testing.assert_allclose([score for _, score in found], [score for _, score in wanted], atol=1e-6)
+        for hits, wanted in zip(nearest(index.segments, vectors, 9), expected):
+            assert [key for key, _ in hits] == [key for key, _ in wanted]
+            np.testing.assert_allclose([score for _, score in hits], [score for _, score in wanted], atol=1e-6)
 
 
 def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monkeypatch):
@@ -44,9 +44,9 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
 def test_by_words_only_documents_with_a_word_are_found(built, documents):
     segments = Index(built).segments
     scores = np.concatenate(bm25(segments, query_words(documents[3].text[:40])))
-    found = best_by_words(segments, query_words(documents[3].text[:40]), 1000)
-    assert len(found) == (scores > 0).sum() < len(documents)
-    assert [row for (_, row), _ in found] == np.argsort(-scores, kind="stable")[: len(found)].tolist()
+    hits = best_by_words(segments, query_words(documents[3].text[:40]), 1000)
+    assert len(hits) == (scores > 0).sum() < len(documents)
+    assert [row for (_, row), _ in hits] == np.argsort(-scores, kind="stable")[: len(hits)].tolist()
     assert best_by_words(segments, ["nothingofthekind"], 10) == []
 
 

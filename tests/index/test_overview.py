@@ -36,11 +36,11 @@ def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatc
             enough = min(2, int((labels == group).sum()))
             counts[group] = Counter({word: n for word, n in counts[group].items() if having[group][word] >= enough})
         assert fewest == (1 if label == 2 else 2)
-    mean = sum(sum(own.values()) for own in counts) / 3
+    mean = sum(sum(cluster.values()) for cluster in counts) / 3
     for label, names in enumerate(_names(index.segments, labels, 3)):
         total = sum(counts[label].values())
-        weights = {word: own / total * np.log1p(mean / sum(one[word] for one in counts))
-                   for word, own in counts[label].items()}  # fmt: skip
+        weights = {word: cluster / total * np.log1p(mean / sum(label_counts[word] for label_counts in counts))
+                   for word, cluster in counts[label].items()}  # fmt: skip
         best = sorted(weights.values(), reverse=True)[:NAMING_WORDS]
         np.testing.assert_allclose([weights[word] for word in names], best)
 
@@ -51,17 +51,17 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
     vectors, ids = index.document_vectors(), [segment.ids[row] for segment, row in index.documents()]
     pairs = [(float(vectors[a] @ vectors[b]), a, b) for a in range(len(ids)) for b in range(a + 1, len(ids))]
     threshold = float(np.median([score for score, _, _ in pairs]))
-    expected = [(ids[a], ids[b]) for score, a, b in sorted(pairs, key=lambda one: -one[0]) if score >= threshold]
+    expected = [(ids[a], ids[b]) for score, a, b in sorted(pairs, key=lambda scored: -scored[0]) if score >= threshold]
     monkeypatch.setattr(index_overview, "CHUNK_VALUES", 7 * len(ids))  # rows at a time
-    found = duplicates(index, threshold)
-    assert len(found) > 100
-    assert {(pair.id, pair.other) for pair in found} == set(expected)
-    scores = [pair.score for pair in found]
+    hits = duplicates(index, threshold)
+    assert len(hits) > 100
+    assert {(pair.id, pair.other) for pair in hits} == set(expected)
+    scores = [pair.score for pair in hits]
     assert scores == sorted(scores, reverse=True)
     assert not caplog.messages
     monkeypatch.setattr(index_overview, "MOST_PAIRS", 20)  # cut off several times on the way
-    assert duplicates(index, threshold) == found[:20]
-    assert f"{len(found)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
+    assert duplicates(index, threshold) == hits[:20]
+    assert f"{len(hits)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
 
 
 def test_more_groups_than_documents_are_refused(documents, tmp_path):

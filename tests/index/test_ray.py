@@ -52,12 +52,12 @@ def build(documents, scattered, tmp_path, run_here, monkeypatch):
 
 def assert_same(index, expected):
     assert [index.segments[0].ids[row] for row in range(len(index))] == [f"d{row}" for row in range(120)]
-    (own,), (other,) = index.segments, expected.segments
-    np.testing.assert_allclose(own.passage_vectors, other.passage_vectors, atol=1e-5)
-    np.testing.assert_allclose(own.document_vectors, other.document_vectors, atol=1e-5)
-    assert len(own.passage_vectors) > 200
-    for vector in other.document_vectors[:20]:
-        hits, wanted = (one.search(vector, ["kettle"], 10, "dense") for one in (index, expected))
+    (segment,), (wanted_segment,) = index.segments, expected.segments
+    np.testing.assert_allclose(segment.passage_vectors, wanted_segment.passage_vectors, atol=1e-5)
+    np.testing.assert_allclose(segment.document_vectors, wanted_segment.document_vectors, atol=1e-5)
+    assert len(segment.passage_vectors) > 200
+    for vector in wanted_segment.document_vectors[:20]:
+        hits, wanted = (searched.search(vector, ["kettle"], 10, "dense") for searched in (index, expected))
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-5)
         assert hits[0].id == wanted[0].id
 
@@ -104,7 +104,11 @@ def test_a_build_that_was_stopped_goes_on(cluster, build, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(ray_engine, "SHARD_TEXTS", 8)
     embedded, vectors_of = [], ray_engine._vectors_of
-    monkeypatch.setattr(ray_engine, "_vectors_of", lambda shards, own: embedded.extend(shards) or vectors_of([], own))
+    monkeypatch.setattr(
+        ray_engine,
+        "_vectors_of",
+        lambda shards, encoder_arguments: embedded.extend(shards) or vectors_of([], encoder_arguments),
+    )
     index = build("stopped", "--engine", "ray")
     assert embedded == []
     assert_same(index, build("here"))

@@ -48,18 +48,18 @@ def model_for_test(settings):
 def batch_of(settings, rows, seed, rank=None):
     """The whole batch, or the documents of a rank."""
     first = sum(rows[:rank]) if rank is not None else 0
-    own = slice(first, first + rows[rank]) if rank is not None else slice(0, sum(rows))
+    documents = slice(first, first + rows[rank]) if rank is not None else slice(0, sum(rows))
     if settings.get("kind") != "graph":
         batch = random_batch(documents=sum(rows), seed=seed)
         batch["document_ids"][-1] = batch["document_ids"][0]  # the same document on two ranks is no negative
-        return {key: value[own] for key, value in batch.items()}
+        return {key: value[documents] for key, value in batch.items()}
     batch = passage_batch(SIZES, seed)
     batch["document_ids"][-1] = batch["document_ids"][0]
-    is_own = (batch["rows"]["document"] >= own.start) & (batch["rows"]["document"] < own.stop)
-    part = {name: batch[name][is_own] for name in ("input_ids", "attention_mask")}
-    parts = {name: value[is_own] for name, value in batch["rows"].items()}
-    parts["document"] = parts["document"] - own.start
-    return part | {"rows": parts, "document_ids": batch["document_ids"][own]}
+    is_inside = (batch["rows"]["document"] >= documents.start) & (batch["rows"]["document"] < documents.stop)
+    part = {name: batch[name][is_inside] for name in ("input_ids", "attention_mask")}
+    parts = {name: value[is_inside] for name, value in batch["rows"].items()}
+    parts["document"] = parts["document"] - documents.start
+    return part | {"rows": parts, "document_ids": batch["document_ids"][documents]}
 
 
 def two_steps(forward, model, settings, rows, rank=None):
@@ -112,8 +112,8 @@ def check(case, rows, settings, results):
             torch.testing.assert_close(mean, expected[name].detach(), rtol=1e-12, atol=0, msg=f"{case}: {name}")
     for name, gradient in gradients.items():
         for result in results:
-            found = result["gradients"][name]
-            torch.testing.assert_close(found, gradient, rtol=1e-9, atol=1e-13, msg=f"{case}: {name}")
+            summed = result["gradients"][name]
+            torch.testing.assert_close(summed, gradient, rtol=1e-9, atol=1e-13, msg=f"{case}: {name}")
     for result in results:
         buffers = dict(model.objective.named_buffers())
         assert result["buffers"].keys() == buffers.keys(), case

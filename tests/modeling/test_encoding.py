@@ -258,8 +258,8 @@ def test_batches_of_the_collator_go_through(view, dataset, wordpiece):
     mask = batch["attention_mask"][..., None]
     vectors = (states * mask).sum(1) / mask.sum(1)
     for document, of_a_view in itertools.product(range(len(dataset)), range(2)):
-        own = vectors[(rows["document"] == document) & (rows["view"] == of_a_view)].mean(0)
-        torch.testing.assert_close(plain.embeddings[document, of_a_view], own)
+        mean = vectors[(rows["document"] == document) & (rows["view"] == of_a_view)].mean(0)
+        torch.testing.assert_close(plain.embeddings[document, of_a_view], mean)
     for output, gradients in others:
         torch.testing.assert_close(output.loss, plain.loss, rtol=1e-12, atol=0)
         for name, gradient in gradients.items():

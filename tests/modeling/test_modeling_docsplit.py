@@ -447,7 +447,7 @@ def test_cached_gradients_replay_dropout_and_autocast(precision):
             loss = model(**batch).loss
         loss.backward()
         results.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert all(torch.equal(left, right) for left, right in zip(*results, strict=True))
     model.eval()
     assert model(**batch).loss != results[0][0]  # dropout was on
 
@@ -487,7 +487,9 @@ def test_a_compiled_encoder_has_the_same_loss_and_gradients():
 
 
 @pytest.mark.parametrize("documents", [256, pytest.param(1536, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("pooling", ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cls", "max"))])
+@pytest.mark.parametrize(
+    "pooling", ["mean", *(pytest.param(short, marks=pytest.mark.slow) for short in ("cls", "max"))]
+)
 def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(pooling, documents):
     torch.manual_seed(0)
     config = BertConfig(**SMALL | {"hidden_size": 128, "intermediate_size": 512})
@@ -500,9 +502,9 @@ def test_memory_is_that_of_one_micro_batch_whatever_the_contrastive_batch(poolin
         model(**random_batch(2, longest=32)).loss.backward()  # gradients are there before
         return lambda: model(**batch).loss.backward()
 
-    one = peak_memory(step(32), torch.device("cpu"))  # 64 views of 32 tokens: one micro-batch
+    short = peak_memory(step(32), torch.device("cpu"))  # 64 views of 32 tokens: one micro-batch
     many = peak_memory(step(documents), torch.device("cpu"))
     embeddings = documents * 2 * 128 * 4
-    assert many <= 1.1 * (one + embeddings)
+    assert many <= 1.1 * (short + embeddings)
     model.cache_gradients = False
-    assert peak_memory(step(128), torch.device("cpu")) > 2 * one  # so the measure does see activations
+    assert peak_memory(step(128), torch.device("cpu")) > 2 * short  # so the measure does see activations

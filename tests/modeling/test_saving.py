@@ -75,14 +75,14 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, tmp_pat
     model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64)
     folder = saved(model, wordpiece, tmp_path / "release")
     before = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    with load_reports() as found:
+    with load_reports() as reports:
         AutoModel.from_pretrained(folder)
-    assert any("LOAD REPORT" in text for text in found)  # so it would be seen below
+    assert any("LOAD REPORT" in text for text in reports)  # so it would be seen below
     split_release(folder, model.start_pooler)
-    with load_reports() as found:
+    with load_reports() as reports:
         base = AutoModel.from_pretrained(folder)
         SentenceTransformer(str(folder), device="cpu", trust_remote_code=name == "longformer")
-    assert found == []
+    assert reports == []
     assert base.config.architectures == [type(base).__name__]
     expected = model.encoder.base_model.state_dict()
     assert_equal(expected, {key: value for key, value in base.state_dict().items() if "pooler." not in key})
@@ -90,19 +90,19 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, tmp_pat
     after = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     assert after < before + 4 * 32 * 33 + 4096  # a pooler and the names, and no weight twice
 
-    with load_reports() as found:
+    with load_reports() as reports:
         masked = AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")
     assert_equal(model.encoder.state_dict(), masked.state_dict())
     assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
     # transformers reads whole files: a masked language model has no place for the pooler that `AutoModel` wants
-    keys = [line.split("|")[0].strip() for text in found for line in text.splitlines() if "| UNEXPECTED" in line]
+    keys = [line.split("|")[0].strip() for text in reports for line in text.splitlines() if "| UNEXPECTED" in line]
     assert all("pooler." in key for key in keys)
-    assert bool(found) == has_pooler(config)
-    assert not any("MISSING" in text for text in found)
+    assert bool(reports) == has_pooler(config)
+    assert not any("MISSING" in text for text in reports)
 
-    with load_reports() as found:
+    with load_reports() as reports:
         again = from_pretrained(folder)
-    assert found == []
+    assert reports == []
     assert_equal(model.state_dict(), again.state_dict())
 
 

@@ -77,10 +77,10 @@ def test_what_comes_out_takes_the_place_of_what_came_in(kind, make_start, run_he
     )  # fmt: skip
     theirs = SentenceTransformer(str(start), device="cpu")
     for folder in (out, out / "checkpoint-1"):
-        with load_reports() as found:
+        with load_reports() as reports:
             ours = SentenceTransformer(str(folder), device="cpu")
             AutoModel.from_pretrained(folder)
-        assert found == []
+        assert reports == []
         assert [str(module) for module in ours] == [str(module) for module in theirs]
         for name in ("prompts", "default_prompt_name", "similarity_fn_name", "max_seq_length", "dtype"):
             assert getattr(ours, name) == getattr(theirs, name), name
@@ -158,8 +158,8 @@ def test_what_overrides_the_start_is_said(name, option, theirs, make_start, capl
     start = make_start()
     model = from_pretrained(start)
     (line,) = [record.message for record in caplog.records if "is a SentenceTransformer" in record.message]
-    for said in ("pooling mean", "normalised", "up to 40 tokens", "similarity cosine", "prompts none", "float32"):
-        assert said in line
+    for words in ("pooling mean", "normalised", "up to 40 tokens", "similarity cosine", "prompts none", "float32"):
+        assert words in line
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     model.save_pretrained(tmp_path / "ours")
     for folder in (start, tmp_path / "ours"):  # what a checkpoint of this project says is overridden as loudly
@@ -171,8 +171,8 @@ def test_what_overrides_the_start_is_said(name, option, theirs, make_start, capl
     model.save_pretrained(tmp_path / "out")
     wordpiece.save_pretrained(tmp_path / "out")
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    found = {"pooling": result[1].pooling_mode, "max_seq_length": result.max_seq_length}
-    assert (found | {"similarity": result.similarity_fn_name})[name] == option
+    settings = {"pooling": result[1].pooling_mode, "max_seq_length": result.max_seq_length}
+    assert (settings | {"similarity": result.similarity_fn_name})[name] == option
 
 
 def _pooling(**values):

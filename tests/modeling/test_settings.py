@@ -29,11 +29,11 @@ def config_with(**settings):
 
 
 def test_overrides_come_before_the_checkpoint_and_that_before_the_defaults():
-    found = checked_settings(config_with(pooling="max", mlm_weight=0.5, max_seq_length=64), {"mlm_weight": 0.2})
-    assert (found["pooling"], found["mlm_weight"], found["max_seq_length"]) == ("max", 0.2, 64)
-    assert found["contrastive_weight"] == DEFAULT_SETTINGS["contrastive_weight"]
-    assert found["objective"] == "info_nce"
-    assert "contrastive_temperature" in found  # an option of the objective
+    settings = checked_settings(config_with(pooling="max", mlm_weight=0.5, max_seq_length=64), {"mlm_weight": 0.2})
+    assert (settings["pooling"], settings["mlm_weight"], settings["max_seq_length"]) == ("max", 0.2, 64)
+    assert settings["contrastive_weight"] == DEFAULT_SETTINGS["contrastive_weight"]
+    assert settings["objective"] == "info_nce"
+    assert "contrastive_temperature" in settings  # an option of the objective
 
 
 def test_the_default_length_is_what_the_encoder_has_positions_for():
@@ -65,18 +65,18 @@ def test_settings_that_cannot_be_are_refused(given, message):
 def test_another_objective_drops_the_options_of_the_one_before():
     saved = {"objective": "momentum_contrast", "momentum_queue_size": 8, "mlm_weight": 0.0, "pooling": "mean"}
     assert settings_for("info_nce", saved) == {"objective": "info_nce", "mlm_weight": 0.0, "pooling": "mean"}
-    found = checked_settings(config_with(**saved), {"objective": "info_nce"})
-    assert found["objective"] == "info_nce"
-    assert "momentum_queue_size" not in found
-    assert set(found) <= setting_names()
+    settings = checked_settings(config_with(**saved), {"objective": "info_nce"})
+    assert settings["objective"] == "info_nce"
+    assert "momentum_queue_size" not in settings
+    assert set(settings) <= setting_names()
 
 
 def test_settings_of_older_checkpoints_are_read():
     older = {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
-    found = current_settings(older)
-    assert found["objective"] == "momentum_contrast"
-    assert found["momentum_queue_size"] == 8
-    assert "bregman_subnetworks" not in found
+    settings = current_settings(older)
+    assert settings["objective"] == "momentum_contrast"
+    assert settings["momentum_queue_size"] == 8
+    assert "bregman_subnetworks" not in settings
     assert current_settings({"symmetric": True})["symmetric_loss"] is True
     assert older == {"pooling": "mean", "momentum_queue_size": 8, "symmetric": False, "bregman_subnetworks": 0}
     assert current_settings({}) == {"objective": "info_nce"}  # nothing is known of an encoder of others
@@ -86,8 +86,8 @@ def test_a_similarity_that_is_given_is_the_sentence_transformers_too():
     kept = {"normalize": True, "model": MODEL}
     config = config_with(**{KEPT: kept})
     assert normalizes(config.docsplit)
-    found = checked_settings(config, {"similarity": "dot"})
-    assert found[KEPT]["model"]["similarity_fn_name"] == found["similarity"] == "dot"
+    settings = checked_settings(config, {"similarity": "dot"})
+    assert settings[KEPT]["model"]["similarity_fn_name"] == settings["similarity"] == "dot"
     assert kept["model"] is MODEL
     assert MODEL["similarity_fn_name"] == "cosine"  # the start's own stay
 

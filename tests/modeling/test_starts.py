@@ -33,12 +33,12 @@ GRAPH = {"model_type": "graph_document"}
 @contextlib.contextmanager
 def load_reports():
     """What transformers reports of weights while it loads."""
-    found, logs = [], logging.getLogger("transformers.modeling_utils")
+    reports, logs = [], logging.getLogger("transformers.modeling_utils")
     handler = logging.Handler()
-    handler.emit = lambda record: found.append(record.getMessage())
+    handler.emit = lambda record: reports.append(record.getMessage())
     logs.addHandler(handler)
     try:
-        yield found
+        yield reports
     finally:
         logs.removeHandler(handler)
 
@@ -80,9 +80,9 @@ def test_the_pooler_is_the_start_s_where_it_has_one(tmp_path, wordpiece):
 
 def test_a_start_without_a_head_is_trained_without_one(headless, wordpiece, caplog, tmp_path):
     caplog.set_level("INFO")
-    with load_reports() as found:
+    with load_reports() as reports:
         model = from_pretrained(headless, pooling="mean")
-    assert found == []
+    assert reports == []
     assert type(model.encoder) is BertModel
     assert model.config.docsplit["mlm_weight"] == 0
     (record,) = [record for record in caplog.records if "no masked-LM head" in record.message]
@@ -105,10 +105,10 @@ def test_a_start_without_a_head_is_trained_without_one(headless, wordpiece, capl
     folder = saved(model, wordpiece, tmp_path / "checkpoint")
     assert_equal(load_file(headless / "model.safetensors"), load_file(folder / "model.safetensors"))
     split_release(folder, model.start_pooler)
-    with load_reports() as found:
+    with load_reports() as reports:
         AutoModel.from_pretrained(folder)
         SentenceTransformer(str(folder), device="cpu")
-    assert found == []
+    assert reports == []
     caplog.clear()
     from_pretrained(folder)
     assert "no masked-LM head" not in caplog.text  # its settings say 0

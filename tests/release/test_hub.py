@@ -133,17 +133,17 @@ print(json.dumps({
     "head": AutoModelForMaskedLM.from_pretrained(name, variant="mlm").cls.predictions.bias.tolist(),
 }))
 """
-    found = last_line(
+    loaded = last_line(
         subprocess.run(  # in a new Python, which has nothing of ours
             [sys.executable, "-c", code], cwd=tmp_path, env=hub.environment | {"HF_TOKEN": TOKEN}, capture_output=True,
             text=True,
         )
     )  # fmt: skip
-    assert found["hidden"] == 32
-    assert found["reports"] == []
-    assert found["head"] == load_file(local / HEAD_FILE)["cls.predictions.bias"].tolist()
+    assert loaded["hidden"] == 32
+    assert loaded["reports"] == []
+    assert loaded["head"] == load_file(local / HEAD_FILE)["cls.predictions.bias"].tolist()
     expected = SentenceTransformer(str(local)).encode("Bread and butter.")
-    np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
+    np.testing.assert_allclose(loaded["embedding"], expected, atol=1e-6)
 
 
 def test_a_sentence_transformer_of_the_hub_stays_one(hub, python, tmp_path, wordpiece, corpus_file):
@@ -317,8 +317,8 @@ print(json.dumps({
     "length": AutoTokenizer.from_pretrained(name).model_max_length,
 }))
 """
-    found = last_line(python("-c", code, cwd=tmp_path))
-    assert found == {"type": "LongformerForMaskedLM", "length": 256}
+    loaded = last_line(python("-c", code, cwd=tmp_path))
+    assert loaded == {"type": "LongformerForMaskedLM", "length": 256}
 
 
 def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corpus_file):
@@ -329,8 +329,8 @@ def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corp
     pretrain(*options, "--probe_corpus", corpus_file, "--lora_r", 2)
     kept = hub.files["tester/kept"]
     assert json.loads(kept["all_results.json"])["kept_start"] is True
-    own = {"all_results.json", "run.json", "training.png"}
-    cached = set(kept) - own  # of a start on the Hub: the files that loading it has read
+    of_the_run = {"all_results.json", "run.json", "training.png"}
+    cached = set(kept) - of_the_run  # of a start on the Hub: the files that loading it has read
     assert {"model.safetensors", "config.json", "tokenizer.json", "modules.json", HEAD_FILE} <= cached
     assert not any(name.startswith("adapter/") for name in kept)  # of checkpoints that were pushed on the way
     assert all(kept[name] == start[name] for name in cached)

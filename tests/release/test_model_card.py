@@ -199,8 +199,8 @@ def test_what_is_local_is_no_link_to_the_hub(directory):
 
 
 def test_every_objective_of_a_paper_names_it():
-    own = {"info_nce", "neighbour_distillation"}  # of the view, and of this project
-    assert OBJECTIVES.keys() - own <= model_card.PAPERS.keys()
+    without_paper = {"info_nce", "neighbour_distillation"}  # of the view, and of this project
+    assert OBJECTIVES.keys() - without_paper <= model_card.PAPERS.keys()
     assert "Bregman" in model_card.PAPERS["info_nce+bregman"]
 
 
@@ -225,9 +225,9 @@ def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, capl
     assert "states no licence" in caplog.text
     (start / "README.md").write_text("---\nbase_model: user/first\nlicense: other\nlicense_name: odd\n---\n")
     assert start_of(str(start)) == Start("user/first", Licence("other", "odd"))
-    found = {"base_model": "user/first", "license": "other", "license_name": "odd"}
+    start_facts = {"base_model": "user/first", "license": "other", "license_name": "odd"}
     run = RUN | {"options": {"model_name_or_path": "start"}, "local": ["model_name_or_path"]}
-    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": found})))
+    card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": start_facts})))
     assert (card.data.base_model, card.data.license, card.data.license_name) == ("user/first", "other", "odd")
     assert "These weights: odd, which is that of their start." in card.text
     # another run in the folder: the earlier card's licence is that of other weights

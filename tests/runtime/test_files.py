@@ -112,10 +112,10 @@ def test_the_hash_of_code_sees_every_file_of_a_folder(tmp_path, monkeypatch):
 
 def test_versions_name_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(files, "PACKAGES", ("torch", "no-such-package"))
-    found = versions()
-    assert set(found) == {"python", "torch", "no-such-package"}
-    assert found["torch"]
-    assert found["no-such-package"] is None
+    installed = versions()
+    assert set(installed) == {"python", "torch", "no-such-package"}
+    assert installed["torch"]
+    assert installed["no-such-package"] is None
 
 
 def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ def test_unit_length_against_a_loop():
     vectors = np.random.default_rng(0).normal(size=(20, 5))
     vectors[3] = 0
     expected = [vector / (np.sqrt(sum(value**2 for value in vector)) or 1) for vector in vectors]
-    found = unit(vectors)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert not found[3].any()
+    units = unit(vectors)
+    assert units.dtype == np.float32
+    np.testing.assert_allclose(units, expected, atol=1e-6)
+    assert not units[3].any()

@@ -171,10 +171,10 @@ def test_parameters_of_the_bregman_papers_table_5():
         }
         models["Longformer-Legal"] = convert(models["LegalBERT-small"], 4096, 512)
         models["Longformer-Bio"] = convert(models["BioBERT"], 4096, 512)
-    found = {name: sum(parameter.numel() for parameter in model.parameters()) / 1e6 for name, model in models.items()}
-    assert {name: round(millions, 1) for name, millions in found.items()} == {
+    sizes = {name: sum(parameter.numel() for parameter in model.parameters()) / 1e6 for name, model in models.items()}
+    assert {name: round(millions, 1) for name, millions in sizes.items()} == {
         "BioBERT": 108.3, "LegalBERT-small": 35.1, "Longformer-base": 148.7, "Longformer-Legal": 41.7,
         "Longformer-Bio": 132.4,
     }  # fmt: skip
-    for name, millions in found.items():
+    for name, millions in sizes.items():
         assert millions == pytest.approx(published[name], abs=1 if name != "Longformer-Bio" else 2)

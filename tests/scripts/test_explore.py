@@ -34,13 +34,15 @@ def test_best_sentences_against_all_pairs():
     vectors = unit_vectors((counts.sum(), 6), seed=2)
     neighbours, _ = nearest(unit_vectors((9, 4), seed=3), 3)
     candidates = [np.sort(rng.permutation(count)[: rng.integers(1, count + 1)]) for count in counts]
-    found = explore.best_sentences(vectors, candidates, starts, neighbours)
+    sentences = explore.best_sentences(vectors, candidates, starts, neighbours)
     for row in range(9):
-        for other, pair in zip(neighbours[row], found[row], strict=True):
+        for other, pair in zip(neighbours[row], sentences[row], strict=True):
             cosine = {
-                (own, theirs): float(vectors[starts[row] + own] @ vectors[starts[other] + theirs])
-                for own in candidates[row]
-                for theirs in candidates[other]
+                (sentence, other_sentence): float(
+                    vectors[starts[row] + sentence] @ vectors[starts[other] + other_sentence]
+                )
+                for sentence in candidates[row]
+                for other_sentence in candidates[other]
             }
             assert pair == max(cosine, key=cosine.get)
 

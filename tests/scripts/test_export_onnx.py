@@ -65,11 +65,11 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, che
     folder, out = checkpoint(architecture, **settings), tmp_path / "onnx"
     monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
     export_onnx.main()
-    found = run_onnx(out)
+    exported = run_onnx(out)
     unit_length = settings.get("similarity") != "dot"
     expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=unit_length)
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
-    lengths = np.linalg.norm(found, axis=1)
+    np.testing.assert_allclose(exported, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    lengths = np.linalg.norm(exported, axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == unit_length
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
 
@@ -132,7 +132,7 @@ def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tm
         rows = tokenizer.encode_batch([passage.text for passage in passages])
         inputs = {"input_ids": [row.ids for row in rows], "attention_mask": [row.attention_mask for row in rows]}
         inputs |= {"section": [passage.section for passage in passages]} if "graph_kind" in settings else {}
-        (found,) = session.run(None, {name: np.array(values) for name, values in inputs.items()})
-        np.testing.assert_allclose(found, encoder.encode([text], normalize_embeddings=True), atol=1e-5)
+        (exported,) = session.run(None, {name: np.array(values) for name, values in inputs.items()})
+        np.testing.assert_allclose(exported, encoder.encode([text], normalize_embeddings=True), atol=1e-5)
         sizes.add(len(passages))
     assert len(sizes) > 2

@@ -121,16 +121,18 @@ def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone()
         yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
         for name in ("longformer_bregman", "longformer_da")
     )
-    own = {name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)}
-    assert {name for name in own if not name.startswith("bregman_")} == {"objective", "output_dir"}
+    differing = {
+        name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)
+    }
+    assert {name for name in differing if not name.startswith("bregman_")} == {"objective", "output_dir"}
     assert with_ensemble["objective"] == "info_nce+bregman"
 
 
 def test_the_graph_recipes_differ_by_views_direction_and_batch():
     recipes = [yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text()) for name in GRAPHS]
     assert recipes[0].keys() == recipes[1].keys()
-    own = {name for name in recipes[0] if recipes[0][name] != recipes[1][name]}
-    assert own == {"view", "symmetric_loss", "per_device_train_batch_size", "output_dir"}
+    differing = {name for name in recipes[0] if recipes[0][name] != recipes[1][name]}
+    assert differing == {"view", "symmetric_loss", "per_device_train_batch_size", "output_dir"}
 
 
 def test_the_small_graph_recipe_from_nothing(corpus_file, tmp_path, run_here):

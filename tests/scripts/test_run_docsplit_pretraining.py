@@ -239,8 +239,8 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     started = start(*words(killed, corpus_file, *options), processes=processes, env=environment)
     wait_for((killed / "checkpoint-12" / "checkpoint_manifest.json").exists, started[0])
     for process in started:
-        for one in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-            one.kill()
+        for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+            child.kill()
     assert [process.wait().returncode for process in started] == processes * [-signal.SIGKILL]
     assert not (killed / "all_results.json").exists()
     run_new(killed, corpus_file, *options, "--resume_from_checkpoint", processes=processes)
@@ -297,9 +297,9 @@ def test_two_processes_train_as_one(tmp_path, corpus_file):
     ]  # fmt: skip
     run(tmp_path / "one", corpus_file, *options, "--per_device_train_batch_size", "8")
     run(tmp_path / "two", corpus_file, *options, processes=2)
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    for name in one:
-        np.testing.assert_allclose(one[name], two[name], atol=1e-6, rtol=1e-4)
+    left, right = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in left:
+        np.testing.assert_allclose(left[name], right[name], atol=1e-6, rtol=1e-4)
     results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("one", "two")]
     assert_same_documents(tmp_path / "one", tmp_path / "two")
     assert_same_documents(tmp_path / "one" / "checkpoint-3", tmp_path / "two" / "checkpoint-3")

@@ -57,10 +57,10 @@ def test_rows_have_the_names_and_order_that_others_rely_on(finished, encoder, co
     results = results_of(folder)
     rows = results["rows"]
     kinds = [(row["encoder"], row["method"], row.get("bm25_k1")) for row in rows]
-    own = str(encoder)
+    name = str(encoder)
     assert kinds == [
-        *((own, "dense", None), ("bm25", "bm25", 1.5), ("bm25", "bm25", 0.9)),
-        *((own, "hybrid", None), (own, "rrf", None)),
+        *((name, "dense", None), ("bm25", "bm25", 1.5), ("bm25", "bm25", 0.9)),
+        *((name, "hybrid", None), (name, "rrf", None)),
     ]
     for row in rows:
         assert row["collection"] == collection.name
@@ -86,7 +86,9 @@ def test_dense_is_what_sentence_transformers_finds(finished, encoder, collection
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
     ranking = load_collection(RankingArguments(str(collection)))
-    relevant = {query: {name for name, grade in one.items() if grade} for query, one in ranking.judgments.items()}
+    relevant = {
+        query: {name for name, grade in grades.items() if grade} for query, grades in ranking.judgments.items()
+    }
     evaluator = InformationRetrievalEvaluator(
         dict(zip(ranking.query_ids, ranking.queries)), dict(zip(ranking.document_ids, ranking.documents)), relevant,
         precision_recall_at_k=[10, 100], write_csv=False,
@@ -121,8 +123,8 @@ def test_files_have_every_query_and_depth(finished, encoder):
     rows = results_of(folder)["rows"]
     assert len(lines) == QUERIES * len(rows)
     for row in rows:
-        own = [line for line in lines if (line["encoder"], line["method"]) == (row["encoder"], row["head"])]
-        assert np.mean([float(line["ndcg_at_10"]) for line in own]) == pytest.approx(row["ndcg_at_10"], abs=1e-5)
+        of_row = [line for line in lines if (line["encoder"], line["method"]) == (row["encoder"], row["head"])]
+        assert np.mean([float(line["ndcg_at_10"]) for line in of_row]) == pytest.approx(row["ndcg_at_10"], abs=1e-5)
     hybrid = [line for line in lines if line["method"] == "hybrid"]
     of_folds = {}
     for line in hybrid:

@@ -150,11 +150,11 @@ def test_a_group_of_seeds_is_their_mean(finished, encoders, run_here, files, spa
     alone, together = contents_of(tmp_path), contents_of(finished[0])
     for analysis, name in (("similarity", "auc"), ("geometry", "effective_rank"), ("clustering", "nmi")):
         rows = [row for row in alone[analysis]["rows"] if row.get("features", "raw") == "raw"]
-        own = [row[f"{name}_mean"] for row in rows]
+        values = [row[f"{name}_mean"] for row in rows]
         group = together[analysis]["rows"][0]
-        assert group[f"{name}_of_seeds"] == pytest.approx(own)
-        assert group[f"{name}_mean"] == pytest.approx(np.mean(own))
-        assert own[0] != own[1]
+        assert group[f"{name}_of_seeds"] == pytest.approx(values)
+        assert group[f"{name}_mean"] == pytest.approx(np.mean(values))
+        assert values[0] != values[1]
 
 
 def test_the_report_opens_offline_and_each_figure_has_its_numbers(finished):
@@ -202,10 +202,10 @@ def test_two_processes_give_the_same_numbers(finished, encoders, files, spacy_pi
     words = ["--model_name_or_path", encoders[2], "--analyses", "similarity", "attention"]
     script = run(*SCRIPT, *options(files, tmp_path / "two", spacy_pipeline, *words), processes=2)
     assert "Embedding 40 texts" in script.stderr  # the sample: these analyses read no other document
-    two, one = contents_of(tmp_path / "two"), contents_of(finished[0])
-    assert two["settings"]["processes"] == 2
+    together, apart = contents_of(tmp_path / "two"), contents_of(finished[0])
+    assert together["settings"]["processes"] == 2
     for analysis, name in (("similarity", "auc_mean"), ("attention", "noun_to_uniform_mean")):
-        assert two[analysis]["rows"][0][name] == pytest.approx(one[analysis]["rows"][1][name], abs=1e-5)
+        assert together[analysis]["rows"][0][name] == pytest.approx(apart[analysis]["rows"][1][name], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -234,9 +234,9 @@ def test_encoders_from_several_seeds_are_one_row_and_their_cards_get_it(run_here
     assert "Ours is the mean over seeds of which this model is one" in card.text
     assert str(tmp_path) not in card.content
     first = rows[group, None, "raw"]["accuracy_of_seeds"][0]
-    (own,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
-    assert own.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
-    assert own.dataset_name == "Three topics, text column text"
+    (knn_entry,) = [entry for entry in card.data.eval_results if entry.metric_name == "accuracy (knn)"]
+    assert knn_entry.metric_value == pytest.approx(first, abs=1e-4)  # its own number, and not the mean
+    assert knn_entry.dataset_name == "Three topics, text column text"
 
 
 @pytest.mark.usefixtures("few_epochs")

@@ -49,7 +49,7 @@ def index(notes, scattered, tmp_path, answer):
 
 def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     query = sorted(notes.iterdir())[3].read_text()[:60]
-    found = answer("query", index, query, "--method", "dense", "--count", 3)
+    answered = answer("query", index, query, "--method", "dense", "--count", 3)
     encoder = Encoder(str(scattered))
     best = {}
     from docsplit.data.passages import to_passages
@@ -58,7 +58,7 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
         passages = [passage.text for passage in to_passages(document.text, 20)]
         best[document.id] = float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max())
     expected = sorted(best, key=lambda key: -best[key])[:3]
-    assert [row["score"] for row in found["rows"]] == pytest.approx([best[key] for key in expected], abs=1e-5)
+    assert [row["score"] for row in answered["rows"]] == pytest.approx([best[key] for key in expected], abs=1e-5)
     by_words = answer("query", index, "kettle", "--method", "bm25")["rows"]
     assert by_words
     assert all("kettle" in (notes / row["id"]).read_text().lower() for row in by_words)
@@ -89,8 +89,8 @@ def test_what_changed_is_embedded_and_nothing_else(index, notes, tmp_path, answe
     counts = answer("add", index, changed, "--replace")
     assert (counts["documents"], counts["replaced"], counts["unchanged"]) == (2, 1, 24)
     assert sorted(embedded) == ["# New A new text about lighthouses.", "Quite another text about lighthouses."]
-    found = {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]}
-    assert found == {names[0], "new.md"}
+    ids = {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]}
+    assert ids == {names[0], "new.md"}
     assert answer("delete", index, "new.md") == {"deleted": 1}
     assert {row["id"] for row in answer("query", index, "lighthouses", "--method", "bm25")["rows"]} == {names[0]}
 
@@ -135,8 +135,8 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
 
 
 def test_a_query_of_a_megabyte(index, answer):
-    found = answer("query", index, "The harbour and the ship. " * 40_000)
-    assert len(found["rows"]) == 10
+    answered = answer("query", index, "The harbour and the ship. " * 40_000)
+    assert len(answered["rows"]) == 10
 
 
 def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, answer, monkeypatch):

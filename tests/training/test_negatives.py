@@ -11,15 +11,15 @@ from docsplit.training.arguments import QueryArguments
 from docsplit.training.negatives import NOTE, NegativesCallback, mine
 
 
-def by_loop(found, is_relevant, min_rank, margin):
+def by_loop(retrieved, is_relevant, min_rank, margin):
     pools, reasons = [], {"relevant": 0, "above_min_rank": 0, "within_margin": 0}
-    for rows, scores, relevant in zip(found.rows.tolist(), found.scores.tolist(), is_relevant.tolist()):
-        best = max((score for row, score, own in zip(rows, scores, relevant) if own and row >= 0), default=None)
+    for rows, scores, relevant in zip(retrieved.rows.tolist(), retrieved.scores.tolist(), is_relevant.tolist()):
+        best = max((score for row, score, is_hit in zip(rows, scores, relevant) if is_hit and row >= 0), default=None)
         pool = []
-        for rank, (row, score, own) in enumerate(zip(rows, scores, relevant)):
+        for rank, (row, score, is_hit) in enumerate(zip(rows, scores, relevant)):
             if row < 0:
                 continue
-            if own:
+            if is_hit:
                 reasons["relevant"] += 1
             elif rank < min_rank:
                 reasons["above_min_rank"] += 1
@@ -37,9 +37,9 @@ def test_what_is_kept_equals_a_loop(min_rank, margin):
     scores = -np.sort(-rng.normal(size=(40, 12)).astype(np.float32), axis=1)  # some below 0
     rows = np.stack([rng.permutation(50)[:12] for _ in range(40)])
     rows[3, 5:], rows[4] = -1, -1
-    found, is_relevant = Retrieved(rows, scores), rng.random(rows.shape) < 0.15
-    pools, shares = mine(found, is_relevant, min_rank, margin)
-    expected, reasons = by_loop(found, is_relevant, min_rank, margin)
+    retrieved, is_relevant = Retrieved(rows, scores), rng.random(rows.shape) < 0.15
+    pools, shares = mine(retrieved, is_relevant, min_rank, margin)
+    expected, reasons = by_loop(retrieved, is_relevant, min_rank, margin)
     assert [[row for row in pool if row >= 0] for pool in pools.tolist()] == expected
     assert any(expected)
     for name, share in shares.items():

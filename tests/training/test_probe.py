@@ -93,8 +93,8 @@ def test_a_resumed_run_has_its_start_in_the_history(probe):
 def train(run_here, tmp_path, corpus_file, monkeypatch):
     """A function that trains for six steps with a probe on these documents, and gives state and results."""
 
-    def run(name, own):
-        monkeypatch.setattr(documents, "load_probe", lambda corpus: own)
+    def run(name, corpus_probe):
+        monkeypatch.setattr(documents, "load_probe", lambda corpus: corpus_probe)
         run_here(
             main, "--output_dir", tmp_path / name, "--corpus", corpus_file, "--probe_corpus", corpus_file,
             "--config_overrides", TINY, "--vocab_size", 300, "--max_seq_length", 48, "--max_steps", 6, "--use_cpu",
@@ -145,7 +145,7 @@ def test_the_best_checkpoint_is_that_of_validation_and_the_report_is_of_test(tra
     validation = iter([0.5, 0.9, 0.7, 0.6, 0.9])  # of the start, steps 2, 4 and 6, and the best once more
     test = iter([0.1, 0.25])
 
-    def accuracy(own, features):
+    def accuracy(probe, features):
         values = {
             part: next(curve) for part, curve in {"validation": validation, "test": test}.items() if part in features
         }

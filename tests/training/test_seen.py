@@ -78,30 +78,30 @@ def test_several_epochs_count_a_document_once(run_here, steps, tmp_path, corpus_
 
 
 def test_further_pretraining_keeps_what_the_start_had_seen(run_here, steps, tmp_path, corpus_file):
-    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
-    run_here(main, *words(one, corpus_file, "--max_steps", 12))
-    run_here(main, *words(two, corpus_file, "--max_steps", 12, "--seed", 1, start=one))
-    run_here(main, *words(three, corpus_file, "--max_steps", 3, "--seed", 2, start=two / "checkpoint-9"))
-    assert_is(load(two).before, steps[:12])
-    assert_is(load(two).run, steps[12:24])
-    assert_is(load(three).before, steps[:21])
-    assert_is(load(three).run, steps[24:])
+    first, second, third = (tmp_path / name for name in ("one", "two", "three"))
+    run_here(main, *words(first, corpus_file, "--max_steps", 12))
+    run_here(main, *words(second, corpus_file, "--max_steps", 12, "--seed", 1, start=first))
+    run_here(main, *words(third, corpus_file, "--max_steps", 3, "--seed", 2, start=second / "checkpoint-9"))
+    assert_is(load(second).before, steps[:12])
+    assert_is(load(second).run, steps[12:24])
+    assert_is(load(third).before, steps[:21])
+    assert_is(load(third).run, steps[24:])
     assert set(steps[0] + steps[1]) & {document for batch in steps[12:] for document in batch}  # some were seen twice
-    assert json.loads((two / "all_results.json").read_text())["documents_used"] == len(load(two).run)
+    assert json.loads((second / "all_results.json").read_text())["documents_used"] == len(load(second).run)
 
 
 @pytest.mark.parametrize("damage", ["missing", "broken"])
 def test_a_start_without_a_record_leaves_the_whole_unknown(run_here, steps, tmp_path, corpus_file, damage, caplog):
-    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
-    run_here(main, *words(one, corpus_file, "--max_steps", 1))
-    (one / FILE).unlink() if damage == "missing" else (one / FILE).write_bytes(b"no such file")
-    run_here(main, *words(two, corpus_file, "--max_steps", 1, start=one))
-    run_here(main, *words(three, corpus_file, "--max_steps", 1, start=two))
-    assert [load(two).is_complete, load(three).is_complete] == [False, False]
-    assert_is(load(three).before, steps[1:2])
-    said = [entry.getMessage() for entry in caplog.records if "is unknown: " in entry.getMessage()]
-    assert len(said) == 1
-    assert said[0].startswith(f"Which documents {one} ")
+    first, second, third = (tmp_path / name for name in ("one", "two", "three"))
+    run_here(main, *words(first, corpus_file, "--max_steps", 1))
+    (first / FILE).unlink() if damage == "missing" else (first / FILE).write_bytes(b"no such file")
+    run_here(main, *words(second, corpus_file, "--max_steps", 1, start=first))
+    run_here(main, *words(third, corpus_file, "--max_steps", 1, start=second))
+    assert [load(second).is_complete, load(third).is_complete] == [False, False]
+    assert_is(load(third).before, steps[1:2])
+    messages = [entry.getMessage() for entry in caplog.records if "is unknown: " in entry.getMessage()]
+    assert len(messages) == 1
+    assert messages[0].startswith(f"Which documents {first} ")
 
 
 def test_the_best_weights_come_with_their_own_documents(run_here, tmp_path, corpus_file):

@@ -55,10 +55,10 @@ def test_targets_are_the_starts_vectors_averaged_with_those_of_distinct_document
     ids = np.array(sorted(texts))
     assert len(ids) == 80
     texts = [texts[number] for number in ids]
-    own, _ = embed_documents(load_encoder(str(scattered), device="cpu"), texts)
+    embeddings, _ = embed_documents(load_encoder(str(scattered), device="cpu"), texts)
     targets = Targets(whole / TARGETS_FILE)
     assert targets.document_ids.tolist() == ids.tolist()
-    np.testing.assert_allclose(targets.vectors.float(), smooth(own, 5, words=word_vectors(texts)), atol=2e-3)
+    np.testing.assert_allclose(targets.vectors.float(), smooth(embeddings, 5, words=word_vectors(texts)), atol=2e-3)
     results = json.loads((whole / "all_results.json").read_text())
     assert results["distillation_targets"] == 80
     assert results["distillation_seconds"] > 0
@@ -93,9 +93,9 @@ def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole,
     run(*words(scattered, documents, tmp_path / "killed", "--resume_from_checkpoint", checkpoint))
     after = (tmp_path / "killed" / TARGETS_FILE).stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
-    expected, found = (load_file(folder / "model.safetensors") for folder in (whole, tmp_path / "killed"))
+    expected, resumed = (load_file(folder / "model.safetensors") for folder in (whole, tmp_path / "killed"))
     for name, value in expected.items():
-        assert torch.equal(found[name], value), name
+        assert torch.equal(resumed[name], value), name
 
 
 def test_two_processes_are_one(scattered, documents, tmp_path):
@@ -107,13 +107,15 @@ def test_two_processes_are_one(scattered, documents, tmp_path):
         options = "--per_device_train_batch_size", 8 // processes, "--max_steps", 4
         done = run(*words(tmp_path / "start", documents, tmp_path / str(processes), *options), processes=processes)
         assert done.stderr.count("80 documents are few") == 1
-    one, two = (load_file(tmp_path / number / TARGETS_FILE) for number in "12")
-    assert torch.equal(one["document_ids"], two["document_ids"])
-    torch.testing.assert_close(two["vectors"], one["vectors"], atol=1e-3, rtol=0)
+    left, right = (load_file(tmp_path / number / TARGETS_FILE) for number in "12")
+    assert torch.equal(left["document_ids"], right["document_ids"])
+    torch.testing.assert_close(right["vectors"], left["vectors"], atol=1e-3, rtol=0)
     logs = [json.loads((tmp_path / number / "checkpoint-4" / "trainer_state.json").read_text()) for number in "12"]
-    one, two = ([entry for entry in log["log_history"] if "grad_norm" in entry] for log in logs)
-    assert len(one) == len(two) == 4
-    for ours, theirs in zip(one, two):  # of all documents, whoever computed them; Adam hides the scale of a gradient
+    left, right = ([entry for entry in log["log_history"] if "grad_norm" in entry] for log in logs)
+    assert len(left) == len(right) == 4
+    for ours, theirs in zip(
+        left, right
+    ):  # of all documents, whoever computed them; Adam hides the scale of a gradient
         assert theirs["grad_norm"] == pytest.approx(ours["grad_norm"], rel=0.01)
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.01)
 

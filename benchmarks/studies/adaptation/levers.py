@@ -113,13 +113,13 @@ def freeze(encoder: nn.Module, count: int) -> int:
         ValueError: if the encoder has fewer layers, or none that are found.
     """
     depth = getattr(encoder.config, "num_hidden_layers", None)
-    stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == depth]
+    stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList) and len(module) == depth]
     if not stacks or not hasattr(encoder, "embeddings"):
         raise ValueError(f"{type(encoder).__name__} has no layers that frozen_layers knows: leave it out.")
     if count > len(stacks[0]):
         raise ValueError(f"frozen_layers is {count}, but the encoder has {len(stacks[0])} layers: give fewer.")
     parts = (encoder.embeddings, *stacks[0][:count])
-    frozen = [one for part in parts for one in part.parameters() if one.requires_grad]
+    frozen = [parameter for part in parts for parameter in part.parameters() if parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
     return sum(parameter.numel() for parameter in frozen)
@@ -138,8 +138,8 @@ def soft_contrast(embeddings: Tensor, targets: Tensor, same: Tensor) -> Tensor:
     views, starts = F.normalize(embeddings, dim=-1), F.normalize(targets, dim=-1)
     wanted = (starts @ starts.T / TEMPERATURE).masked_fill(same, HIDDEN).softmax(dim=1)  # (B, B)
     logits = views[:, 0] @ views[:, 1].T / TEMPERATURE  # (B, B)
-    both = [one.masked_fill(same, HIDDEN).log_softmax(dim=1) for one in (logits, logits.T)]
-    return sum(F.kl_div(one, wanted, reduction="batchmean") for one in both) / 2
+    log_probabilities = [direction.masked_fill(same, HIDDEN).log_softmax(dim=1) for direction in (logits, logits.T)]
+    return sum(F.kl_div(direction, wanted, reduction="batchmean") for direction in log_probabilities) / 2
 
 
 def masked_negatives(targets: Tensor, same: Tensor) -> Tensor:
@@ -200,14 +200,18 @@ class RefreshedTargets(TrainerCallback):
         self.average: Any = load_encoder(
             model_args.model_name_or_path, model.config.docsplit["pooling"], device=str(args.device)
         )
-        own = dict(self.average[0].model.named_parameters())
-        trained = {name: one for name, one in model.encoder.base_model.named_parameters() if one.requires_grad}
-        if missing := trained.keys() - own.keys():
+        averaged = dict(self.average[0].model.named_parameters())
+        trained = {
+            name: parameter
+            for name, parameter in model.encoder.base_model.named_parameters()
+            if parameter.requires_grad
+        }
+        if missing := trained.keys() - averaged.keys():
             raise ValueError(
                 f"refreshed_every averages the start's weights, which lack {len(missing)} that are trained, such as "
                 f"{min(missing)}: leave out --lora_r."
             )
-        self.pairs = [(own[name], one) for name, one in trained.items()]
+        self.pairs = [(averaged[name], parameter) for name, parameter in trained.items()]
 
     @torch.no_grad()
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -216,9 +220,9 @@ class RefreshedTargets(TrainerCallback):
             average.lerp_(weight, 1 - self.levers.moving_average)
         if state.global_step % self.levers.refreshed_every or state.global_step >= state.max_steps:
             return
-        own, _ = embed_documents(self.average, self.texts)
+        embeddings, _ = embed_documents(self.average, self.texts)
         before = self.objective.targets
-        vectors = torch.from_numpy(teacher.smoothed(own, self.texts, self.objective.options))
+        vectors = torch.from_numpy(teacher.smoothed(embeddings, self.texts, self.objective.options))
         Targets.write(self.path, before.document_ids, vectors, {"step": str(state.global_step)})
         moved = 1 - F.cosine_similarity(vectors, before.vectors.float()).mean()
         self.objective.targets = Targets(self.path)
@@ -262,7 +266,7 @@ def prepare_objective(levers: Levers, callbacks: list[Any], original: Any, run: 
     if levers.frozen_layers:
         frozen = freeze(model.encoder.base_model, levers.frozen_layers)
         run.results["frozen_parameters"] = frozen
-        left = sum(one.numel() for one in model.parameters() if one.requires_grad)
+        left = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         logger.info(
             f"Frozen: embeddings and the first {levers.frozen_layers} layers, {frozen:,} parameters; {left:,} train."
         )

@@ -32,7 +32,7 @@ def mixed(corpus: list[str], data_dir: Path, size: int) -> list[str]:
     """Take the same number of documents of each set, this one's among them."""
     share = size // len(SETS)
     others = [SETS[name](data_dir, "test", share).corpus for name in ("python_docs", "aan", "cranfield", "ecthr")]
-    return [*corpus[:share], *(text for one in others for text in one[:share])]
+    return [*corpus[:share], *(text for texts in others for text in texts[:share])]
 
 
 CORPORA: dict[str, Corpus] = {

@@ -131,9 +131,9 @@ def classes_of(split: LabelledSplit, part: str) -> DataSet:
         others = {"accuracy": float(right(np.arange(len(split.train_labels))).mean())}
         if not issparse(test):
             others |= {"kmeans_nmi": kmeans_nmi(test, split.test_labels), **_geometry(test)}
-            own = split.test_labels
-            others |= {"neighbour_purity": float((own[nearest(test, 10)[0]] == own[:, None]).mean())}
-        return Measured("5shot_accuracy", _of_items(few), len(own := split.test_labels), others)
+            labels = split.test_labels
+            others |= {"neighbour_purity": float((labels[nearest(test, 10)[0]] == labels[:, None]).mean())}
+        return Measured("5shot_accuracy", _of_items(few), len(split.test_labels), others)
 
     return DataSet("classification", texts, [*split.train_texts, *split.test_texts], measure)
 
@@ -184,8 +184,8 @@ def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
     ranking = load_collection(RankingArguments(str(data_dir / "cranfield")))
     count = len(ranking.documents)
 
-    def of(found: Retrieved) -> Measured:
-        values = measure_retrieved(found, ranking)["ndcg_at_10"].numerators[0]
+    def of(retrieved: Retrieved) -> Measured:
+        values = measure_retrieved(retrieved, ranking)["ndcg_at_10"].numerators[0]
         return Measured("ndcg_at_10", _of_items(values), len(values))
 
     def measure(features: Any) -> Measured:

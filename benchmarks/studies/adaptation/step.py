@@ -78,11 +78,11 @@ def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[s
     yield "without the first component", data.measure(without_first_components(vectors, fitted_on, 1))
     words = word_vectors(data.texts)  # what smoothing finds neighbours by
     yield "word vectors", data.measure(words)
-    yield from ((f"with {name}", one) for name, one in beside_words(data, vectors, words))
+    yield from ((f"with {name}", measured) for name, measured in beside_words(data, vectors, words))
     words = word_vectors(read)
     yield "word vectors of what the start reads", data.measure(words)
-    for name, one in beside_words(data, vectors, words):
-        yield f"with {name.replace('vectors', 'vectors of that', 1)}", one
+    for name, measured in beside_words(data, vectors, words):
+        yield f"with {name.replace('vectors', 'vectors of that', 1)}", measured
     name = f"the start on {MORE_TOKENS} tokens"
     yield name, data.measure(more)
     yield f"{name}, smoothed", data.measure(smooth_texts(data.texts, more, SMOOTHED, by_words=False))
@@ -101,7 +101,7 @@ def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Itera
 def beginnings(model: SentenceTransformer, texts: list[str], tokens: int) -> list[str]:
     """Cut each text after so many tokens, special ones included, as an encoder of that length reads it."""
     encoded = model.tokenizer(texts, truncation=True, max_length=tokens, return_offsets_mapping=True)
-    return [text[: max(end for _, end in own)] for text, own in zip(texts, encoded["offset_mapping"])]
+    return [text[: max(end for _, end in offsets)] for text, offsets in zip(texts, encoded["offset_mapping"])]
 
 
 def random_halves(texts: list[str]) -> list[str]:
@@ -118,10 +118,10 @@ def random_halves(texts: list[str]) -> list[str]:
 def signs_of_halves(vectors: np.ndarray) -> dict[str, float]:
     """Alignment and uniformity (Wang and Isola 2020) and how often a half (2N, H) finds its own: needs no label."""
     halves = vectors.reshape(-1, 2, vectors.shape[-1])
-    found = (halves[:, 0] @ halves[:, 1].T).argmax(axis=1) == np.arange(len(halves))
+    is_hit = (halves[:, 0] @ halves[:, 1].T).argmax(axis=1) == np.arange(len(halves))
     geometry = embedding_geometry(torch.from_numpy(halves))
     return {"alignment": float(geometry["alignment"]), "halves_uniformity": float(geometry["uniformity"])} | {
-        "halves_recall_at_1": float(found.mean())
+        "halves_recall_at_1": float(is_hit.mean())
     }
 
 
@@ -172,8 +172,12 @@ def main() -> None:
         return
 
     def encoder_of(name: str, **more: Any) -> Encoder:
-        own = {"pooling": options.pooling, "max_seq_length": options.max_seq_length, "dtype": "float32"}  # anywhere
-        return Encoder(name, EncoderArguments([name], **own, **more), cache_directory())
+        settings = {
+            "pooling": options.pooling,
+            "max_seq_length": options.max_seq_length,
+            "dtype": "float32",
+        }  # anywhere
+        return Encoder(name, EncoderArguments([name], **settings, **more), cache_directory())
 
     def vectors_of(name: str, texts: list[str], **more: Any) -> np.ndarray:
         return unit(encoder_of(name, **more).embed_all(texts)[0])
@@ -183,12 +187,12 @@ def main() -> None:
         model = encoder_of(options.start).model
         read, further = (beginnings(model, data.texts, count) for count in (options.max_seq_length, MORE_TOKENS))
         more = vectors_of(options.start, further, long_documents="chunk_mean")
-        found = list(untrained(data, vectors_of(options.start, data.texts), more, read))
-        found[0][1].others |= signs_of_halves(vectors_of(options.start, random_halves(data.corpus)))
+        of_start = list(untrained(data, vectors_of(options.start, data.texts), more, read))
+        of_start[0][1].others |= signs_of_halves(vectors_of(options.start, random_halves(data.corpus)))
         rows = [
             row
-            for name, one in found
-            for row in rows_of(one, found[0][1], **fields, method=options.prefix + name, seed=None)
+            for name, values in of_start
+            for row in rows_of(values, of_start[0][1], **fields, method=options.prefix + name, seed=None)
         ]
     else:
         before, after = (vectors_of(name, data.texts) for name in (options.start, options.encoder))
@@ -197,7 +201,7 @@ def main() -> None:
         measured.others["kept_neighbours"] = kept_neighbours(before, after)
         rows = list(rows_of(measured, start := data.measure(before), **fields))
         then = [("smoothed", data.measure(smooth_texts(data.texts, after, SMOOTHED)))]
-        then += ((f"with {name}", one) for name, one in beside_words(data, after, word_vectors(data.texts)))
+        then += ((f"with {name}", values) for name, values in beside_words(data, after, word_vectors(data.texts)))
         for name, measured in then:
             row = next(rows_of(measured, start, **fields))  # of the set's own metric
             rows.append(row | {"metric": f"{row['metric']}, {name}"})

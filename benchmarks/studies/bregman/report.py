@@ -90,7 +90,7 @@ def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[s
     """Return a line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's
     scores.
     """
-    published = {(one["head"], one["method"]): one.get(data) for one in paper["table_2"]}
+    published = {(entry["head"], entry["method"]): entry.get(data) for entry in paper["table_2"]}
     rows_of: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if "difference" not in row["metric"]:

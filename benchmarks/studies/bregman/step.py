@@ -98,12 +98,12 @@ def rows_of(probe: dict[str, Any], encoder: Path | None) -> Iterator[Row]:
             spent = row["seconds"] + (row["embedding_seconds"] or 0) / (row.get("pretraining_seeds") or 1)
             yield fields | {"metric": f"{prefix} seconds", "value": spent, "std": None}
     if encoder is None:
-        for one in probe["comparisons"]:
-            fields = {"method": f"{name_of(one['a'])} - {name_of(one['b'])}", "head": one["head"]}
-            prefix = head_name(one["head"], one["features"], one.get("shots"))
-            fields["metric"] = f"{prefix} {one['measure']}, difference"
-            fields |= {"value": one["difference"], "low": one["low"], "high": one["high"]}
-            yield fields | {"ahead": one["ahead"] and name_of(one["ahead"])}
+        for comparison in probe["comparisons"]:
+            fields = {"method": f"{name_of(comparison['a'])} - {name_of(comparison['b'])}", "head": comparison["head"]}
+            prefix = head_name(comparison["head"], comparison["features"], comparison.get("shots"))
+            fields["metric"] = f"{prefix} {comparison['measure']}, difference"
+            fields |= {"value": comparison["difference"], "low": comparison["low"], "high": comparison["high"]}
+            yield fields | {"ahead": comparison["ahead"] and name_of(comparison["ahead"])}
         return
     (state,) = encoder.glob("checkpoint-*/trainer_state.json")
     logs = [entry for entry in json.loads(state.read_text(encoding="utf-8"))["log_history"] if "alignment" in entry]

@@ -59,7 +59,7 @@ def redundancy_table(rows: Rows, sets: list[str]) -> str:
             rows.get((data, f"rank correlation of length and {name}", "")) for name in ("r", "r_null", "r_to_null")
         ]
         if any(cells):
-            lines.append((data, *cells, *(_cell(one) for one in ranks)))
+            lines.append((data, *cells, *(_cell(rank) for rank in ranks)))
     if not lines:
         return ""
     header = ["", *(f"{length} words" for length in LENGTHS), "length and R", "and R of the null", "and their ratio"]
@@ -70,10 +70,10 @@ def table(rows: Rows, sets: list[str], metrics: Sequence[str], decimals: int = 2
     """Return a row a set and metric, a column an encoder."""
     encoders = _encoders(rows, metrics[0])
     lines = [
-        (data, metric.replace("_", " "), *(_cell(rows.get((data, metric, one)), decimals) for one in encoders))
+        (data, metric.replace("_", " "), *(_cell(rows.get((data, metric, encoder)), decimals) for encoder in encoders))
         for data in sets
         for metric in metrics
-        if any((data, metric, one) in rows for one in encoders)
+        if any((data, metric, encoder) in rows for encoder in encoders)
     ]
     return markdown_table(["", "", *encoders], lines) if lines else ""
 
@@ -144,7 +144,7 @@ def plot(results: Results, path: Path) -> None:
     for axis, (metric, title) in zip(axes[1:], shown):
         encoders = _encoders(rows, metric)
         for number, data in enumerate(sets):
-            of_encoders = [(place, rows.get((data, metric, one))) for place, one in enumerate(encoders)]
+            of_encoders = [(place, rows.get((data, metric, encoder))) for place, encoder in enumerate(encoders)]
             points = [(place + 0.12 * (number - len(sets) / 2), row["value"]) for place, row in of_encoders if row]
             if points:
                 axis.plot(*zip(*points), linestyle="", marker="o", label=data)

@@ -41,17 +41,23 @@ def sections(data_dir: Path) -> Parts:
 
     articles = pq.read_table(data_dir / "wikipedia" / "train.parquet", columns=["sections"]).to_pylist()
     prose = [
-        [one for one in article["sections"] if one["heading"] and len(one["text"].split()) >= FEWEST_WORDS]
+        [
+            section
+            for section in article["sections"]
+            if section["heading"] and len(section["text"].split()) >= FEWEST_WORDS
+        ]
         for article in articles
     ]
-    counts = Counter(one["heading"] for article in prose for one in article if one["heading"] not in NOT_PROSE)
+    counts = Counter(
+        section["heading"] for article in prose for section in article if section["heading"] not in NOT_PROSE
+    )
     headings = {heading for heading, _ in counts.most_common(HEADINGS)}
     parts: Parts = {"train": ([], []), "test": ([], [])}
     for number, article in enumerate(prose):
         texts, labels = parts["test" if number % 5 < 2 else "train"]
-        own = [one for one in article if one["heading"] in headings]
-        texts += [one["text"] for one in own]
-        labels += [one["heading"] for one in own]
+        kept = [section for section in article if section["heading"] in headings]
+        texts += [section["text"] for section in kept]
+        labels += [section["heading"] for section in kept]
     return parts
 
 
@@ -89,11 +95,11 @@ def parts_of(data: str, data_dir: Path, size: int) -> Parts:
     kept = [row for row, label in enumerate(parts["test"][1]) if {*map(json.dumps, _single([label]))} <= known]
     if len(kept) < len(parts["test"][0]):
         print(f"{len(parts['test'][0]) - len(kept)} test documents have a class that no training document has.")
-    return parts | {"test": tuple([own[row] for row in kept] for own in parts["test"])}  # type: ignore[dict-item]
+    return parts | {"test": tuple([column[row] for row in kept] for column in parts["test"])}  # type: ignore[dict-item]
 
 
 def _single(labels: list[Any]) -> list[Any]:
-    return [one for label in labels for one in (label if isinstance(label, list) else [label])]
+    return [value for label in labels for value in (label if isinstance(label, list) else [label])]
 
 
 def _spread(texts: list[str], labels: list[Any], size: int) -> tuple[list[str], list[Any]]:

@@ -127,8 +127,8 @@ def main() -> None:
         seen = {"tokens": run["train_tokens"], "seconds": run["train_runtime"]}
         rows += [{"data": "pretraining", "metric": name, "value": value} for name, value in seen.items()]
     if options.finetuned is not None:
-        (found,) = json.loads(options.finetuned.read_text(encoding="utf-8"))["rows"]
-        measured = {"value": found["accuracy_mean"], "curve": found["validation_curves"][0]}
+        (finetuned,) = json.loads(options.finetuned.read_text(encoding="utf-8"))["rows"]
+        measured = {"value": finetuned["accuracy_mean"], "curve": finetuned["validation_curves"][0]}
         rows += [{"data": options.data[0], "metric": "fine-tuned accuracy"} | measured]
     for name in options.data if options.encoder is not None else []:
         data = load(name, options.data_dir, max_documents=options.max_documents)
@@ -137,11 +137,11 @@ def main() -> None:
             continue
         for read in options.read:
             vectors, known = embed(options.encoder, data, read, override_pooling=options.override_pooling)
-            found = [*rows_of_vectors(data, vectors, known)]
+            new_rows = [*rows_of_vectors(data, vectors, known)]
             if name == "20news":
                 split = news(options.data_dir, options.max_documents)
-                found += clusters_of(*np.split(vectors, [len(split.train_texts)]), split.test_labels)
-            rows += [row | {"data": name, "read": read} for row in found]
+                new_rows += clusters_of(*np.split(vectors, [len(split.train_texts)]), split.test_labels)
+            rows += [row | {"data": name, "read": read} for row in new_rows]
     write_text(options.rows, json.dumps(rows) + "\n")
 
 

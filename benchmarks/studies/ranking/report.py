@@ -57,7 +57,7 @@ def orderings(measured: Found) -> list[tuple[str, ...]]:
     """Return a line an ordering whose both sides were measured: difference in points, p over queries, corrected by
     Holm.
     """
-    pairs = [one for one in ORDERINGS if all(TESTED in measured.get(method, {}) for method in one[:2])]
+    pairs = [ordering for ordering in ORDERINGS if all(TESTED in measured.get(method, {}) for method in ordering[:2])]
     differences, p_values = [], []
     for better, worse, _ in pairs:
         values = [np.array([measured[method][TESTED][SAMPLES]], dtype=np.float32) for method in (better, worse)]
@@ -97,7 +97,7 @@ def markdown(results: Results) -> str:
             header = ["claim", "better", "worse", "points", "p", "p, Holm", "verdict"]
             lines += ["Paired randomisation tests over queries, nDCG@10:", "", markdown_table(header, tested), ""]
     tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
-    header = ["method", *(f"{one['data']}: {' / '.join(one['columns'])}" for one in tables)]
+    header = ["method", *(f"{set_table['data']}: {' / '.join(set_table['columns'])}" for set_table in tables)]
     lines += [f"The {COLUMN}:", "", markdown_table(header, table_of_the_paper(paper)), "", results.what_is_missing()]
     return "\n".join(lines) + "\n"
 

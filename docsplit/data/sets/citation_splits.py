@@ -28,8 +28,8 @@ def pair_products(left: Any, right: Any, part: PairPart) -> np.ndarray:
     products = np.empty(len(part.first), dtype=np.float32)
     for start in range(0, len(products), CHUNK_PAIRS):
         chunk = slice(start, start + CHUNK_PAIRS)
-        one, other = left[part.first[chunk]], right[part.second[chunk]]
-        product = one.multiply(other) if scipy.sparse.issparse(one) else one * other
+        first_rows, second_rows = left[part.first[chunk]], right[part.second[chunk]]
+        product = first_rows.multiply(second_rows) if scipy.sparse.issparse(first_rows) else first_rows * second_rows
         products[chunk] = np.asarray(product.sum(axis=1)).ravel()
     return products
 

@@ -32,7 +32,7 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         lists = json.loads(Path(folds).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"--folds {folds} is no JSON: {error}.") from error
-    if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(one, list) for one in lists):
+    if not isinstance(lists, list) or len(lists) < 2 or not all(isinstance(entry, list) for entry in lists):
         raise ValueError(f"--folds {folds} should be two or more lists of query ids: [[id, id, ...], [id, ...]].")
     fold_of: dict[str, int] = {}
     for number, ids in enumerate(lists):

@@ -222,11 +222,11 @@ class _LeftOut:
         self.counts: dict[str, int] = {}
         self.notes: list[str] = []
 
-    def say(self, count: str, what: str, examples: list[str]) -> None:
+    def say(self, count: str, problem: str, examples: list[str]) -> None:
         """Note how many there are, and name the first."""
         self.counts[count] = len(examples)
         if examples:
-            self.notes.append(f"{len(examples):,} {what}, such as {examples[0]}.")
+            self.notes.append(f"{len(examples):,} {problem}, such as {examples[0]}.")
             logger.warning(f"{self.name}: {self.notes[-1]}")
 
     def texts(self, rows: Rows, kind: str) -> dict[str, str]:

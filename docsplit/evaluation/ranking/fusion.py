@@ -33,7 +33,7 @@ class Union:
 
 def union_of(first: Retrieved, second: Retrieved) -> Union:
     """Join two lists of each query, their scores brought to 0 to 1."""
-    lists = [np.union1d(one, two) for one, two in zip(first.rows, second.rows)]
+    lists = [np.union1d(left, right) for left, right in zip(first.rows, second.rows)]
     lists = [rows[rows >= 0] for rows in lists]
     joined = np.full((len(lists), max(1, *map(len, lists))), -1, dtype=np.int32)
     for row, documents in zip(joined, lists):
@@ -58,7 +58,7 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
     rows = np.full((len(first.rows), depth), -1, dtype=np.int32)
     scores = np.full(rows.shape, -np.inf, dtype=np.float32)
     for number, lists in enumerate(zip(first.rows, second.rows)):
-        fused = fuse([one[one >= 0].tolist() for one in lists])[:depth]
+        fused = fuse([ranked[ranked >= 0].tolist() for ranked in lists])[:depth]
         rows[number, : len(fused)], scores[number, : len(fused)] = zip(*fused) if fused else ((), ())
     return Retrieved(rows, scores)
 

@@ -31,7 +31,7 @@ def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:
     return Retrieved.best(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, depth)
 
 
-def measure_retrieved(found: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
+def measure_retrieved(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
     """Each of `MEASURES` of each query, by ir_measures, as one run; what is not judged is not relevant.
 
     The order of the lists is what counts, also where scores are equal.
@@ -47,7 +47,7 @@ def measure_retrieved(found: Retrieved, ranking: Ranking) -> dict[str, ItemScore
     values = {measure: np.zeros((1, len(ranking.query_ids)), dtype=np.float32) for measure in MEASURES}
     positions = {query: number for number, query in enumerate(ranking.query_ids)}
     for start in range(0, len(ranking.query_ids), MEASURED_QUERIES):
-        lists = dict(zip(ranking.query_ids[start:], found.rows[start : start + MEASURED_QUERIES].tolist()))
+        lists = dict(zip(ranking.query_ids[start:], retrieved.rows[start : start + MEASURED_QUERIES].tolist()))
         lists = {query: rows for query, rows in lists.items() if max(rows) >= 0}  # of an empty list all is 0
         qrels = {query: ranking.judgments[query] for query in lists}
         for measures, depth in (([ap], None), ([name for name in names if name != ap], DEEPEST_CUTOFF)):
@@ -106,9 +106,9 @@ def dcg(grades: np.ndarray, depths: Sequence[int]) -> np.ndarray:
     return sums[:, np.minimum(depths, grades.shape[1]) - 1]
 
 
-def curves(found: Retrieved, ranking: Ranking, depths: Sequence[int]) -> dict[str, np.ndarray]:
+def curves(retrieved: Retrieved, ranking: Ranking, depths: Sequence[int]) -> dict[str, np.ndarray]:
     """Mean nDCG and recall over queries at each depth, (depths,) each."""
-    grades = grades_of(found.rows, ranking)
+    grades = grades_of(retrieved.rows, ranking)
     relevant = np.array([sum(g > 0 for g in ranking.judgments[query].values()) for query in ranking.query_ids])
     found_so_far = np.cumsum(grades > 0, axis=1)[:, np.minimum(depths, grades.shape[1]) - 1]
     return {

@@ -136,11 +136,11 @@ class DocumentRanking(Evaluation):
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
             index = BM25(self.ranking.documents, **parameters, show_progress=self.show_progress)
-            found, others = index.retrieve(self.queries, DEPTH).divided(len(self.ranking.queries))
-            self.bm25 = self.bm25 or (found, others)
+            retrieved, of_other_queries = index.retrieve(self.queries, DEPTH).divided(len(self.ranking.queries))
+            self.bm25 = self.bm25 or (retrieved, of_other_queries)
             info = NO_ENCODER | {f"bm25_{name}": value for name, value in parameters.items()}
             seconds = perf_counter() - started
-            results.append(self._result(BM25_NAME, method, found, info, seconds))
+            results.append(self._result(BM25_NAME, method, retrieved, info, seconds))
         return results
 
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
@@ -159,12 +159,12 @@ class DocumentRanking(Evaluation):
         started = perf_counter()
         for vectors in (queries, documents):
             make_comparable(vectors, query_facts.similarity)
-        found = search(queries, documents, DEPTH)
+        retrieved = search(queries, documents, DEPTH)
         seconds = perf_counter() - started
         info = facts.row() | asdict(query_facts) | {"queries_seen_in_training_share": seen}
-        return self.rank(name, found, info, seconds)
+        return self.rank(name, retrieved, info, seconds)
 
-    def rank(self, name: str, found: Retrieved, info: dict[str, Any], seconds: float) -> list[Result]:
+    def rank(self, name: str, retrieved: Retrieved, info: dict[str, Any], seconds: float) -> list[Result]:
         """Measure the lists of an encoder, alone and joined with BM25's.
 
         Args:
@@ -174,7 +174,7 @@ class DocumentRanking(Evaluation):
         Raises:
             ValueError: if they are to be joined with BM25's, and `find_by_words` was not called.
         """
-        dense, dense_others = found.divided(len(self.ranking.queries))
+        dense, dense_others = retrieved.divided(len(self.ranking.queries))
         results = [self._result(name, "dense", dense, info, seconds)] if "dense" in self.args.methods else []
         joined = [method for method in self.args.methods if method in JOINED]
         if not joined:
@@ -197,14 +197,14 @@ class DocumentRanking(Evaluation):
             results.append(self._result(name, "rrf", fused, info, seconds))
         return results
 
-    def _result(self, name: str, method: str, found: Retrieved, info: dict[str, Any], seconds: float) -> Result:
+    def _result(self, name: str, method: str, retrieved: Retrieved, info: dict[str, Any], seconds: float) -> Result:
         is_baseline = name == BM25_NAME
-        self.curves[name, method] = curves(found, self.ranking, CURVE_DEPTHS)
+        self.curves[name, method] = curves(retrieved, self.ranking, CURVE_DEPTHS)
         return Result(
             task=RANKING,
             encoder=name,
             head=method,
-            measured=dict(measure_retrieved(found, self.ranking)),
+            measured=dict(measure_retrieved(retrieved, self.ranking)),
             seconds=seconds,
             info=info | {"method": method.partition(" ")[0], "collection": self.source()},
             is_baseline=is_baseline,

@@ -67,12 +67,12 @@ def test_cells_in_the_results_are_known_by_key_and_on_request_by_content(study, 
     other_code = Record(second.name, "done", "other", second.content, rows=[row | {"cell": "other"}])
     path = tmp_path / "results.json"
     write_results(Results(cells={first.key: same}, apart={"other": other_code}), path)
-    for any_code, found in ((False, None), (True, other_code)):
+    for any_code, recorded in ((False, None), (True, other_code)):
         later = Study(
             tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(tmp_path / "data.txt")}, path, any_code
         )
         assert later.record(first) == same
-        assert later.record(second) == found
+        assert later.record(second) == recorded
         results = later.results()
         assert results.not_run == ([] if any_code else [second.name])
         assert results.cells | results.apart == {first.key: same, "other": other_code}

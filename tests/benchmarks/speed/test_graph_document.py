@@ -12,9 +12,9 @@ def test_a_step_is_the_papers_and_its_operations_are_those_that_are_needed(monke
     batch = graph_document.make_batch(6, 30522)
     rows = {name: values.numpy() for name, values in batch["rows"].items()}
     for document in range(6):
-        own = rows["document"] == document
-        assert (rows["view"][own] == 0).sum() == own.sum() // 2
-        assert sorted(rows["position"][own]) == list(range(own.sum()))
+        is_inside = rows["document"] == document
+        assert (rows["view"][is_inside] == 0).sum() == is_inside.sum() // 2
+        assert sorted(rows["position"][is_inside]) == list(range(is_inside.sum()))
     lengths = batch["attention_mask"].sum(dim=1).numpy()
     model = graph_document.make_model(4096)
     model.set_attn_implementation("eager")  # whose products are counted

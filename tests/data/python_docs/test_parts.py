@@ -27,13 +27,13 @@ def document(number, label, links=(), like=None):
 @pytest.fixture(scope="module")
 def rows():
     """400 documents of three sub-packages: families of four that list each other, and pairs of near-duplicates."""
-    found = []
+    documents = []
     for number in range(200):
         first = number - number % 4
         links = [other for other in range(first, first + 4) if other != number]
-        found.append(document(number, f"kit.{number // 4 % 2}", links))
-    found += [document(number, "kit.2", like=number - number % 2) for number in range(200, 300)]
-    return found + [document(number, f"kit.{number % 3}") for number in range(300, 400)]
+        documents.append(document(number, f"kit.{number // 4 % 2}", links))
+    documents += [document(number, "kit.2", like=number - number % 2) for number in range(200, 300)]
+    return documents + [document(number, f"kit.{number % 3}") for number in range(300, 400)]
 
 
 def test_families_and_near_duplicates_stay_together_and_labels_keep_their_shares(rows):
@@ -58,10 +58,10 @@ def test_what_crosses_is_counted(rows, caplog):
     caplog.set_level("INFO")
     bridges = [document(number, "kit.1", [0, 4 * number % 200]) for number in range(400, 440)]
     divide([*rows, *bridges])
-    said = caplog.records[-1].getMessage()
-    assert "of 50 pairs that share 30% of their runs" in said
-    assert "; 0 of 50" not in said.split("See Also links")[0]
-    assert " 0 of 50 pairs" in said
+    message = caplog.records[-1].getMessage()
+    assert "of 50 pairs that share 30% of their runs" in message
+    assert "; 0 of 50" not in message.split("See Also links")[0]
+    assert " 0 of 50 pairs" in message
 
 
 def test_links_are_those_of_the_lists_and_others_those_of_the_prose():

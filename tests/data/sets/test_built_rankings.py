@@ -55,7 +55,9 @@ def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):
     queries = {split: {query for query, _ in source.queries} for split, source in sources.items()}
     assert sum(map(len, queries.values())) == len(set.union(*queries.values())) == 300
     assert all(15 < len(queries[split]) < 50 for split in ("validation", "test"))
-    assert all(split_of(rows[int(query)]["text"]) == split for split, own in queries.items() for query in own)
+    assert all(
+        split_of(rows[int(query)]["text"]) == split for split, query_ids in queries.items() for query in query_ids
+    )
     assert all(len(source.documents) == 300 for source in sources.values())
     assert load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), queries="title")).query_ids == [
         q for q, _ in sources["test"].queries

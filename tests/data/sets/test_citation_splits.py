@@ -56,10 +56,10 @@ def test_splits_share_no_paper_and_negatives_are_no_links(sizes, seed):
 def test_splits_depend_on_the_seed_alone():
     links, num_papers = families([5] * 60, 0)
     first, again, other = (citation_splits.make_splits(links, num_papers, seed)[0] for seed in (1, 1, 2))
-    for one, two in zip(first, again):
-        np.testing.assert_array_equal(one.first, two.first)
-        np.testing.assert_array_equal(one.second, two.second)
-        np.testing.assert_array_equal(one.labels, two.labels)
+    for part, two in zip(first, again):
+        np.testing.assert_array_equal(part.first, two.first)
+        np.testing.assert_array_equal(part.second, two.second)
+        np.testing.assert_array_equal(part.labels, two.labels)
     assert set(first[2].first.tolist()) != set(other[2].first.tolist())
 
 

@@ -63,7 +63,7 @@ def test_long_range_arena_is_read_with_each_paper_once(tmp_path, prefix, end):
         for name, part in zip(PART_NAMES, (pairs.train, pairs.validation, pairs.test))
     }
     assert read == {
-        name: [(int(float(label)), one, two) for label, one, two, *_ in LINES[file]]
+        name: [(int(float(label)), left, right) for label, left, right, *_ in LINES[file]]
         for name, file in zip(PART_NAMES, LINES)
     }
     assert pairs.counts["papers_with_other_texts_later"] == 3  # X, 0012 and A00-1, in the test file
@@ -221,8 +221,8 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
         names = [f"kit.mod{family}.target{family}_{member}" for member in range(4)]
         outside = f"kit.mod{(family + 1) % 60}.target{(family + 1) % 60}_0"
         for name in names:
-            others = [other for other in names if other != name]
-            listed = "\n".join(f"{other.rpartition('.')[2]} : What it says first." for other in others[:-1])
+            others = [right for right in names if right != name]
+            listed = "\n".join(f"{right.rpartition('.')[2]} : What it says first." for right in others[:-1])
             sections = [
                 {"heading": "", "text": f"Prose, see :func:`{outside}`.\n\n.. seealso::\n\n    :func:`{others[-1]}`"},
                 {"heading": "See Also", "text": listed},
@@ -254,12 +254,12 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
     assert not tested & set(pairs.texts)
     for part in (pairs.train, pairs.validation, pairs.test):
         for first, second, label in zip(part.first, part.second, part.labels):
-            one, other = pairs.ids[first], pairs.ids[second]
+            left, right = pairs.ids[first], pairs.ids[second]
             if label:
-                assert one.split(".")[1] == other.split(".")[1]
+                assert left.split(".")[1] == right.split(".")[1]
             else:  # what the prose refers to is neither
-                assert (one, other) not in listed
-                assert (other, one) not in listed
+                assert (left, right) not in listed
+                assert (right, left) not in listed
 
 
 # --- Popularity ----------------------------------------------------------------------------------------------------

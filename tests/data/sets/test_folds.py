@@ -17,11 +17,11 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else():
     ranking = Ranking([], [], names, names, {})
     reported = []
     for number in range(5):
-        train, chosen, own = divide(ranking, "5", number)
-        assert sorted([*train, *chosen, *own]) == list(range(17))
+        train, chosen, reported_fold = divide(ranking, "5", number)
+        assert sorted([*train, *chosen, *reported_fold]) == list(range(17))
         assert len(train) > len(chosen)
         np.testing.assert_array_equal(chosen, divide(ranking, "5", (number + 1) % 5)[2])
-        reported += own.tolist()
+        reported += reported_fold.tolist()
     assert sorted(reported) == list(range(17))
     for folds, number, message in (("2", 0, "takes 3"), ("5", 5, "counted from 0"), ("5", -1, "counted from 0")):
         with pytest.raises(ValueError, match=message):
@@ -33,7 +33,7 @@ def test_folds_share_no_query_and_have_them_all(tmp_path):
     folds = make_folds(ranking, "3", seed=0)
     assert sorted(np.concatenate(folds)) == list(range(QUERIES))
     assert sorted(map(len, folds)) == [13, 13, 14]
-    assert any((one != two).any() for one, two in zip(folds[1:], make_folds(ranking, "3", seed=1)[1:]))
+    assert any((one != other_fold).any() for one, other_fold in zip(folds[1:], make_folds(ranking, "3", seed=1)[1:]))
     file = tmp_path / "folds.json"
     file.write_text(
         json.dumps([[f"q{q}" for q in range(number, QUERIES, 2)] + ["left out"] * (number == 0) for number in (0, 1)])

@@ -198,7 +198,7 @@ def test_what_is_no_text_is_dropped_and_counted(files, tmp_path):
 def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files, caplog):
     test_texts = [row["text"] for row in rows_of(files["test_file"])]
     validation_texts = [row["text"] for row in rows_of(files["validation_file"])]
-    own = rows_of(files["train_file"])[5]
+    train_row = rows_of(files["train_file"])[5]
 
     def add_to_train(rows):
         rows.append(
@@ -206,7 +206,7 @@ def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files,
         )
         rows.append({"text": test_texts[1], "label": "kitchen"})  # the second test document is about the harbour
         rows.append({"text": validation_texts[0], "label": "kitchen"})
-        rows.append(own)  # a duplicate within train stays
+        rows.append(train_row)  # a duplicate within train stays
 
     rewrite(files["validation_file"], lambda rows: rows.append({"text": test_texts[2], "label": "kitchen"}))
     assert rows_of(files["test_file"])[1]["label"] != "kitchen"
@@ -225,7 +225,7 @@ def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files,
     }
     assert split.test_texts == test_texts
     assert split.validation_texts == validation_texts
-    assert split.train_texts[-1] == own["text"]
+    assert split.train_texts[-1] == train_row["text"]
     assert len(split.train_texts) == len(split.train_labels) == 121
     assert "train_duplicates_dropped" in caplog.text
 

@@ -200,11 +200,11 @@ def test_postings_are_stripped_as_scikit_learn_does(tmp_path, monkeypatch):
         "no blank line",
         "A: b\n\n> q\n",
     ]
-    for group, own in {"sci.space": postings[:3], "rec.autos": postings[3:]}.items():
+    for group, group_postings in {"sci.space": postings[:3], "rec.autos": postings[3:]}.items():
         for part in ("train", "test"):
             folder = tmp_path / "source" / f"20news-bydate-{part}" / group
             folder.mkdir(parents=True)
-            for number, posting in enumerate(own):
+            for number, posting in enumerate(group_postings):
                 (folder / str(number)).write_bytes(posting.encode())
     loader = "sklearn.datasets._twenty_newsgroups"
 

@@ -112,7 +112,7 @@ def test_queries_are_drawn_with_the_seed(tmp_path):
     folder = write(tmp_path, [f"q{number}\ta\t1" for number in range(40)], queries=queries)
     drawn = [load_collection(RankingArguments(folder, max_queries=10), seed=seed) for seed in (0, 0, 1)]
     assert drawn[0].query_ids == drawn[1].query_ids != drawn[2].query_ids
-    assert all(len(one.query_ids) == len(one.queries) == len(one.judgments) == 10 for one in drawn)
+    assert all(len(ranking.query_ids) == len(ranking.queries) == len(ranking.judgments) == 10 for ranking in drawn)
     assert drawn[0].notes[-1] == "10 of 40 queries are drawn (--max_queries)."
     assert drawn[0].fingerprint() == drawn[1].fingerprint() != drawn[2].fingerprint()
 

@@ -26,9 +26,9 @@ def example(seed=0):
     lists = []
     for number in range(2):
         scores = rng.normal(size=(QUERIES, SIZE)) * (1 + 9 * number)  # of different scales
-        for query, one in enumerate(judgments.values()):
+        for query, relevant in enumerate(judgments.values()):
             if query % 2 == number:
-                scores[query, [int(row) for row in one]] += 2 * (1 + 9 * number)
+                scores[query, [int(row) for row in relevant]] += 2 * (1 + 9 * number)
         lists.append(Retrieved.best(np.broadcast_to(np.arange(SIZE), scores.shape), scores, DEPTH))
     names = [str(row) for row in range(SIZE)]
     lists[1].rows[3, 5:], lists[1].scores[3, 5:] = -1, 0  # fewer share a word with the query
@@ -45,12 +45,18 @@ def scaled(rows, scores):
 @pytest.mark.parametrize("weight", [0.0, 0.35, 1.0])
 def test_a_weighted_sum_equals_dictionaries(weight):
     _, dense, words = example()
-    found = union_of(dense, words).ranked(np.full(QUERIES, weight), 1000)
+    retrieved = union_of(dense, words).ranked(np.full(QUERIES, weight), 1000)
     for query in range(QUERIES):
-        one, two = scaled(dense.rows[query], dense.scores[query]), scaled(words.rows[query], words.scores[query])
-        sums = {row: weight * one.get(row, 0) + (1 - weight) * two.get(row, 0) for row in {*one, *two}}
+        dense_scores, word_scores = (
+            scaled(dense.rows[query], dense.scores[query]),
+            scaled(words.rows[query], words.scores[query]),
+        )
+        sums = {
+            row: weight * dense_scores.get(row, 0) + (1 - weight) * word_scores.get(row, 0)
+            for row in {*dense_scores, *word_scores}
+        }
         expected = sorted(sums, key=lambda row: (-round(sums[row], 5), row))
-        rows = found.rows[query][found.rows[query] >= 0]
+        rows = retrieved.rows[query][retrieved.rows[query] >= 0]
         assert {*rows} == {*expected}
         assert [round(sums[row], 4) for row in rows] == [round(sums[row], 4) for row in expected]
 
@@ -58,21 +64,21 @@ def test_a_weighted_sum_equals_dictionaries(weight):
 def test_the_weights_of_queries_are_their_own():
     _, dense, words = example()
     union = union_of(dense, words)
-    found = union.ranked(np.arange(QUERIES) % 2.0, 5)
-    assert (found.rows[0::2] == words.rows[0::2, :5]).all()
-    assert (found.rows[1::2] == dense.rows[1::2, :5]).all()
+    retrieved = union.ranked(np.arange(QUERIES) % 2.0, 5)
+    assert (retrieved.rows[0::2] == words.rows[0::2, :5]).all()
+    assert (retrieved.rows[1::2] == dense.rows[1::2, :5]).all()
 
 
 def test_reciprocal_ranks_equal_a_loop():
     _, dense, words = example()
-    found = reciprocal_rank_fusion(dense, words, 10)
+    retrieved = reciprocal_rank_fusion(dense, words, 10)
     for query in range(QUERIES):
         sums = {}
         for rows in (dense.rows[query], words.rows[query]):
             for rank, row in enumerate((row for row in rows if row >= 0), start=1):
                 sums[int(row)] = sums.get(int(row), 0) + 1 / (60 + rank)
         expected = sorted(sums, key=lambda row: (-round(sums[row], 7), row))[:10]
-        assert [round(sums[row], 6) for row in found.rows[query]] == [round(sums[row], 6) for row in expected]
+        assert [round(sums[row], 6) for row in retrieved.rows[query]] == [round(sums[row], 6) for row in expected]
 
 
 def test_a_query_without_a_word_is_ranked_by_the_other_list_alone():

@@ -18,8 +18,8 @@ RANKING = Ranking(
 )  # fmt: skip
 
 
-def values_of(found, ranking=RANKING):
-    return {name: items.numerators[0] for name, items in measure_retrieved(found, ranking).items()}
+def values_of(retrieved, ranking=RANKING):
+    return {name: items.numerators[0] for name, items in measure_retrieved(retrieved, ranking).items()}
 
 
 def many_queries(count=200, size=400):
@@ -59,17 +59,17 @@ def slow_measures(rows, judged):
 
 
 def test_measures_equal_their_definitions():
-    ranking, found = many_queries()
-    values = values_of(found, ranking)
+    ranking, retrieved = many_queries()
+    values = values_of(retrieved, ranking)
     assert [*values] == [*MEASURES] == [*TASK.measures]
     for number, query in enumerate(ranking.query_ids):
-        for name, expected in slow_measures(found.rows[number], ranking.judgments[query]).items():
+        for name, expected in slow_measures(retrieved.rows[number], ranking.judgments[query]).items():
             assert values[name][number] == pytest.approx(expected, abs=1e-6), (name, query)
 
 
 def test_curves_are_the_measures_at_their_depths():
-    ranking, found = many_queries()
-    values, drawn = values_of(found, ranking), curves(found, ranking, [10, 20, 100, 1000])
+    ranking, retrieved = many_queries()
+    values, drawn = values_of(retrieved, ranking), curves(retrieved, ranking, [10, 20, 100, 1000])
     assert drawn["ndcg"][:2] == pytest.approx([values["ndcg_at_10"].mean(), values["ndcg_at_20"].mean()], abs=1e-6)
     assert drawn["recall"][2] == pytest.approx(values["recall_at_100"].mean(), abs=1e-6)
     assert drawn["recall"][3] > drawn["recall"][2]
@@ -84,8 +84,8 @@ def test_ndcg_against_scikit_learn():
 
 
 def test_equal_scores_count_in_the_order_of_the_list():
-    found = Retrieved(np.array([[3, 10], [0, 29]], dtype=np.int32), np.ones((2, 2), dtype=np.float32))
-    assert values_of(found)["mrr_at_10"].tolist() == [1.0, 0.5]
+    retrieved = Retrieved(np.array([[3, 10], [0, 29]], dtype=np.int32), np.ones((2, 2), dtype=np.float32))
+    assert values_of(retrieved)["mrr_at_10"].tolist() == [1.0, 0.5]
 
 
 def test_without_ir_measures_it_says_how_to_get_it(monkeypatch):

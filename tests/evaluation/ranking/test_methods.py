@@ -26,27 +26,27 @@ def ranked():
     evaluation.ranking = Ranking(names, documents, [*judgments], queries, judgments)
     evaluation.folds = [np.arange(QUERIES)[number::3] for number in range(3)]
     scores = np.random.default_rng(0).normal(size=(QUERIES, COUNT)).astype(np.float32)
-    found = Retrieved.best(np.broadcast_to(np.arange(COUNT), scores.shape), scores, DEPTH)
-    return evaluation, found
+    retrieved = Retrieved.best(np.broadcast_to(np.arange(COUNT), scores.shape), scores, DEPTH)
+    return evaluation, retrieved
 
 
 def test_a_hybrid_without_bm25_is_an_error(ranked):
-    evaluation, found = ranked
+    evaluation, retrieved = ranked
     with pytest.raises(ValueError, match="hybrid and rrf of ours need BM25's lists"):
-        evaluation.rank("ours", found, ENCODER, 0.1)
+        evaluation.rank("ours", retrieved, ENCODER, 0.1)
     evaluation.args.methods = ["dense"]
-    assert [result.head for result in evaluation.rank("ours", found, ENCODER, 0.1)] == ["dense"]
+    assert [result.head for result in evaluation.rank("ours", retrieved, ENCODER, 0.1)] == ["dense"]
 
 
 def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
-    evaluation, found = ranked
+    evaluation, retrieved = ranked
     first, second = evaluation.find_by_words()
     assert (first.info["bm25_k1"], second.info["bm25_k1"]) == (1.5, 0.9)
-    dense, hybrid, rrf = evaluation.rank("ours", found, ENCODER, 0.1)
-    union = union_of(found, evaluation.bm25[0])
+    dense, hybrid, rrf = evaluation.rank("ours", retrieved, ENCODER, 0.1)
+    union = union_of(retrieved, evaluation.bm25[0])
     weights = cross_validated(union, evaluation.ranking, evaluation.folds)
-    expected = {"dense": found, "hybrid": union.ranked(weights, DEPTH)}
-    expected["rrf"] = reciprocal_rank_fusion(found, evaluation.bm25[0], DEPTH)
+    expected = {"dense": retrieved, "hybrid": union.ranked(weights, DEPTH)}
+    expected["rrf"] = reciprocal_rank_fusion(retrieved, evaluation.bm25[0], DEPTH)
     for result in (dense, hybrid, rrf):
         for measure, items in measure_retrieved(expected[result.head], evaluation.ranking).items():
             np.testing.assert_array_equal(result.measured[measure].numerators, items.numerators)
@@ -55,25 +55,25 @@ def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
 
 
 def test_the_weight_is_that_of_other_queries_where_they_are_given(ranked):
-    evaluation, found = ranked
+    evaluation, retrieved = ranked
     selection = evaluation.ranking.with_queries(range(8, QUERIES))
     evaluation.ranking, evaluation.selection = evaluation.ranking.with_queries(range(8)), selection
     assert evaluation.queries == [*evaluation.ranking.queries, *selection.queries]
     evaluation.find_by_words()
-    hybrid = evaluation.rank("ours", found, ENCODER, 0.1)[1]
+    hybrid = evaluation.rank("ours", retrieved, ENCODER, 0.1)[1]
     assert len(hybrid.info["hybrid_weights"]) == 1
     assert (evaluation.weights["ours"] == hybrid.info["hybrid_weights"][0]).all()
     for query in evaluation.ranking.query_ids:  # whatever is relevant to those reported
         evaluation.ranking.judgments[query] = {"d0": 1}
-    assert evaluation.rank("ours", found, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
+    assert evaluation.rank("ours", retrieved, ENCODER, 0.1)[1].info["hybrid_weights"] == hybrid.info["hybrid_weights"]
 
 
 @pytest.mark.parametrize(("given", "order"), [(["ours"], ["ours", "bm25"]), (["bm25", "ours"], ["bm25", "ours"])])
 def test_joined_rows_come_last_and_bm25_where_it_was_typed(ranked, given, order):
-    evaluation, found = ranked
+    evaluation, retrieved = ranked
     assert evaluation.names(given) == ["ours"]
     evaluation.prepare(is_main=True)
-    evaluation.results = evaluation.rank("ours", found, ENCODER, 0.1)
+    evaluation.results = evaluation.rank("ours", retrieved, ENCODER, 0.1)
     evaluation.finish()
     rows = [(result.encoder, result.head) for result in evaluation.results]
     alone = {"ours": [("ours", "dense")], "bm25": [("bm25", "bm25"), ("bm25", "bm25 k1=0.9 b=0.4")]}

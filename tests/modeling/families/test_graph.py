@@ -62,13 +62,13 @@ def neighbours_of(kind, sections):
     """The graph of a document whose passages, in their order, are in these sections: pairs of nodes; 0: document."""
     first = {section: node for node, section in reversed(list(enumerate(sections, start=1)))}
     pairs = {(node, node) for node in range(len(sections) + 1)}
-    for one, other in itertools.permutations(range(1, len(sections) + 1), 2):
-        if kind == "full" or sections[one - 1] == sections[other - 1]:
-            pairs.add((one, other))
+    for sender, receiver in itertools.permutations(range(1, len(sections) + 1), 2):
+        if kind == "full" or sections[sender - 1] == sections[receiver - 1]:
+            pairs.add((sender, receiver))
     top = [0, *(range(1, len(sections) + 1) if kind == "full" else first.values())]
-    for one, other in itertools.permutations(top, 2):
-        if kind != "star" or 0 in (one, other):
-            pairs.add((one, other))
+    for sender, receiver in itertools.permutations(top, 2):
+        if kind != "star" or 0 in (sender, receiver):
+            pairs.add((sender, receiver))
     return pairs
 
 
@@ -80,17 +80,17 @@ def attend_slowly(layer, nodes, pairs):
         mixed = []
         for head in range(heads):
             part = slice(head * width, (head + 1) * width)
-            senders = [sender for one, sender in sorted(pairs) if one == receiver]
+            senders = [sender for message, sender in sorted(pairs) if message == receiver]
             sent = [layer.sender.weight[part] @ nodes[sender] for sender in senders]
             if layer.is_v2:
                 received = layer.receiver.weight[part] @ node
-                scores = [layer.sender_attention[head] @ F.leaky_relu(received + one, 0.2) for one in sent]
+                scores = [layer.sender_attention[head] @ F.leaky_relu(received + message, 0.2) for message in sent]
             else:
                 received = layer.sender.weight[part] @ node
                 both = torch.cat([layer.receiver_attention[head], layer.sender_attention[head]])
-                scores = [F.leaky_relu(both @ torch.cat([received, one]), 0.2) for one in sent]
+                scores = [F.leaky_relu(both @ torch.cat([received, message]), 0.2) for message in sent]
             weights = torch.stack(scores).softmax(0)
-            mixed.append(sum(weight * one for weight, one in zip(weights, sent)))
+            mixed.append(sum(weight * message for weight, message in zip(weights, sent)))
         joined = torch.cat(mixed) if layer.joins_by_concat else sum(mixed) / heads
         outputs.append(layer.norm(node + joined + layer.bias))
     return outputs
@@ -113,9 +113,9 @@ def test_graph_attention_equals_a_loop_over_edges(settings, monkeypatch):
     vectors, rows = random_rows(sizes)
     expected = []
     for number in range(len(sizes)):
-        own = rows.document == number
-        nodes = [vectors[own].mean(0), *vectors[own]]
-        pairs = neighbours_of(model.config.graph_kind, rows.section[own].tolist())
+        is_inside = rows.document == number
+        nodes = [vectors[is_inside].mean(0), *vectors[is_inside]]
+        pairs = neighbours_of(model.config.graph_kind, rows.section[is_inside].tolist())
         for depth, layer in enumerate(model.layers):
             nodes = [F.elu(node) for node in nodes] if depth else nodes
             nodes = attend_slowly(layer, nodes, pairs)
@@ -146,11 +146,11 @@ def test_a_layer_equals_that_of_torch_geometric(settings):
     generator = torch.Generator().manual_seed(1)
     nodes = torch.randn(3, 7, 16, dtype=torch.float64, generator=generator)
     edges = (torch.rand(3, 7, 7, generator=generator) < 0.4) | torch.eye(7, dtype=torch.bool)
-    found, attention = layer(nodes, edges)
+    output, attention = layer(nodes, edges)
     document, receiver, sender = edges.nonzero().T
     pairs = torch.stack([7 * document + sender, 7 * document + receiver])
     expected, (_, weights) = theirs(nodes.flatten(0, 1), pairs, return_attention_weights=True)
-    torch.testing.assert_close(found, nodes + expected.view(3, 7, -1))
+    torch.testing.assert_close(output, nodes + expected.view(3, 7, -1))
     torch.testing.assert_close(attention[document, :, receiver, sender], weights)
 
 
@@ -168,11 +168,11 @@ def test_edges_of_a_section_graph():
     present = torch.tensor([[True, True, True, True, False]])
     section, position = torch.tensor([[0, 1, 1, 2, 0]]), torch.tensor([[0, 3, 4, 5, 0]])
     clique = [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0]]
-    found = graph_edges("section", present, section, position)
-    assert found.long().tolist() == [[*clique, [0, 0, 0, 0, 0, 1]]]
+    edges = graph_edges("section", present, section, position)
+    assert edges.long().tolist() == [[*clique, [0, 0, 0, 0, 0, 1]]]
     star = [[1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]]
-    found = graph_edges("star", present, section, position)
-    assert found.long().tolist() == [[*star, [0, 0, 0, 0, 0, 1]]]
+    edges = graph_edges("star", present, section, position)
+    assert edges.long().tolist() == [[*star, [0, 0, 0, 0, 0, 1]]]
     full = graph_edges("full", present, None, position)[0]
     assert full[:5, :5].all()
     assert not full[5, :5].any()
@@ -189,8 +189,8 @@ def test_a_full_graph_knows_no_order_and_a_section_graph_does():
         is_same = torch.allclose(model.combine(vectors[order], moved), model.combine(vectors, rows))
         assert is_same == (kind == "full")
         rows_moved = {name: None if value is None else value[order] for name, value in vars(rows).items()}
-        found = model.combine(vectors[order], SimpleNamespace(**rows_moved))  # the same ones, in another order
-        torch.testing.assert_close(found, model.combine(vectors, rows))
+        embeddings = model.combine(vectors[order], SimpleNamespace(**rows_moved))  # the same ones, in another order
+        torch.testing.assert_close(embeddings, model.combine(vectors, rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,9 +201,9 @@ def test_a_batch_of_graphs_equals_each_alone(kind, monkeypatch):
     vectors, rows = random_rows(sizes)
     alone = []
     for number in range(len(sizes)):
-        own = rows.document == number
-        parts = {name: None if value is None else value[own] for name, value in vars(rows).items()}
-        alone.append(model.combine(vectors[own], SimpleNamespace(**parts)))
+        is_inside = rows.document == number
+        parts = {name: None if value is None else value[is_inside] for name, value in vars(rows).items()}
+        alone.append(model.combine(vectors[is_inside], SimpleNamespace(**parts)))
     torch.testing.assert_close(model.combine(vectors, rows), torch.cat(alone))
     document, view = rows.document // 2, rows.document % 2
     rows = SimpleNamespace(document=document, view=view, section=rows.section, position=rows.position, is_query=None)
@@ -227,11 +227,11 @@ def test_a_query_is_the_vector_of_its_passage():
     rows.is_query = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1], dtype=torch.bool)
     for kind in KINDS:
         model = make_graph_model(graph_kind=kind)
-        found = model.combine(vectors, rows)
-        assert torch.equal(found[1], vectors[4])
-        assert torch.equal(found[3], vectors[8])
+        embeddings = model.combine(vectors, rows)
+        assert torch.equal(embeddings[1], vectors[4])
+        assert torch.equal(embeddings[3], vectors[8])
         plain = model.combine(vectors, SimpleNamespace(**vars(rows) | {"is_query": None}))
-        torch.testing.assert_close(found[[0, 2]], plain[[0, 2]])
+        torch.testing.assert_close(embeddings[[0, 2]], plain[[0, 2]])
         assert (plain[1] - vectors[4]).abs().max() > 1e-3
     model = make_graph_model(graph_queries=True)
     node = vectors[4]
@@ -305,11 +305,11 @@ def test_training_keeps_no_activations_of_the_graphs(version, monkeypatch):
         gradients = [leaf.grad, *(parameter.grad for parameter in model.layers.parameters())]
         results.append((sum(kept.values()), [gradient.clone() for gradient in gradients]))
         model.zero_grad()
-    (size, found), (plain, expected) = results
+    (size, unequal), (plain, expected) = results
     assert size < 0.1 * plain
-    for one, other in zip(found, expected):
-        assert other.abs().max() > 0
-        torch.testing.assert_close(one, other)
+    for left, right in zip(unequal, expected):
+        assert right.abs().max() > 0
+        torch.testing.assert_close(left, right)
 
 
 def test_in_bfloat16_attention_still_sums_to_1():
@@ -391,12 +391,14 @@ def passage_batch(sizes, seed=0, queries=False):
 
 def slow_embeddings(model, batch):
     """(B, 2, H), each sub-document by itself."""
-    rows, graph_model, found = batch["rows"], model.encoder, {}
+    rows, graph_model, embeddings = batch["rows"], model.encoder, {}
     for document, view in sorted(set(zip(rows["document"].tolist(), rows["view"].tolist()))):
-        own = (rows["document"] == document) & (rows["view"] == view)
-        parts = {name: rows[name][own] for name in ("section", "position", "is_query") if name in rows}
-        found[document, view] = graph_model(batch["input_ids"][own], batch["attention_mask"][own], **parts).embeddings
-    return torch.cat(list(found.values())).unflatten(0, (-1, 2))
+        is_inside = (rows["document"] == document) & (rows["view"] == view)
+        parts = {name: rows[name][is_inside] for name in ("section", "position", "is_query") if name in rows}
+        embeddings[document, view] = graph_model(
+            batch["input_ids"][is_inside], batch["attention_mask"][is_inside], **parts
+        ).embeddings
+    return torch.cat(list(embeddings.values())).unflatten(0, (-1, 2))
 
 
 @pytest.mark.parametrize("kind", ["full", "section"])
@@ -446,11 +448,11 @@ def test_micro_batches_and_cached_gradients_of_passages_are_exact():
         for name, gradient in gradients.items():
             torch.testing.assert_close(gradient, expected[name], rtol=1e-7, atol=1e-11, msg=name)
     cached, not_cached = [], []  # with dropout they draw alike
-    for found, cache_gradients in ((cached, True), (not_cached, False)):
+    for sums, cache_gradients in ((cached, True), (not_cached, False)):
         model = make_model(dropout=0.2, graph={"graph_feature_dropout": 0.1, "graph_attention_dropout": 0.1})
         model.micro_batch_tokens, model.cache_gradients = 40, cache_gradients
         torch.manual_seed(5)
-        found += loss_and_gradients(model, passage_batch(SIZES))
+        sums += loss_and_gradients(model, passage_batch(SIZES))
     assert torch.equal(cached[0].loss, not_cached[0].loss)
     for name, gradient in cached[1].items():
         torch.testing.assert_close(gradient, not_cached[1][name], rtol=1e-9, atol=1e-13, msg=name)

@@ -33,12 +33,12 @@ def test_passages_are_numbered_as_by_a_loop():
 
 
 def test_a_text_has_its_passages_and_an_empty_one_has_one(module):
-    found = module.passages([*TEXTS, "", " \n"])
-    assert found[:-2] == [to_passages(text, 10) for text in TEXTS]
-    assert found[-2:] == [[Passage("", 0)]] * 2
+    lists = module.passages([*TEXTS, "", " \n"])
+    assert lists[:-2] == [to_passages(text, 10) for text in TEXTS]
+    assert lists[-2:] == [[Passage("", 0)]] * 2
     assert [len(passages) for passages in module.passages(TEXTS, are_queries=True)] == [1] * len(TEXTS)
     module.max_passages = 2
-    assert module.passages(TEXTS) == [passages[:2] for passages in found[:-2]]
+    assert module.passages(TEXTS) == [passages[:2] for passages in lists[:-2]]
 
 
 def test_a_batch_has_the_vector_of_each_text_alone(module):

@@ -17,8 +17,8 @@ def test_the_first_token_of_each_row_is_global(byte_level_bpe, tmp_path):
     first = torch.zeros_like(batch["input_ids"])
     first[:, 0] = 1
     with torch.no_grad():
-        found = module(dict(batch))["token_embeddings"]
+        embeddings = module(dict(batch))["token_embeddings"]
         expected, local = (module.model(**batch, global_attention_mask=mask)[0] for mask in (first, None))
     kept = batch["attention_mask"].bool()
-    torch.testing.assert_close(found[kept], expected[kept])
+    torch.testing.assert_close(embeddings[kept], expected[kept])
     assert (expected[kept] - local[kept]).abs().max() > 1e-3

@@ -154,8 +154,8 @@ def pretrain(config, tokenizer, folder, view, **settings):
     documents, _ = tokenize(
         Dataset.from_dict({"text": TEXTS}), tokenizer, "text", "rules", passage_words=passage_words
     )
-    said = model.config.docsplit
-    collator = COLLATORS[family.rows](tokenizer, view, said["max_seq_length"], said["mlm_weight"] > 0)
+    options = model.config.docsplit
+    collator = COLLATORS[family.rows](tokenizer, view, options["max_seq_length"], options["mlm_weight"] > 0)
     args = TrainingArguments(
         str(folder / "run"), max_steps=1, per_device_train_batch_size=4, learning_rate=1e-3, use_cpu=True,
         remove_unused_columns=False, report_to=[], disable_tqdm=True, save_strategy="no",

@@ -41,9 +41,9 @@ def make_model(**settings):
 
 
 def slow_divergence(first, second):
-    own = max(range(len(first)), key=lambda k: first[k])
+    best = max(range(len(first)), key=lambda k: first[k])
     other = max(range(len(second)), key=lambda k: second[k])
-    return first[own] - first[other]
+    return first[best] - first[other]
 
 
 def slow_loss(first, second, sigma, temperature, symmetric, same=()):
@@ -385,7 +385,7 @@ def test_the_published_mask_of_integers_takes_two_rows_for_the_negatives_of_all(
         torch.testing.assert_close(row, expected)
 
     # So no embedding but the first two learns to be far from any other: its own row counts at its positive alone.
-    own, of_positive = z.argmax(1), z.argmax(1).roll(4)
+    of_anchor, of_positive = z.argmax(1), z.argmax(1).roll(4)
     for loss, learns in (
         (lambda *z: published_loss(*z, 0.7, 0.1)[0], False),
         (lambda *z: bregman_loss(*z, 0.7, 0.1), True),
@@ -393,7 +393,7 @@ def test_the_published_mask_of_integers_takes_two_rows_for_the_negatives_of_all(
         views = [view.clone().requires_grad_() for view in (first, second)]
         loss(*views).backward()
         gradient = torch.cat([view.grad for view in views])
-        for row in (torch.arange(size), own), (torch.arange(size), of_positive):
+        for row in (torch.arange(size), of_anchor), (torch.arange(size), of_positive):
             gradient[row] = 0
         assert bool(gradient[2:].abs().max() > 1e-3) == learns
         assert gradient[:2].abs().max() > 1e-3

@@ -59,9 +59,9 @@ def by_loop(options):
     candidates = [(unit[k, v], int(document_ids[k, v - 1]), k, v) for v in (1, 2) for k in range(5)]
     forward, reverse = [], []
     for query in range(5):
-        own = set(relevant_ids[query].tolist())
+        relevant = set(relevant_ids[query].tolist())
         scores = {(k, v): unit[query, 0] @ vector / 0.05 for vector, name, k, v in candidates
-                  if (k, v) == (query, 1) or name not in own}  # fmt: skip
+                  if (k, v) == (query, 1) or name not in relevant}  # fmt: skip
         forward.append(torch.stack(list(scores.values())).logsumexp(0) - scores[query, 1])
         name = int(document_ids[query, 0])
         scores = {k: unit[query, 1] @ unit[k, 0] / 0.05 for k in range(5)

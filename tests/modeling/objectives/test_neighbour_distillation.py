@@ -105,7 +105,7 @@ def test_a_text_that_both_views_are_is_encoded_once(wordpiece, targets, batch, c
         twice.loss.backward()
     torch.testing.assert_close(single.loss, twice.loss)
     torch.testing.assert_close(single.embeddings, twice.embeddings)
-    torch.testing.assert_close(gradients, [one.grad for one in model.parameters() if one.grad is not None])
+    torch.testing.assert_close(gradients, [weight.grad for weight in model.parameters() if weight.grad is not None])
 
 
 def test_there_is_no_dropout(wordpiece, targets, batch):
@@ -143,11 +143,11 @@ def test_without_targets_it_says_who_makes_them(wordpiece, targets, batch):
 
 def test_the_file_is_mapped_and_in_any_order_the_same(targets, tmp_path):
     path, vectors = targets
-    found = Targets(path)
+    saved = Targets(path)
     with open("/proc/self/maps") as maps:
         assert str(path) in maps.read()
     order = [3, 0, 1]
-    torch.testing.assert_close(found.of(IDS[order]), vectors[order], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(saved.of(IDS[order]), vectors[order], atol=1e-3, rtol=1e-3)
     assert Targets.about(path) == {"options": "{}"}
     assert Targets.about(tmp_path / "none") is None
     with safe_open(path, "pt") as file:

@@ -53,7 +53,7 @@ def test_frozen_layers_stay_bit_for_bit_while_others_move(pull, scattered, caplo
     caplog.set_level("INFO")
     folder = pull("frozen_layers=1")
     before, after = load_file(scattered / "model.safetensors"), load_file(folder / "model.safetensors")
-    before = {name.removeprefix("bert."): one for name, one in before.items()}
+    before = {name.removeprefix("bert."): tensor for name, tensor in before.items()}
     both = before.keys() & after.keys()
     frozen = {name for name in both if name.startswith(("embeddings.", "encoder.layer.0."))}
     assert 10 < len(frozen) < len(both)
@@ -69,10 +69,10 @@ def test_targets_are_made_again_by_the_moving_average(pull, scattered, documents
 
     def record(self, args, state, control, **kwargs):
         seen.append(
-            {name: one.detach().clone() for name, one in kwargs["model"].encoder.base_model.named_parameters()}
+            {name: tensor.detach().clone() for name, tensor in kwargs["model"].encoder.base_model.named_parameters()}
         )
         refresh(self, args, state, control, **kwargs)
-        averages.append({name: one.detach().clone() for name, one in self.average[0].model.named_parameters()})
+        averages.append({name: tensor.detach().clone() for name, tensor in self.average[0].model.named_parameters()})
 
     def spy(self, *args):
         used.append(self.targets.vectors.clone())
@@ -85,20 +85,20 @@ def test_targets_are_made_again_by_the_moving_average(pull, scattered, documents
 
     (first, again) = (Targets(folder / name) for name in (TARGETS_FILE, levers.REFRESHED_TARGETS_FILE))
     assert Targets.about(folder / levers.REFRESHED_TARGETS_FILE) == {"step": "2"}  # after the last, none
-    assert [torch.equal(one, first.vectors) for one in used] == [True, True, False, False]
+    assert [torch.equal(tensor, first.vectors) for tensor in used] == [True, True, False, False]
     assert torch.equal(used[2], again.vectors)
     encoder = load_encoder(str(scattered), device="cpu")
     weights = dict(encoder[0].model.named_parameters())
-    expected = {name: one.detach().clone() for name, one in weights.items()}
+    expected = {name: tensor.detach().clone() for name, tensor in weights.items()}
     for student in seen[:2]:
-        expected = {name: 0.6 * one + 0.4 * student[name] for name, one in expected.items()}
-    for name, one in expected.items():
-        torch.testing.assert_close(averages[1][name], one)
-        weights[name].data.copy_(one)
+        expected = {name: 0.6 * tensor + 0.4 * student[name] for name, tensor in expected.items()}
+    for name, tensor in expected.items():
+        torch.testing.assert_close(averages[1][name], tensor)
+        weights[name].data.copy_(tensor)
     texts = {document_id(text): text for row in documents.open() for text in [json.loads(row)["text"]]}
     ordered = [texts[number] for number in again.document_ids.tolist()]
-    own, _ = embed_documents(encoder, ordered)
-    np.testing.assert_allclose(again.vectors.float(), smooth(own, 5, words=word_vectors(ordered)), atol=2e-3)
+    embeddings, _ = embed_documents(encoder, ordered)
+    np.testing.assert_allclose(again.vectors.float(), smooth(embeddings, 5, words=word_vectors(ordered)), atol=2e-3)
     assert np.abs(again.vectors.float() - first.vectors.float()).max() > 0.02
 
 
@@ -118,11 +118,11 @@ def test_soft_contrast_against_a_loop():
         others = [other for other in range(7) if not same[document, other]]
         wanted = F.cosine_similarity(targets[document], targets[others]).div(0.05).softmax(0)
         for view in (0, 1):
-            found = F.cosine_similarity(views[document, view], views[others, 1 - view]).div(0.05).softmax(0)
-            total += (wanted * (wanted / found).log()).sum() / 2
+            given = F.cosine_similarity(views[document, view], views[others, 1 - view]).div(0.05).softmax(0)
+            total += (wanted * (wanted / given).log()).sum() / 2
     loss = levers.soft_contrast(views, targets, same)
     torch.testing.assert_close(loss, total / 7)
-    torch.testing.assert_close(*(torch.autograd.grad(one, views)[0] for one in (loss, total / 7)))
+    torch.testing.assert_close(*(torch.autograd.grad(value, views)[0] for value in (loss, total / 7)))
     alike = targets[:, None].expand(-1, 2, -1)
     assert levers.soft_contrast(alike, targets, same) == pytest.approx(0, abs=1e-12)
     assert levers.soft_contrast(views[:1], targets[:1], same[:1, :1]) == 0  # no others
@@ -177,13 +177,13 @@ def test_contrasts_are_trained_with_their_weight(pull, lever, capsys):
 def test_general_documents_join_the_corpus(pull, documents, tmp_path, capsys):
     sections = [[{"heading": "A", "text": row["text"]}] for row in make_corpus(30, seed=1)]
     general = tmp_path / "general.jsonl"
-    general.write_text("".join(json.dumps({"sections": one}) + "\n" for one in sections))
+    general.write_text("".join(json.dumps({"sections": article}) + "\n" for article in sections))
     folder = pull(f"replay={general}", "replay_count=7")
     assert "7 documents of 30 join the 40" in capsys.readouterr().out
     rows = [json.loads(line)["text"] for line in (tmp_path / "documents_with_replay.jsonl").open()]
     assert rows[:40] == [json.loads(line)["text"] for line in documents.open()]
     assert len(set(rows[40:])) == 7
-    assert set(rows[40:]) <= {f"A\n\n{one[0]['text']}" for one in sections}
+    assert set(rows[40:]) <= {f"A\n\n{article[0]['text']}" for article in sections}
     ids = Targets(folder / TARGETS_FILE).document_ids.tolist()
     assert set(ids) == {document_id(text) for text in rows}
 
@@ -211,4 +211,4 @@ def test_the_study_pulls_a_lever_in_each_of_its_cells():
     assert group["code"] == ["benchmarks/studies/adaptation/levers.py"]
     pulled = [levers.read([case["pulled"], "--use_cpu"]) for case in group["cases"]]
     assert all(words == ["--use_cpu"] for _, words in pulled)
-    assert len({str(one) for one, _ in pulled}) == 4
+    assert len({str(pulled_apart) for pulled_apart, _ in pulled}) == 4

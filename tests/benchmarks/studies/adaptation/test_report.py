@@ -56,9 +56,9 @@ def test_without_a_masked_lm_its_cells_are_no_part_of_the_study(run_here, tmp_pa
 
 def test_tables_pool_seeds_and_items(tmp_path):
     def row(data, method, seed, difference, **more):
-        own = {"difference": difference, "low": 0, "high": 0, SAMPLES: [difference - 0.01, difference + 0.01]}
+        compared = {"difference": difference, "low": 0, "high": 0, SAMPLES: [difference - 0.01, difference + 0.01]}
         return {"cell": f"{method}{seed}", "data": data, "task": "t", "method": method, "seed": seed,
-                "part": "test", "metric": "acc", "value": 0.5 + difference} | own | more  # fmt: skip
+                "part": "test", "metric": "acc", "value": 0.5 + difference} | compared | more  # fmt: skip
 
     rows = [row("a", "start", None, 0.0), row("a", "adapt", 0, 0.02), row("a", "adapt", 1, 0.04)]
     for number, (accuracy, cosine) in enumerate([(0.1, 0.5), (0.2, 0.4), (0.3, 0.3)]):

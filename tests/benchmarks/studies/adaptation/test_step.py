@@ -37,21 +37,21 @@ def test_rows_of_what_needs_no_training():
     data = DataSet("toy", texts[:40], texts, _first_column)
     read = [text[: len(text) // 3] for text in texts]
     more = vectors_of(60)[:, ::-1].copy()
-    found = dict(step.untrained(data, vectors_of(60), more, read))
-    assert next(iter(found)) == "start"
-    assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(found)
-    assert {"word vectors", "with word vectors", "with word vectors, smoothed"} <= set(found)
-    assert {"word vectors of what the start reads", "with word vectors of that, smoothed"} <= set(found)
-    assert found["word vectors"].value != found["word vectors of what the start reads"].value
-    assert found["the start on 1024 tokens"].value == pytest.approx(more[:, 0].mean())
-    assert found["the start on 1024 tokens"].value != found["start"].value
-    assert found["smoothing, 10 neighbours"].value != found["smoothing, 10 neighbours of the encoder"].value
-    rows = list(step.rows_of(found["whitening"], found["start"], method="whitening", part="test"))
-    assert rows[0]["difference"] == pytest.approx(found["whitening"].value - found["start"].value)
+    measured = dict(step.untrained(data, vectors_of(60), more, read))
+    assert next(iter(measured)) == "start"
+    assert {"whitening", "without the first component", "smoothing, 20 neighbours", "TF-IDF"} <= set(measured)
+    assert {"word vectors", "with word vectors", "with word vectors, smoothed"} <= set(measured)
+    assert {"word vectors of what the start reads", "with word vectors of that, smoothed"} <= set(measured)
+    assert measured["word vectors"].value != measured["word vectors of what the start reads"].value
+    assert measured["the start on 1024 tokens"].value == pytest.approx(more[:, 0].mean())
+    assert measured["the start on 1024 tokens"].value != measured["start"].value
+    assert measured["smoothing, 10 neighbours"].value != measured["smoothing, 10 neighbours of the encoder"].value
+    rows = list(step.rows_of(measured["whitening"], measured["start"], method="whitening", part="test"))
+    assert rows[0]["difference"] == pytest.approx(measured["whitening"].value - measured["start"].value)
     assert rows[0]["low"] < rows[0]["difference"] < rows[0]["high"]
     assert len(rows[0][SAMPLES]) == step.DRAWS
     assert rows[1] == {"method": "whitening", "part": "test", "metric": "other", "value": 1.0}
-    (same, _) = step.rows_of(found["start"], found["start"], method="start", part="test")
+    (same, _) = step.rows_of(measured["start"], measured["start"], method="start", part="test")
     assert same["low"] == same["high"] == 0
 
 
@@ -59,7 +59,7 @@ def test_beginnings_are_what_a_cut_text_is_embedded_by(encoder):
     texts = [row["text"] for row in make_corpus(5)] + ["short", ""]
     model = load_encoder(str(encoder), "mean", 12)
     read = step.beginnings(model, texts, 12)
-    assert all(text.startswith(own) for text, own in zip(texts, read))
+    assert all(text.startswith(beginning) for text, beginning in zip(texts, read))
     assert len(read[0]) < len(texts[0])
     assert read[-2:] == ["short", ""]
     np.testing.assert_allclose(model.encode(read), model.encode(texts), atol=1e-6)

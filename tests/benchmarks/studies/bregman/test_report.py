@@ -26,7 +26,7 @@ def test_the_grid_is_the_papers_and_more(tmp_path):
     assert len(cells) == len(cases) + 3  # no two are the same; the paper's choice, and TF-IDF on both sets
     cells = {key: cell for key, cell in cells.items() if cell.group == "grid"}
     levels = {(case["factor"], str(case["level"])) for case in cases}
-    of_table_4 = {(factor, level) for factor, own in PAPER["table_4"].items() for level in own}
+    of_table_4 = {(factor, level) for factor, of_factor in PAPER["table_4"].items() for level in of_factor}
     centre = {(factor, level) for factor, level in bregman.CENTRES.items() if factor in PAPER["table_4"]}
     assert sum(map(len, PAPER["table_4"].values())) == 24
     assert len(of_table_4 - centre) == 19  # and the centre: 20 cells

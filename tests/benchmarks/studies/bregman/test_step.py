@@ -33,20 +33,20 @@ def test_rows_of_a_probe(tmp_path):
     log = [{"step": 1, "alignment": 1.0}, {"step": 2, "alignment": 0.5, "effective_rank": 7.0}, {"train_loss": 1.0}]
     (tmp_path / "checkpoint-3" / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     probe["rows"].append(row("x", "setfit", shots=8, micro_f1_mean=0.7, micro_f1_std=0.1, seconds=3.0))
-    of_one = {one["metric"]: one["value"] for one in step.rows_of(probe, tmp_path)}
+    of_one = {result["metric"]: result["value"] for result in step.rows_of(probe, tmp_path)}
     assert of_one == {
         "mlp micro_f1": 0.5, "mlp macro_f1": 0.4, "mlp, standardized, micro_f1": 0.6, "alignment": 0.5,
         "effective_rank": 7.0, "setfit, 8 shots, micro_f1": 0.7,
     }  # fmt: skip
-    (alignment,) = (one for one in step.rows_of(probe, tmp_path) if one["metric"] == "alignment")
+    (alignment,) = (result for result in step.rows_of(probe, tmp_path) if result["metric"] == "alignment")
     assert alignment["history"] == [[1, 1.0], [2, 0.5]]
-    seconds = [one for one in step.rows_of(probe, None) if one["metric"].endswith(" seconds")]
-    assert [(one["metric"], one["value"]) for one in seconds] == [("setfit, 8 shots, seconds", 5.0)]
+    seconds = [result for result in step.rows_of(probe, None) if result["metric"].endswith(" seconds")]
+    assert [(result["metric"], result["value"]) for result in seconds] == [("setfit, 8 shots, seconds", 5.0)]
     assert [step.name_of(encoder) for encoder in ("o/start", "tfidf", "A=o/1,o/2")] == ["start", "tfidf", "A"]
     *_, compared = step.rows_of(probe, None)
     assert [compared[name] for name in ("method", "value", "low", "ahead")] == ["A - B", 0.1, 0.05, "A"]
     probe["rows"] = [row("A=1,2", "mlp", micro_f1_mean=0.5, micro_f1_std=0.1, seconds=3.0, pretraining_seeds=2)]
-    of_group = {one["metric"]: one["value"] for one in step.rows_of(probe, None)}
+    of_group = {result["metric"]: result["value"] for result in step.rows_of(probe, None)}
     assert of_group["mlp seconds"] == 4.0  # half of what embedding with both took
 
 
@@ -71,5 +71,5 @@ def test_pieces_are_whole_train_documents_of_every_set(real_data, tmp_path):
     pieces = [json.loads(line)["text"] for line in path.read_text().splitlines()]
     words = " ".join(pieces).split()
     parts = [step.parts_of(data, real_data, 200, "test") for data in step.SETS]
-    assert words == " ".join(text for one in parts for text in one["train"][0]).split()
-    assert len(pieces) > 2 * sum(len(one["train"][0]) for one in parts)  # most judgments are long
+    assert words == " ".join(text for part in parts for text in part["train"][0]).split()
+    assert len(pieces) > 2 * sum(len(part["train"][0]) for part in parts)  # most judgments are long

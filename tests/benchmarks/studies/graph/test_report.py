@@ -19,8 +19,8 @@ def test_the_cells_of_the_study(tmp_path):
         (tmp_path / name / "train.parquet").write_text(name)
     given = {"data_dir": str(tmp_path), "start": str(tmp_path / "start")}
     cells, _ = Study(report.STUDY, tmp_path / "work", given).cells()
-    found = [(cell.group, cell.fields["method"], cell.fields["seed"]) for cell in cells.values()]
-    assert {(method, seed) for group, method, seed in found if group == "three_seeds"} == {
+    trainings = [(cell.group, cell.fields["method"], cell.fields["seed"]) for cell in cells.values()]
+    assert {(method, seed) for group, method, seed in trainings if group == "three_seeds"} == {
         (method, seed)
         for method in ("graph, no contrast", "graph", "mean of passages", "DocSplit")
         for seed in (0, 1, 2)
@@ -47,8 +47,8 @@ def test_rows_and_tables_of_the_study(tmp_path, monkeypatch):
     right = np.array([1, 0, 1, 0, 0, 1])
     measured = Measured("f1", lambda rows: float(right[rows].mean()), 6, {"accuracy": 0.5})
     rows = list(step.rows_of(DataSet("classification", [], texts, lambda features: measured), measured))
-    found = {row["metric"]: row["value"] for row in rows}
-    assert found == {"f1": 0.5, "accuracy": 0.5, "f1, short": 0.5, "f1, medium": 0.0, "f1, long": 1.0}
+    values = {row["metric"]: row["value"] for row in rows}
+    assert values == {"f1": 0.5, "accuracy": 0.5, "f1, short": 0.5, "f1, medium": 0.0, "f1, long": 1.0}
     assert rows[-1]["words"] == [500, 600]
     rows = [row | {"data": "20news", "method": method, "read": read, "seed": seed}
             for method, read in (("graph", "truncate"), ("DocSplit", "chunk_mean")) for seed in (0, 1)
@@ -91,18 +91,18 @@ def test_differences_are_over_the_same_items_and_over_seeds():
         *rows_of("graph of sections", 0.5, 1),
         *(row | {"seed": None} for row in rows_of("TF-IDF + SVD", 0.3, 1)),
     ]
-    found = {line[2]: line[3:] for line in report.differences(rows)}
+    differences = {line[2]: line[3:] for line in report.differences(rows)}
     pairs = ("graph - graph, no contrast", "graph - DocSplit", "graph of sections - graph", "graph - TF-IDF + SVD")
-    assert found.keys() == set(pairs)
-    difference, interval, p, seeds, ahead = found["graph - graph, no contrast"]
+    assert differences.keys() == set(pairs)
+    difference, interval, p, seeds, ahead = differences["graph - graph, no contrast"]
     low, high = map(float, interval.split(" to "))
     assert 0 < low < float(difference) < high
     assert 4 * 2 / 501 <= float(p) + 5e-4 < 0.05  # Holm: at least the smallest p of 500 draws, four times
     assert (seeds, ahead) == ("3 / 3", "graph")
-    assert found["graph - DocSplit"][-1] == ""
-    assert found["graph - TF-IDF + SVD"][3:] == ["3 / -", "graph"]  # which would be the same with any seed
-    assert found["graph of sections - graph"][3:] == ["1 / 3", ""]  # one seed is never ahead
-    low, high = map(float, found["graph of sections - graph"][1].split(" to "))
+    assert differences["graph - DocSplit"][-1] == ""
+    assert differences["graph - TF-IDF + SVD"][3:] == ["3 / -", "graph"]  # which would be the same with any seed
+    assert differences["graph of sections - graph"][3:] == ["1 / 3", ""]  # one seed is never ahead
+    low, high = map(float, differences["graph of sections - graph"][1].split(" to "))
     assert high < 0
 
 

@@ -14,7 +14,9 @@ def test_words_are_learnt_from_the_training_documents_alone(monkeypatch, tmp_pat
     texts = [f"known {word} text number {row}" for row, word in enumerate(["shared", "other"] * 10)]
     measured = Measured("f1", lambda rows: 0.5, 4)
     seen = []
-    data = DataSet("links", texts[:16], [*texts[:16], *["known unseen"] * 4], lambda own: seen.append(own) or measured)
+    data = DataSet(
+        "links", texts[:16], [*texts[:16], *["known unseen"] * 4], lambda vectors: seen.append(vectors) or measured
+    )
     monkeypatch.setattr(step, "load", lambda *args, **options: replace(data, bm25=lambda: measured))
     rows = run_step(monkeypatch, tmp_path, "--data", "aan", "--encoder", "tfidf")
     assert [row["method"] for row in rows] == ["TF-IDF", "TF-IDF + SVD", "BM25"]
@@ -24,8 +26,8 @@ def test_words_are_learnt_from_the_training_documents_alone(monkeypatch, tmp_pat
 
 def test_rows_of_a_fine_tuned_encoder_have_its_curve(monkeypatch, tmp_path):
     curve = [{"epoch": 0.25, "accuracy": 0.1}]
-    found = {"rows": [{"accuracy_mean": 0.3, "validation_curves": [curve]}]}
-    (tmp_path / "results.json").write_text(json.dumps(found))
+    results = {"rows": [{"accuracy_mean": 0.3, "validation_curves": [curve]}]}
+    (tmp_path / "results.json").write_text(json.dumps(results))
     (row,) = run_step(monkeypatch, tmp_path, "--data", "20news", "--finetuned", str(tmp_path / "results.json"))
     assert row == {"data": "20news", "metric": "fine-tuned accuracy", "value": 0.3, "curve": curve}
 
@@ -38,11 +40,11 @@ def run_step(monkeypatch, folder, *options):
 
 
 def test_two_encoders_are_drawn_the_same_items():
-    first, second = (Measured("f1", lambda rows, own=own: float(own[rows].mean()), 50)
-                     for own in (np.arange(50.0), 1 - np.arange(50.0)))  # fmt: skip
-    one, two = (step.on_items(measured, np.arange(50)) for measured in (first, second))
-    np.testing.assert_allclose(np.add(one[SAMPLES], two[SAMPLES]), 1, atol=2e-5)
-    assert len(set(one[SAMPLES])) > 100
+    first, second = (Measured("f1", lambda rows, values=values: float(values[rows].mean()), 50)
+                     for values in (np.arange(50.0), 1 - np.arange(50.0)))  # fmt: skip
+    samples, two = (step.on_items(measured, np.arange(50)) for measured in (first, second))
+    np.testing.assert_allclose(np.add(samples[SAMPLES], two[SAMPLES]), 1, atol=2e-5)
+    assert len(set(samples[SAMPLES])) > 100
 
 
 def test_standardised_vectors_and_raw_ones():

@@ -23,7 +23,7 @@ def test_cells_have_what_they_need(tmp_path):
         for name in known:
             words = words.replace(name, "")
         options = [step["options"] for step in cell.steps]
-        assert all(isinstance(one, dict) for one in options)
+        assert all(isinstance(option, dict) for option in options)
         assert not [part for part in words.split("{")[1:] if not part.startswith(('"', "}"))]  # all were resolved
     methods = {step["options"].get("method") for cell in cells.values() for step in cell.steps} - {None}
     kinds = {f"{method}, {kind}" for method in methods for kind in ("random", "bm25", "bm25+self")} | {"start"}

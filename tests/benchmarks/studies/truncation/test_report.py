@@ -13,15 +13,15 @@ def vectors():
     return drawn[:12], drawn[12:]
 
 
-def cosine(one, other):
-    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+def cosine(left, right):
+    return left @ right / np.linalg.norm(left) / np.linalg.norm(right)
 
 
 SLOW = {  # how a code compares two vectors
     "vectors": cosine,
-    "first 128 dimensions": lambda one, other: cosine(one[:128], other[:128]),
-    "first 64 dimensions": lambda one, other: cosine(one[:64], other[:64]),
-    "signs": lambda one, other: sum((a > 0) == (b > 0) for a, b in zip(one, other)),
+    "first 128 dimensions": lambda left, right: cosine(left[:128], right[:128]),
+    "first 64 dimensions": lambda left, right: cosine(left[:64], right[:64]),
+    "signs": lambda left, right: sum((a > 0) == (b > 0) for a, b in zip(left, right)),
 }
 
 
