@@ -160,9 +160,9 @@ def test_pair_features_are_both_embeddings_in_order(part):
 
 
 def test_popularity_is_at_chance_on_real_citations(real_data):
-    papers, links = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
+    papers, citing = real_data / "aan" / "papers.parquet", real_data / "aan" / "citations.tsv"
     given_pairs = citations.load_pair_files(papers, *(real_data / "aan" / f"{name}_pairs.tsv" for name in PART_NAMES))
-    for pairs in (given_pairs, citations.load_citations(papers, links, seed=0)):
+    for pairs in (given_pairs, citations.load_citations(papers, citing, seed=0)):
         baseline = accuracy(links.popularity(pairs), pairs.test.labels)
         assert links.popularity_warning(baseline, len(pairs.test.labels)) is None
         assert pairs.counts["test_papers_seen_in_training"] == 0

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from docsplit.evaluation.ranking.folds import divide
 
+from docsplit.data.sets.arguments import RankingArguments
+from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import load_collection
 from docsplit.modeling.objectives.second_encoder import ContrastiveTension
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
@@ -45,7 +46,7 @@ def test_a_tenth_of_the_queries_is_held_out_where_there_is_an_evaluation(options
 def test_the_queries_of_a_fold_are_not_read(options, collection):
     folds = {"fold": 1, "folds": "3", "split": "train"}
     data = load_queries(options(folds, eval_strategy="epoch"), None, None)
-    train, held_out, reported = divide(load_collection(str(collection), split="train"), "3", 1)
+    train, held_out, reported = divide(load_collection(RankingArguments(str(collection), "train")), "3", 1)
     np.testing.assert_array_equal(data.train.numbers, train)
     np.testing.assert_array_equal(data.held_out.numbers, held_out)
     assert len(reported) == 8

@@ -23,7 +23,7 @@ from transformers import (
 
 from docsplit.data.collators import COLLATORS
 from docsplit.data.passages import to_passages
-from docsplit.data.preparation import tokenize
+from docsplit.data.preparation import Segmentation, tokenize
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.families import table
@@ -151,9 +151,7 @@ def pretrain(config, tokenizer, folder, view, **settings):
     model = DocSplitForContrastivePretraining(config, **settings)
     family = family_of(config)
     passage_words = config.passage_words if family.rows == "passages" else None
-    documents, _ = tokenize(
-        Dataset.from_dict({"text": TEXTS}), tokenizer, "text", "rules", passage_words=passage_words
-    )
+    documents, _ = tokenize(Dataset.from_dict({"text": TEXTS}), tokenizer, Segmentation(passage_words=passage_words))
     options = model.config.docsplit
     collator = COLLATORS[family.rows](tokenizer, view, options["max_seq_length"], options["mlm_weight"] > 0)
     args = TrainingArguments(
