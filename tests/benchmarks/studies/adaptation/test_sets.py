@@ -57,7 +57,9 @@ def test_what_there_is_not_is_named(tmp_path, name, part, message):
         load(name, tmp_path, part)
 
 
-@pytest.mark.parametrize("name", ["python_docs", "aan", "cranfield", "ecthr", "20news"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("python_docs", marks=pytest.mark.slow), "aan", "cranfield", "ecthr", "20news"]
+)
 def test_no_test_document_is_adapted_on(real_data, name):
     size = 2000  # enough for five labels of every class
     data = SETS[name](real_data, "test", size)
