@@ -82,10 +82,12 @@ def ratio_of_sums(items: ItemScores) -> np.ndarray:
 
 def rank_correlation(items: ItemPairs) -> np.ndarray:
     """Spearman's correlation of each run, (R,) float64; NaN where all values of a side are equal."""
-    first, second = (rankdata(values, axis=1) for values in items.arrays())
-    first, second = (ranks - ranks.mean(axis=1, keepdims=True) for ranks in (first, second))
-    norms = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
-    return np.divide((first * second).sum(axis=1), norms, out=np.full(len(norms), np.nan), where=norms > 0)
+    ranks = [rankdata(values, axis=1) for values in items.arrays()]
+    return np.array([np.nan if _is_constant(*pair) else np.corrcoef(*pair)[1, 0] for pair in zip(*ranks)])
+
+
+def _is_constant(*sides: np.ndarray) -> bool:
+    return any(np.ptp(values) == 0 for values in sides)
 
 
 def ratios(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:

@@ -102,7 +102,7 @@ def plot_convergence(rows: Sequence[Row], task: Task, path: Path) -> bool:
     return True
 
 
-def _style(number: int) -> Json:
+def _style(number: int) -> dict[str, Any]:
     """A colour and a marker for each encoder; colours come back after ten, with another line."""
     return {
         "color": f"C{number % 10}",

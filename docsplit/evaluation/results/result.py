@@ -19,7 +19,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.evaluation.heads.frozen import HeadOutput
 from docsplit.evaluation.results import metrics
 from docsplit.evaluation.results.items import Items
-from docsplit.evaluation.results.records import Facts, Json
+from docsplit.evaluation.results.records import Facts
 from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task
 
 logger = logging.getLogger(__name__)
@@ -282,7 +282,7 @@ def _with_warning(result: Result) -> Result:
     return result
 
 
-def _column(computed: list[Json], measure: str) -> np.ndarray:
+def _column(computed: Sequence[dict[str, Any]], measure: str) -> np.ndarray:
     """One measure of the dictionaries of the runs, (R,), or (R, C) of each label."""
     return np.array([run[measure] for run in computed])
 

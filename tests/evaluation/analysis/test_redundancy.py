@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from docsplit.evaluation.analysis.redundancy import (
     ALL,
@@ -11,6 +12,7 @@ from docsplit.evaluation.analysis.redundancy import (
     redundancies,
     redundancy_rows,
 )
+from docsplit.evaluation.results.bootstrap import NUM_SAMPLES
 
 GENERATOR = np.random.default_rng(0)
 
@@ -85,6 +87,28 @@ def test_documents_about_something_repeat_more_than_their_null():
     assert all_lengths["r_to_null_low"] > 1.1
     assert all_lengths["r_to_null_mean"] == pytest.approx(all_lengths["r_mean"] / all_lengths["r_null_mean"])
     assert growth[0]["r_to_null"] > 0.3
+
+
+def test_correlations_with_length_have_the_intervals_of_a_loop(shuffled):
+    tagged, words = shuffled
+    content = content_words(tagged, words)
+    _, growth = redundancy_rows(content)
+    r, r_null = redundancies(content, "nouns_verbs")
+    known = np.isfinite(r)
+    lengths, values = content.words[known], {"r": r[known], "r_null": r_null[known], "r_to_null": (r / r_null)[known]}
+    generator, drawn = np.random.default_rng(0), {name: [] for name in values}
+    for _ in range(NUM_SAMPLES):
+        items = generator.integers(len(lengths), size=len(lengths))
+        for name, value in values.items():
+            drawn[name].append(spearmanr(lengths[items], value[items]).statistic)
+    for name, value in values.items():
+        assert growth[0][name] == pytest.approx(spearmanr(lengths, value).statistic)
+        ends = (growth[0][f"{name}_low"], growth[0][f"{name}_high"])
+        assert ends == pytest.approx(tuple(np.quantile(drawn[name], [0.025, 0.975])))
+    difference = np.array(drawn["r"]) - drawn["r_null"]
+    assert growth[0]["r_minus_r_null"] == pytest.approx(growth[0]["r"] - growth[0]["r_null"])
+    ends = (growth[0]["r_minus_r_null_low"], growth[0]["r_minus_r_null_high"])
+    assert ends == pytest.approx(tuple(np.quantile(difference, [0.025, 0.975])))
 
 
 def test_length_classes_and_counts(shuffled):
