@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.frozen import HeadOutput
+from docsplit.evaluation.heads.base import HeadOutput
 from docsplit.evaluation.results import metrics
 from docsplit.evaluation.results.metrics import ItemScores
 from docsplit.evaluation.results.task import CLASSIFICATION, LINKS, MULTI_LABEL_CLASSIFICATION, Task

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.frozen import HeadOutput
+from docsplit.evaluation.heads.base import HeadOutput
 from docsplit.evaluation.results.comparison import comparisons, rows
 from docsplit.evaluation.results.metrics import ItemScores, interval, micro_f1_items, paired_bootstrap, resample
 from docsplit.evaluation.results.plots import plot_few_shot
