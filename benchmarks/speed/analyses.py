@@ -31,10 +31,9 @@ from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.attention import attention_to_tokens, describe_attention
 from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.analysis.analyses import measure
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.arguments import ANALYSES, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
-from docsplit.evaluation.heads.presets import ANALYSES, NEED_A_TAGGER
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware

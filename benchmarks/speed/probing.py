@@ -28,7 +28,8 @@ from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.heads.table import HEADS, few_shot_runs, full_runs
+from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
+from docsplit.evaluation.heads.table import HEADS
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
 
@@ -88,7 +89,7 @@ def main() -> None:
         for shots in (*options.shots, None):
             runs = full_runs(split, 3) if shots is None else few_shot_runs(split, shots, 10)
             start = time.perf_counter()
-            head(train, split.train_labels, runs, test, len(split.class_names), few_shot=shots is not None)
+            head(HeadInput(train, split.train_labels, runs, test, len(split.class_names), few_shot=shots is not None))
             head_seconds[f"{name}, {'all labels, 3 seeds' if shots is None else f'{shots} shots, 10 draws'}"] = (
                 time.perf_counter() - start
             )

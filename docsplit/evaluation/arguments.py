@@ -1,11 +1,13 @@
 """The options of classification and of links. Nothing heavy is imported: `--help` reads this module."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS, TUNING_HEADS
+from docsplit.evaluation.heads.presets import PRESETS, FineTuning
 from docsplit.runtime.arguments import check_choices
+
+LINK_HEADS = ("mlp", "cosine")
+LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
 
 
 @dataclass
@@ -45,7 +47,7 @@ class ProbeArguments(ComparisonArguments):
     )
 
     def __post_init__(self) -> None:
-        from docsplit.evaluation.heads.table import HEADS
+        from docsplit.evaluation.heads.table import HEADS, TUNING_HEADS
 
         super().__post_init__()
         check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
@@ -58,15 +60,15 @@ class ProbeArguments(ComparisonArguments):
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
 
     @property
-    def finetuning(self) -> dict[str, Any]:
-        """Options of `finetune`: the preset's, where none are given."""
-        options = {
-            "learning_rate": self.finetune_learning_rate,
-            "num_epochs": self.finetune_epochs,
-            "batch_size": self.finetune_batch_size,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        return PRESETS[self.probe_preset].finetuning | given
+    def finetuning(self) -> FineTuning:
+        """The preset's options of `finetune`, and in their place those that are given."""
+        preset = PRESETS[self.probe_preset].finetuning
+        return replace(
+            preset,
+            learning_rate=preset.learning_rate if self.finetune_learning_rate is None else self.finetune_learning_rate,
+            num_epochs=preset.num_epochs if self.finetune_epochs is None else self.finetune_epochs,
+            batch_size=preset.batch_size if self.finetune_batch_size is None else self.finetune_batch_size,
+        )
 
 
 @dataclass

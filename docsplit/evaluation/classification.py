@@ -5,12 +5,12 @@ read an encoder whose vectors are all alike, and standardising can change the or
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
 from docsplit.data.sets.labelled import LabelledSplit
@@ -18,12 +18,14 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.arguments import ProbeArguments
 from docsplit.evaluation.compare import TFIDF_FACTS, LabelledEvaluation
-from docsplit.evaluation.heads.finetuning import check_batch_size, finetune
-from docsplit.evaluation.heads.frozen import HeadOutput, standardize
+from docsplit.evaluation.heads.base import Head, HeadInput, few_shot_runs, runs_of
+from docsplit.evaluation.heads.finetuning import Start, check_batch_size, finetune
+from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
-from docsplit.evaluation.heads.presets import PRESETS, TFIDF, TFIDF_HEADS, TUNING_HEADS
+from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.evaluation.heads.setfit import check_setfit, setfit
-from docsplit.evaluation.heads.table import HEADS, few_shot_runs, runs_of, tfidf_features
+from docsplit.evaluation.heads.table import HEADS, TFIDF_HEADS, TUNING_HEADS
+from docsplit.evaluation.heads.tfidf import TFIDF, tfidf_features
 from docsplit.evaluation.results.plots import plot_convergence, plot_few_shot
 from docsplit.evaluation.results.records import Facts, Row
 from docsplit.evaluation.results.result import Result, System, classification_result
@@ -40,7 +42,8 @@ class Classification(LabelledEvaluation):
 
     def settings(self) -> dict[str, Any]:
         """Return the documents, and how encoders are fine-tuned."""
-        return super().settings() | {"finetuning": self.args.finetuning}
+        finetuning = {name: value for name, value in asdict(self.args.finetuning).items() if value is not None}
+        return super().settings() | {"finetuning": finetuning}
 
     def sample(self) -> list[str]:
         """Two training documents."""
@@ -52,7 +55,7 @@ class Classification(LabelledEvaluation):
         for shots in args.shots:
             self.split.draws(shots, args.num_draws, args.seed)
         if "finetune" in args.heads:
-            check_batch_size(args.finetuning["batch_size"])
+            check_batch_size(args.finetuning.batch_size)
         if "setfit" in args.heads:
             for shots in args.shots:
                 check_setfit(self.split, few_shot_runs(self.split, shots, args.num_draws, args.seed))
@@ -70,7 +73,7 @@ class Classification(LabelledEvaluation):
         vectors, facts = encoder.embed_parts(self.split.texts, is_main)
         info = facts.row()
         frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
-        return [*frozen, *tune(name, encoder.copy, info, self.split, self.args, show_progress=is_main)]
+        return [*frozen, *tune(encoder, info, self.split, self.args, show_progress=is_main)]
 
     def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
         """Draw the few-shot curve and that of fine-tuning."""
@@ -84,7 +87,7 @@ class Classification(LabelledEvaluation):
         return lines
 
 
-def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[..., HeadOutput], str | None]:
+def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Head, str | None]:
     """Choose a head's function, and the preset that it is trained by; None where no preset says anything of it.
 
     Sparse features have logistic regression as linear head whatever the preset.
@@ -116,7 +119,7 @@ def probe(
         parts = kinds[kind]
         validation: Any = (parts["validation"], split.validation_labels) if "validation" in parts else None
         train, preset = head_of(head, options.probe_preset, is_tfidf)
-        output = train(
+        data = HeadInput(
             parts["train"],
             split.train_labels,
             runs_of(split, shots, options.num_draws, options.num_seeds, options.seed),
@@ -125,6 +128,7 @@ def probe(
             few_shot=shots is not None,
             validation=validation,
         )
+        output = train(data)
         system = System(
             encoder=name,
             head=head,
@@ -137,38 +141,23 @@ def probe(
 
 
 def tune(
-    name: str,
-    load: Callable[[], SentenceTransformer],
-    info: dict[str, Any],
-    split: LabelledSplit,
-    options: ProbeArguments,
-    show_progress: bool,
+    encoder: Encoder, info: dict[str, Any], split: LabelledSplit, options: ProbeArguments, show_progress: bool
 ) -> Iterator[Result]:
     """Train the encoder itself, by all processes: on the full data (finetune) and on the draws (setfit).
 
     Args:
-        load: gives a fresh encoder.
         info: what the rows of results say about the encoder; its prompt and dtype are used.
     """
-    if name == TFIDF:
-        return
+    name, start = encoder.name, Start(encoder.copy, info["prompt"], bf16=info["dtype"] == "bfloat16")
     for head in (head for head in options.heads if head in TUNING_HEADS):
         for shots in [None] if head == "finetune" else options.shots:
             runs = runs_of(split, shots, options.num_draws, options.num_seeds, options.seed)
             data = "full data" if shots is None else f"{shots} shots"
             logger.info(f"{head} of {name}, {data}: {len(runs)} trainings")
             if head == "finetune":
-                output = finetune(
-                    load,
-                    split,
-                    runs,
-                    prompt=info["prompt"],
-                    **options.finetuning,
-                    bf16=info["dtype"] == "bfloat16",
-                    show_progress=show_progress,
-                )
+                output = finetune(start, split, runs, options.finetuning, show_progress)
             else:
-                output = setfit(load, split, runs, prompt=info["prompt"], show_progress=show_progress)
+                output = setfit(start, split, runs, show_progress)
             facts: Facts = info | {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
             if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
                 facts["long_documents"] = "truncate"

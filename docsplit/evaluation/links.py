@@ -20,11 +20,12 @@ from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PairPart, pair_products
 from docsplit.data.sets.citations import CitationPairs, load_citation_pairs
 from docsplit.embedding.encoder import Encoder
-from docsplit.evaluation.arguments import LinkArguments
+from docsplit.evaluation.arguments import LINK_BASELINES, LINK_HEADS, LinkArguments
 from docsplit.evaluation.compare import Evaluation
-from docsplit.evaluation.heads.frozen import HeadOutput, Run, standardize
+from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
+from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
-from docsplit.evaluation.heads.presets import LINK_BASELINES, LINK_HEADS, PRESETS
+from docsplit.evaluation.heads.presets import PRESETS
 from docsplit.evaluation.results.records import Row, TextStatistics, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Result, System, link_result
 
@@ -98,17 +99,11 @@ def link(
         runs = [Run(all_pairs, options.seed + number) for number in range(options.num_seeds)]
         raw = [pair_features(embeddings, part) for part in (pairs.train, pairs.validation, pairs.test)]
         for features, parts in (("raw", raw), ("standardized", standardize(*raw))):
-            output = mlp(
-                parts[0],
-                pairs.train.labels,
-                runs,
-                parts[2],
-                num_classes=2,
-                few_shot=False,
-                validation=(parts[1], pairs.validation.labels),
-                hidden=embeddings.shape[1],
-                training=PRESETS[options.probe_preset].mlp,
+            validation = (parts[1], pairs.validation.labels)
+            data = HeadInput(
+                parts[0], pairs.train.labels, runs, parts[2], num_classes=2, few_shot=False, validation=validation
             )
+            output = mlp(data, hidden=embeddings.shape[1], training=PRESETS[options.probe_preset].mlp)
             facts = info | {"features": features}
             system = System(encoder=name, head="mlp", info=facts, preset=options.probe_preset)
             yield link_result(system, output, labels, test_documents=papers)

@@ -15,7 +15,7 @@ from transformers import (
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
 from docsplit.embedding.overlap import contamination
-from docsplit.evaluation.heads.table import probe_accuracy, tfidf_accuracy
+from docsplit.evaluation.heads.quick_probe import probe_accuracy, tfidf_accuracy
 
 
 class ProbeCallback(TrainerCallback):

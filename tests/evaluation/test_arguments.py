@@ -28,6 +28,7 @@ def test_shots_are_sorted_and_zero_is_the_full_data_alone():
 
 
 def test_what_is_given_of_finetuning_wins_over_the_preset():
-    assert ProbeArguments().finetuning == {"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16}
+    preset = ProbeArguments().finetuning
+    assert (preset.learning_rate, preset.num_epochs, preset.batch_size) == (2e-5, 3, 16)
     given = ProbeArguments(probe_preset="bregman", finetune_epochs=1.5, finetune_batch_size=4).finetuning
-    assert given == {"learning_rate": 3e-5, "num_epochs": 1.5, "batch_size": 4}
+    assert (given.learning_rate, given.num_epochs, given.batch_size) == (3e-5, 1.5, 4)

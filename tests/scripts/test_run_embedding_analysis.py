@@ -18,7 +18,7 @@ from transformers import BertModel
 from benchmarks.studies.claims import report as claims
 from benchmarks.studies.claims import step as claims_step
 from docsplit.evaluation.analysis import similarity
-from docsplit.evaluation.heads.presets import ANALYSES
+from docsplit.evaluation.analysis.arguments import ANALYSES
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_embedding_analysis import main
 from tests.benchmarks.studies.results import results_of

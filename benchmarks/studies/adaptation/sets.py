@@ -22,8 +22,8 @@ from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.data.sets.rankings import Retrieved, load_collection
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
+from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
-from docsplit.evaluation.heads.table import runs_of
 from docsplit.evaluation.links import cosine_scores
 from docsplit.evaluation.ranking.measures import measure_retrieved, top_of_scores
 from docsplit.evaluation.results.metrics import micro_f1_items, predictions
@@ -208,7 +208,8 @@ def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
 
     def measure(features: Any) -> Measured:
         runs, classes = runs_of(split, None, 1, 1), len(split.class_names)
-        output = linear(features[:train], split.train_labels, runs, features[train:], classes, few_shot=False)
+        data = HeadInput(features[:train], split.train_labels, runs, features[train:], classes, few_shot=False)
+        output = linear(data)
         items = micro_f1_items(predictions(output.scores, True), labels)
         above, below = items.numerators[0], items.denominators[0]
         others = {} if issparse(features) else _geometry(features)

@@ -17,7 +17,7 @@ from benchmarks.engine.results import Row
 from benchmarks.studies.adaptation.sets import judgments, news, with_validation
 from docsplit.data.passages import to_passages
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.presets import TFIDF
+from docsplit.evaluation.heads.tfidf import TFIDF
 from docsplit.runtime.files import write_text
 
 SETS = ("20news", "ecthr")

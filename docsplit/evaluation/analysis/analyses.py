@@ -16,7 +16,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import check_attention
 from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.evaluation.analysis import estimates, sections
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights
 from docsplit.evaluation.analysis.clustering import clusterings, one_label
 from docsplit.evaluation.analysis.embedded import Embedded, embed, embed_tfidf, num_neighbours
@@ -28,7 +28,7 @@ from docsplit.evaluation.analysis.report import HTML_FILE, JSON_FILE, MARKDOWN_F
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
 from docsplit.evaluation.analysis.similarity import COMPARED, similarity
 from docsplit.evaluation.compare import LabelledEvaluation, Setup
-from docsplit.evaluation.heads.presets import GRAPH_ATTENTION, NEED_A_TAGGER, TFIDF
+from docsplit.evaluation.heads.tfidf import TFIDF
 from docsplit.evaluation.results import comparison
 from docsplit.evaluation.results import result as results
 from docsplit.evaluation.results.records import Report, TextStatistics

@@ -3,8 +3,12 @@
 from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.evaluation.heads.presets import ANALYSES, GRAPH_ATTENTION, MAP_METHODS
 from docsplit.runtime.arguments import check_choices
+
+ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
+GRAPH_ATTENTION = "graph_attention"  # another, for graph document models alone
+NEED_A_TAGGER = ("redundancy", "attention")
+MAP_METHODS = ("tsne", "umap", "pca")
 
 
 @dataclass

@@ -13,12 +13,11 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.graphs import attention_by_kind
 from docsplit.embedding.loading import says_pooling
 from docsplit.embedding.neighbours import nearest
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments
 from docsplit.evaluation.analysis.clustering import tfidf_svd
 from docsplit.evaluation.analysis.sample import Documents
 from docsplit.evaluation.compare import TFIDF_FACTS
-from docsplit.evaluation.heads.presets import GRAPH_ATTENTION
-from docsplit.evaluation.heads.table import tfidf_features
+from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)

@@ -11,14 +11,13 @@ from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.data.sets.labelled_files import stratified_sample
 from docsplit.data.tagging import describe_tagger, tag
-from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import DocumentWords, document_words
 from docsplit.evaluation.analysis.clustering import check_labels
 from docsplit.evaluation.analysis.graph_attention import choose_document
 from docsplit.evaluation.analysis.maps import check_size
 from docsplit.evaluation.analysis.redundancy import content_words, redundancy_rows
 from docsplit.evaluation.analysis.similarity import Sentences, choose_sentences
-from docsplit.evaluation.heads.presets import GRAPH_ATTENTION
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ from transformers import (
 )
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.frozen import HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadOutput, Run
+from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.metrics import ClassificationMetric
 
 logger = logging.getLogger(__name__)
@@ -110,50 +111,35 @@ class _BestEpoch(TrainerCallback):
             self.weights = {name: value.to("cpu", copy=True) for name, value in kwargs["model"].state_dict().items()}
 
 
+@dataclass(frozen=True)
+class Start:
+    """The encoder that each training starts from, and how it reads a text."""
+
+    load: Callable[[], SentenceTransformer]  # gives a fresh encoder, its pooling and maximum length set
+    prompt: str | None = None  # put before each text, as `SentenceTransformer.encode` does
+    bf16: bool = False  # autocast in training; the weights stay in fp32
+
+
 def finetune(
-    load: Callable[[], SentenceTransformer],
-    split: LabelledSplit,
-    runs: Sequence[Run],
-    *,
-    prompt: str | None = None,
-    learning_rate: float = 2e-5,
-    num_epochs: float = 3,
-    batch_size: int = 16,
-    select_by: str = "macro_f1",
-    bf16: bool = False,
-    show_progress: bool = False,
+    start: Start, split: LabelledSplit, runs: Sequence[Run], settings: FineTuning, show_progress: bool = False
 ) -> HeadOutput:
     """Train the whole encoder and a linear layer on its embedding, once a run: the ceiling of the frozen probes.
 
     AdamW, linear decay after a warm-up over a tenth of the steps. `Normalize` modules at the end of an encoder are
-    left out: on vectors of length one a linear layer hardly learns at the learning rate of an encoder.
+    left out: on vectors of length one a linear layer hardly learns at the learning rate of an encoder. Where there is
+    a validation part, the epoch with the best `settings.select_by` on it counts, else the last one.
 
-    Args:
-        load: gives a fresh encoder, its pooling and maximum length set; called once a run.
-        runs: which training documents, and the seed. The epoch with the best `select_by`, one of `MEASURES`, on the
-            validation part counts, or the last where there is none.
-        prompt: put before each text, as `SentenceTransformer.encode` does.
-        batch_size: documents a step, of all processes together.
-        bf16: autocast; the weights stay in fp32.
-
-    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction; and of each
+    Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction; and for each
         run with a validation part `MEASURES` on it after each epoch.
 
     Raises:
         FloatingPointError: if the loss or a prediction is not finite.
         ValueError: if several GPUs are visible to one process or the processes cannot share the batch.
     """
+    check_batch_size(settings.batch_size)
     if split.validation_texts is None:
         logger.info("finetune: no validation part, so the last epoch counts and no curve is drawn. --validation_file?")
-    arguments = partial(
-        _training_arguments,
-        documents_per_process=check_batch_size(batch_size),
-        learning_rate=learning_rate,
-        num_epochs=num_epochs,
-        bf16=bf16,
-        show_progress=show_progress,
-    )
-    outputs = [_finetune_once(load, split, run, prompt, arguments, select_by) for run in runs]
+    outputs = [_finetune_once(start, split, run, settings, show_progress) for run in runs]
     return HeadOutput(
         np.concatenate([output.scores for output in outputs]),
         sum(output.seconds for output in outputs) / len(runs),
@@ -163,23 +149,16 @@ def finetune(
 
 
 def _finetune_once(
-    load: Callable[[], SentenceTransformer],
-    split: LabelledSplit,
-    run: Run,
-    prompt: str | None,
-    arguments: Callable[..., TrainingArguments],
-    select_by: str,
+    start: Start, split: LabelledSplit, run: Run, settings: FineTuning, show_progress: bool
 ) -> HeadOutput:
-    """One run of `finetune`.
-
-    Args:
-        arguments: `_training_arguments` of a directory, the seed and whether there is a validation part.
-    """
+    """Return the output of one run of `finetune`."""
+    # Load the encoder, and put a linear layer on it
     set_seed(int(run.seed))
-    body, width = fresh_body(load, split, prompt)
+    body, width = fresh_body(start, split)
     _remove_normalization(body)
     model = TextClassifier(body, width, len(split.class_names), split.multi_label)
     _count_long_documents(body, split)
+    # Prepare the documents; those to predict stand longest first
     texts = [split.train_texts[index] for index in run.indices]
     train = _labelled_dataset(texts, TRAIN_PASSAGES, split.train_labels[run.indices])
     validation = None
@@ -188,25 +167,34 @@ def _finetune_once(
     longest_first = np.argsort([-len(text) for text in split.test_texts], kind="stable")
     test = _labelled_dataset([split.test_texts[index] for index in longest_first], TEST_PASSAGES)
     with tempfile.TemporaryDirectory(prefix="docsplit-finetuning-") as directory:  # Trainer wants one
-        best_epoch = _BestEpoch(select_by)
+        best_epoch = _BestEpoch(settings.select_by or "macro_f1")
         trainer = Trainer(
             model,
-            arguments(directory, seed=int(run.seed), validates=validation is not None),
-            data_collator=_Collator(body, prompt),
+            _training_arguments(
+                settings,
+                output_dir=directory,
+                seed=int(run.seed),
+                eval_strategy="no" if validation is None else "epoch",
+                bf16=start.bf16,
+                disable_tqdm=not show_progress,
+            ),
+            data_collator=_Collator(body, start.prompt),
             train_dataset=train,
             eval_dataset=validation,
             compute_metrics=None if validation is None else _measures,
             callbacks=[_StopAtNaN(), best_epoch],
         )
         trainer.remove_callback(PrinterCallback)
-        start = time.perf_counter()
+        # Train, take the best epoch, predict
+        started = time.perf_counter()
         trainer.train()
         if best_epoch.weights:
             model.load_state_dict(best_epoch.weights)
         trainer.args.train_sampling_strategy = "random"  # "group_by_length" would shuffle what is predicted, too
         logits = torch.from_numpy(np.asarray(trainer.predict(test).predictions))  # (M, C), longest text first
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - started
         trainer.accelerator.free_memory()
+    # Put the predictions in the order of the texts
     check_finite(logits, "prediction of fine-tuning")
     in_order = torch.empty_like(logits, dtype=torch.float32)
     in_order[longest_first] = (logits.sigmoid() if split.multi_label else logits.softmax(dim=-1)).float()
@@ -214,23 +202,12 @@ def _finetune_once(
     return HeadOutput(in_order.numpy()[None], seconds, num_trainable(model), curves)
 
 
-def _training_arguments(
-    directory: str,
-    *,
-    seed: int,
-    validates: bool,
-    documents_per_process: int,
-    learning_rate: float,
-    num_epochs: float,
-    bf16: bool,
-    show_progress: bool,
-) -> TrainingArguments:
-    """What Trainer is told for one run of `finetune`."""
+def _training_arguments(settings: FineTuning, **of_run: Any) -> TrainingArguments:
+    """Return what Trainer is told for one run of `finetune`: what all runs share, and the arguments of this one."""
+    documents_per_process = check_batch_size(settings.batch_size)
     return TrainingArguments(
-        directory,
-        seed=seed,
-        learning_rate=learning_rate,
-        num_train_epochs=num_epochs,
+        learning_rate=settings.learning_rate,
+        num_train_epochs=settings.num_epochs,
         per_device_train_batch_size=documents_per_process,
         per_device_eval_batch_size=2 * documents_per_process,
         lr_scheduler_type="linear",
@@ -241,14 +218,12 @@ def _training_arguments(
         accelerator_config={"use_seedable_sampler": False},
         ddp_find_unused_parameters=False,
         remove_unused_columns=False,
-        eval_strategy="epoch" if validates else "no",
         save_strategy="no",
         logging_steps=0.1,  # of all steps
         logging_nan_inf_filter=False,
         report_to="none",
-        disable_tqdm=not show_progress,
         use_cpu=not torch.cuda.is_available(),
-        bf16=bf16,
+        **of_run,
     )
 
 
@@ -336,17 +311,17 @@ class _Collator:
         return batch
 
 
-def fresh_body(
-    load: Callable[[], SentenceTransformer], split: LabelledSplit, prompt: str | None
-) -> tuple[SentenceTransformer, int]:
+def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer, int]:
     """Load an encoder in fp32 and freeze what an embedding does not depend on, such as poolers.
 
     DDP waits for a gradient from each parameter that asks for one, so one backward pass finds out which get one.
 
     Returns: the encoder and the width H of its embeddings.
     """
-    body = load().float()  # a checkpoint kept in half precision would lose the small steps of a low learning rate
-    features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=prompt)
+    body = (
+        start.load().float()
+    )  # a checkpoint kept in half precision would lose the small steps of a low learning rate
+    features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=start.prompt)
     features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
     embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)
     embeddings.sum().backward()

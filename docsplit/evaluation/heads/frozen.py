@@ -1,14 +1,9 @@
-"""Heads on frozen embeddings that scikit-learn trains: logistic regression and nearest neighbours.
-
-Each head is trained once per `Run`: on each few-shot draw, or with each seed on the whole training part. Runs depend
-on the labels and a seed alone, so every encoder, and TF-IDF, is measured on the same ones.
-"""
+"""Heads on frozen embeddings that scikit-learn trains: logistic regression and nearest neighbours."""
 
 import logging
 import time
 import warnings
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +16,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
+from docsplit.evaluation.heads.base import HeadInput, HeadOutput
+
 logger = logging.getLogger(__name__)
 
 C_GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -31,49 +28,19 @@ MAX_ROW_SPACE = 2500  # documents of a run, up to which sparse features are rota
 NUM_NEIGHBOURS = 10
 
 
-@dataclass
-class Run:
-    """One training of a head: on which training documents, and with which seed."""
-
-    indices: np.ndarray  # (n,)
-    seed: int
-
-
-@dataclass
-class HeadOutput:
-    """What a head says about the test documents, in each run."""
-
-    scores: np.ndarray  # (R, M, C) float32: class probabilities, or with several labels a probability each
-    seconds: float  # of training and prediction, the mean over runs
-    trainable_parameters: int
-    curves: list[list[dict[str, float]]] = field(default_factory=list)  # of each run: epochs on the validation part
-
-
-def linear(
-    train: Any,
-    labels: np.ndarray,
-    runs: list[Run],
-    test: Any,
-    num_classes: int,
-    few_shot: bool,
-    validation: tuple[Any, np.ndarray] | None = None,
-) -> HeadOutput:
-    """Logistic regression, C by cross-validation on each run's training documents; several labels: one against rest.
+def linear(data: HeadInput) -> HeadOutput:
+    """Fit logistic regression, its C chosen by cross-validation on each run's training documents.
 
     C is the one of `C_GRID` with the highest accuracy over stratified folds, shuffled by the run's seed; the smallest
-    one if several have it. With several labels they share a C, the one with the highest micro-F1 over plain folds. A
-    label that all documents of a run have, or none, gets a constant probability. The validation part is not used.
-
-    Args:
-        train, test: (N, H) and (M, H), dense or sparse; computed with in float32.
-
-    Raises:
-        ValueError: if arguments do not agree, a class is missing, or features are not finite.
+    one if several have it. Several labels are fitted one against rest; they share a C, the one with the highest
+    micro-F1 over plain folds. A label that all documents of a run have, or none, gets a constant probability. The
+    validation part is not used. Features, dense or sparse, are read in float32.
     """
-    check_head(train, labels, runs, test, num_classes, validation)
     start = time.perf_counter()
-    train, test = (features.astype(np.float32, copy=False) for features in (train, test))
-    parts = [in_row_space(train[run.indices], test) for run in runs]  # of each run: (n, H) and (M, H)
+    runs, labels = data.runs, data.labels
+    train, test = (features.astype(np.float32, copy=False) for features in (data.train, data.test))
+    # Prepare each run: its features, (n, H) and (M, H), and its folds
+    parts = [in_row_space(train[run.indices], test) for run in runs]
     folds = [_folds(labels[run.indices], run.seed) for run in runs]
     if unfolded := sum(not run_folds for run_folds in folds):
         logger.warning(
@@ -107,7 +74,7 @@ def linear(
     return HeadOutput(
         scores=np.stack(scores).astype(np.float32),
         seconds=(time.perf_counter() - start) / len(runs),
-        trainable_parameters=(train.shape[1] + 1) * num_classes,
+        trainable_parameters=(train.shape[1] + 1) * data.num_classes,
     )
 
 
@@ -171,83 +138,24 @@ def _probabilities(
     return np.stack(columns, axis=1)
 
 
-def knn(
-    train: Any,
-    labels: np.ndarray,
-    runs: list[Run],
-    test: Any,
-    num_classes: int,
-    few_shot: bool,
-    validation: tuple[Any, np.ndarray] | None = None,
-) -> HeadOutput:
-    """The share of each label among the nearest training documents by cosine: `NUM_NEIGHBOURS`, or fewer.
+def knn(data: HeadInput) -> HeadOutput:
+    """Return the share of each label among the nearest training documents by cosine: `NUM_NEIGHBOURS`, or fewer.
 
-    Few-shot no more than the smallest class of the draw has documents. Of equal shares the first class wins. With all
-    training documents nothing depends on the seed, so there is a single run in the output. The validation part is not
+    Few-shot there are no more than the smallest class of the draw has documents. Of equal shares the first class wins.
+    With all training documents nothing depends on the seed, so the output has a single run. The validation part is not
     used.
-
-    Raises:
-        ValueError: if arguments do not agree, a class is missing, or features are not finite.
     """
-    check_head(train, labels, runs, test, num_classes, validation)
     start = time.perf_counter()
-    runs = runs if few_shot else runs[:1]
-    has_label = labels if labels.ndim == 2 else np.eye(num_classes, dtype=np.int8)[labels]  # (N, C)
-    scores = np.empty((len(runs), test.shape[0], num_classes), dtype=np.float32)
+    runs = data.runs if data.few_shot else data.runs[:1]
+    has_label = data.labels if data.multi_label else np.eye(data.num_classes, dtype=np.int8)[data.labels]  # (N, C)
+    scores = np.empty((len(runs), data.test.shape[0], data.num_classes), dtype=np.float32)
     for number, run in enumerate(runs):
         chosen = has_label[run.indices]
-        limit = max(int(chosen.sum(axis=0).min()), 1) if few_shot else len(chosen)
+        limit = max(int(chosen.sum(axis=0).min()), 1) if data.few_shot else len(chosen)
         search = NearestNeighbors(n_neighbors=min(NUM_NEIGHBOURS, limit, len(chosen)), metric="cosine")
-        neighbours = search.fit(train[run.indices]).kneighbors(test, return_distance=False)  # (M, k)
+        neighbours = search.fit(data.train[run.indices]).kneighbors(data.test, return_distance=False)  # (M, k)
         scores[number] = chosen[neighbours].mean(axis=1, dtype=np.float32)
     return HeadOutput(scores, (time.perf_counter() - start) / len(runs), trainable_parameters=0)
-
-
-def check_head(
-    train: Any,
-    labels: np.ndarray,
-    runs: list[Run],
-    test: Any,
-    num_classes: int,
-    validation: tuple[Any, np.ndarray] | None,
-) -> None:
-    """Raise a ValueError that names what does not agree, before any work."""
-    parts = [("training", train, labels), ("test", test, None)]
-    if validation is not None:
-        parts.append(("validation", *validation))
-    for name, features, its_labels in parts:
-        if features.ndim != 2 or features.shape[1] != train.shape[1] or features.shape[0] == 0:
-            raise ValueError(f"The {name} features are {features.shape}, expected (documents, {train.shape[-1]}).")
-        finite = np.isfinite(features.data if issparse(features) else features)
-        if not finite.all():
-            count = int((~finite).sum()) if issparse(features) else int((~finite.all(axis=1)).sum())
-            raise ValueError(
-                f"{count} of {features.shape[0]} {name} documents have features that are not finite: the encoder "
-                "gave NaN or infinity for them. Embed in float32, or leave it out."
-            )
-        if its_labels is None:
-            continue
-        if len(its_labels) != features.shape[0] or its_labels.ndim != labels.ndim:
-            raise ValueError(f"The {name} labels are {its_labels.shape}, of {features.shape[0]} documents.")
-        if its_labels.ndim == 2 and its_labels.shape[1] != num_classes:
-            raise ValueError(f"The {name} labels are {its_labels.shape}, expected {num_classes} columns.")
-        if its_labels.min() < 0 or its_labels.max() >= (2 if its_labels.ndim == 2 else num_classes):
-            kind = "0 or 1" if its_labels.ndim == 2 else f"0 to {num_classes - 1}"
-            raise ValueError(f"The {name} labels go from {its_labels.min()} to {its_labels.max()}, expected {kind}.")
-    if not runs:
-        raise ValueError("A head needs at least one run: ask for one or more draws or seeds.")
-    for number, run in enumerate(runs):
-        if len(run.indices) == 0:
-            raise ValueError(f"Run {number} has no documents: give it some rows of the training part.")
-        if run.indices.min() < 0 or run.indices.max() >= len(labels):
-            raise ValueError(f"Run {number} has rows outside 0 to {len(labels) - 1}: it belongs to other data.")
-        if labels.ndim == 1:
-            missing = np.setdiff1d(np.arange(num_classes), labels[run.indices])
-            if len(missing):
-                raise ValueError(
-                    f"Run {number} has no training document of classes {missing.tolist()}: draw from each class, or "
-                    "drop those classes."
-                )
 
 
 def standardize(train: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:

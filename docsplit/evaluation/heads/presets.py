@@ -1,23 +1,10 @@
-"""Which heads there are for what, and how those by gradient are trained, by paper: a new paper is a row of `PRESETS`.
+"""How heads are trained by gradient, paper by paper: a new paper is a row of `PRESETS`.
 
 Nothing heavy is imported: `--help` reads this module.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-TFIDF = "tfidf"
-TFIDF_HEADS = ("linear", "knn")
-TUNING_HEADS = ("finetune", "setfit")  # those that change the encoder
-LINK_HEADS = ("mlp", "cosine")
-LINK_BASELINES = ("bm25", "popularity")
-BM25 = "bm25"
-RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
-BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
-ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
-GRAPH_ATTENTION = "graph_attention"  # another, of graph document models alone
-NEED_A_TAGGER = ("redundancy", "attention")
-MAP_METHODS = ("tsne", "umap", "pca")
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -38,12 +25,22 @@ class HeadTraining:
 
 
 @dataclass(frozen=True)
+class FineTuning:
+    """How the whole encoder is trained."""
+
+    learning_rate: float = 2e-5  # the peak
+    num_epochs: float = 3
+    batch_size: int = 16  # documents a step, of all processes together
+    select_by: str | None = None  # measure on the validation part that chooses the epoch; None: macro_f1
+
+
+@dataclass(frozen=True)
 class Preset:
     """The heads of one paper."""
 
     mlp: HeadTraining
     linear: HeadTraining | None  # None: logistic regression, C by cross-validation
-    finetuning: dict[str, Any]  # options of `docsplit.evaluation.heads.finetuning.finetune`
+    finetuning: FineTuning
 
 
 _BREGMAN = HeadTraining(
@@ -73,7 +70,7 @@ PRESETS: dict[str, Preset] = {
             weight_decay=0.0,
         ),
         linear=None,
-        finetuning={"learning_rate": 2e-5, "num_epochs": 3, "batch_size": 16},
+        finetuning=FineTuning(learning_rate=2e-5, num_epochs=3, batch_size=16),
     ),
     # "Efficient document embeddings via self-contrastive Bregman divergence learning", section 4, appendix A and the
     # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
@@ -82,17 +79,17 @@ PRESETS: dict[str, Preset] = {
         linear=HeadTraining(
             **vars(_BREGMAN) | {"hidden_layer": False, "input_dropout": 0.0},
         ),
-        finetuning={"learning_rate": 3e-5, "num_epochs": 3, "batch_size": 16},
+        finetuning=FineTuning(learning_rate=3e-5, num_epochs=3, batch_size=16),
     ),
 }
 # "Contrastive document representation learning with graph attention networks", Table 6: fine-tuning. The heads on
 # frozen embeddings, and what the epoch is selected by, are not said.
-_GRAPH = {"num_epochs": 20, "batch_size": 32, "select_by": "accuracy"}
+_GRAPH = FineTuning(learning_rate=5e-5, num_epochs=20, batch_size=32, select_by="accuracy")
 PRESETS |= {
-    name: replace(PRESETS["docsplit"], finetuning=_GRAPH | own)
-    for name, own in {
-        "graph": {"learning_rate": 5e-5},  # 20 Newsgroups, IMDB
-        "graph_arxiv": {"learning_rate": 1e-4},
-        "graph_hyperpartisan": {"learning_rate": 3e-5, "num_epochs": 15},
+    name: replace(PRESETS["docsplit"], finetuning=finetuning)
+    for name, finetuning in {
+        "graph": _GRAPH,  # 20 Newsgroups, IMDB
+        "graph_arxiv": replace(_GRAPH, learning_rate=1e-4),
+        "graph_hyperpartisan": replace(_GRAPH, learning_rate=3e-5, num_epochs=15),
     }.items()
 }

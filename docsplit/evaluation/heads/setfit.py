@@ -7,18 +7,24 @@ maximum length: there is no averaging over chunks here.
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sentence_transformers import SentenceTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from transformers import PrinterCallback, ProgressCallback, set_seed
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.finetuning import check_batch_size, check_finite, encodable, fresh_body, num_trainable
-from docsplit.evaluation.heads.frozen import HeadOutput, Run
+from docsplit.evaluation.heads.base import HeadOutput, Run
+from docsplit.evaluation.heads.finetuning import (
+    Start,
+    check_batch_size,
+    check_finite,
+    encodable,
+    fresh_body,
+    num_trainable,
+)
 
 # Everything else about SetFit is the library's default.
 SETFIT_ITERATIONS = 20  # positive and negative pairs a document (Tunstall et al., 2022: R = 20)
@@ -26,20 +32,11 @@ SETFIT_BATCH_SIZE = 16
 SETFIT_MAX_DOCUMENTS = 2000  # it lists all pairs of them before it takes some
 
 
-def setfit(
-    load: Callable[[], SentenceTransformer],
-    split: LabelledSplit,
-    runs: Sequence[Run],
-    *,
-    prompt: str | None = None,
-    show_progress: bool = False,
-) -> HeadOutput:
-    """SetFit (Tunstall et al., 2022): contrast pairs of labelled documents, then a logistic regression on them.
+def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progress: bool = False) -> HeadOutput:
+    """Train by SetFit (Tunstall et al., 2022): contrast pairs of labelled documents, then fit a logistic regression.
 
     For few-shot runs, with the `setfit` library and its defaults but for the number of pairs, which is the paper's. In
     multi-label data a pair is positive if the documents share a label, and there is one regression a label.
-
-    Args: those of `docsplit.evaluation.heads.finetuning.finetune`.
 
     Returns: probabilities (R, M, C), the same in all processes; mean seconds of training and prediction.
 
@@ -59,8 +56,8 @@ def setfit(
     scores, seconds, trainable_parameters = [], 0.0, 0
     for run in runs:
         set_seed(int(run.seed))
-        body, width = fresh_body(load, split, prompt)
-        body.prompts, body.default_prompt_name = {"document": prompt or ""}, "document"  # for its own `encode`
+        body, width = fresh_body(start, split)
+        body.prompts, body.default_prompt_name = {"document": start.prompt or ""}, "document"  # for its own `encode`
         head: Any = LogisticRegression(max_iter=1000)
         model = SetFitModel(
             model_body=body,
@@ -81,17 +78,17 @@ def setfit(
                 show_progress_bar=show_progress,
             )
             trainer = SetFitTrainer(model, args)
-            trainer.st_trainer.data_collator.prompts = prompt
+            trainer.st_trainer.data_collator.prompts = start.prompt
             trainer.remove_callback(PrinterCallback)
             if not show_progress:
                 trainer.remove_callback(ProgressCallback)
-            start = time.perf_counter()
+            started = time.perf_counter()
             trainer.train_embeddings(texts, labels.tolist(), args=args)
             for parameter in body.parameters():
                 check_finite(parameter, "parameter after SetFit")
             trainer.train_classifier(texts, labels.tolist(), args=args)
         probabilities = np.asarray(model.predict_proba(test_texts, as_numpy=True, show_progress_bar=show_progress))
-        seconds += time.perf_counter() - start
+        seconds += time.perf_counter() - started
         columns = np.arange(len(split.class_names)) if split.multi_label else model.model_head.classes_
         trainable_parameters = num_trainable(body) + (width + 1) * len(split.class_names)
         scores.append(np.zeros((len(test_texts), len(split.class_names)), dtype=np.float32))

@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.evaluation.heads.presets import RANKING_METHODS
 from docsplit.runtime.arguments import check_choices
+
+BM25 = "bm25"
+RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
+BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
 
 
 @dataclass

@@ -24,9 +24,8 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.overlap import share_of_queries
 from docsplit.embedding.search import make_comparable, search
 from docsplit.evaluation.compare import Evaluation
-from docsplit.evaluation.heads.presets import BM25 as BM25_NAME
-from docsplit.evaluation.heads.presets import BM25_PARAMETERS
-from docsplit.evaluation.ranking.arguments import RetrievalArguments
+from docsplit.evaluation.ranking.arguments import BM25 as BM25_NAME
+from docsplit.evaluation.ranking.arguments import BM25_PARAMETERS, RetrievalArguments
 from docsplit.evaluation.ranking.fusion import (
     best_weight,
     cross_validated,

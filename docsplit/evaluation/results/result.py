@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.heads.frozen import HeadOutput
+from docsplit.evaluation.heads.base import HeadOutput
 from docsplit.evaluation.results import metrics
 from docsplit.evaluation.results.items import Items
 from docsplit.evaluation.results.records import Facts

@@ -9,7 +9,7 @@ from transformers import BertModel
 from benchmarks.speed import analyses
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.analysis import similarity
-from docsplit.evaluation.heads.presets import ANALYSES
+from docsplit.evaluation.analysis.arguments import ANALYSES
 from tests.conftest import make_corpus, tiny_config
 
 

@@ -15,7 +15,7 @@ from docsplit.evaluation.analysis.clustering import (
     purity_items,
     tfidf_svd,
 )
-from docsplit.evaluation.heads.table import tfidf_features
+from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.evaluation.results.comparison import comparisons, rows
 from docsplit.evaluation.results.task import CLUSTERING
 

@@ -1,10 +1,14 @@
 """Figures of runs: what they draw."""
 
+import csv
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import pytest
 
 from docsplit.evaluation.results.comparison import rows
-from docsplit.evaluation.results.plots import loss_parts, plot_few_shot, plot_training
+from docsplit.evaluation.results.plots import loss_parts, plot_convergence, plot_few_shot, plot_training
+from docsplit.evaluation.results.records import Row
 from docsplit.evaluation.results.task import CLASSIFICATION
 from tests.evaluation.results.examples import make_result
 
@@ -57,4 +61,19 @@ def test_curves_show_what_the_rows_say(tmp_path, monkeypatch):
 def test_without_few_labels_there_is_no_picture(tmp_path):
     (tmp_path / "curves.png").touch()  # of an earlier run, on other data
     assert not plot_few_shot(rows([make_result("a", 1.0)]), CLASSIFICATION, tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_convergence_is_drawn_of_every_run(tmp_path):
+    curve = [{"epoch": 1.0, "step": 5, "accuracy": 0.5, "macro_f1": 0.4}]
+    curve += [{"epoch": 2.0, "step": 10, "accuracy": 0.75, "macro_f1": 0.7}]
+    row = Row(CLASSIFICATION, 'a, "b"', "finetune", None, 2, {})
+    path = tmp_path / "convergence.png"
+    assert plot_convergence([replace(row, validation_curves=[curve, curve[::-1]]), row], CLASSIFICATION, path)
+    assert path.stat().st_size > 1000
+    lines = list(csv.reader((tmp_path / "convergence.csv").read_text().splitlines()))
+    assert lines[0] == ["encoder", "run", "epoch", "step", "accuracy", "macro_f1"]
+    assert lines[1] == ['a, "b"', "0", "1.0", "5", "0.5", "0.4"]
+    assert [line[1] for line in lines[1:]] == ["0", "0", "1", "1"]
+    assert not plot_convergence([row], CLASSIFICATION, path)
     assert not list(tmp_path.iterdir())

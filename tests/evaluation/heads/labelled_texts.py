@@ -1,0 +1,45 @@
+"""Labelled texts that encoders are trained on by heads."""
+
+import numpy as np
+
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.heads.base import Run
+from tests.conftest import TOPICS, make_corpus
+
+LEARNING_RATE = 1e-3  # high: tiny encoders from nothing
+
+
+def make_split(train=210, test=61, validation=0, multi_label=False):
+    """Documents about three topics; with several labels, also joined pairs of them."""
+    names = sorted(TOPICS)
+    rows = make_corpus(2 * (train + test + validation), seed=1)
+    texts, labels = [], []
+    for first, second in zip(rows[::2], rows[1::2]):
+        both = multi_label and len(texts) % 2 == 0
+        texts.append(f"{first['text']} {second['text']}" if both else first["text"])
+        topics = {first["label"], second["label"]} if both else {first["label"]}
+        labels.append([int(name in topics) for name in names])
+    multi_hot = np.array(labels, dtype=np.int8)
+    array = multi_hot if multi_label else multi_hot.argmax(axis=1)
+    end = train + test
+    return LabelledSplit(
+        train_texts=texts[:train],
+        train_labels=array[:train],
+        test_texts=texts[train:end],
+        test_labels=array[train:end],
+        class_names=names,
+        validation_texts=texts[end:] if validation else None,
+        validation_labels=array[end:] if validation else None,
+    )
+
+
+def everything(split, *seeds):
+    return [Run(np.arange(len(split.train_texts)), seed) for seed in seeds]
+
+
+def few(split, shots=4, draws=1):
+    return [Run(draw, seed) for seed, draw in enumerate(split.draws(shots, draws))]
+
+
+def accuracy(scores, split):
+    return (scores.argmax(axis=-1) == split.test_labels).mean(axis=-1)  # (R,)
