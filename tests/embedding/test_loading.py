@@ -51,7 +51,7 @@ def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
     encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
     assert facts.num_parameters == encoder.num_parameters()
     hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
-    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts["pooling"]]
+    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts.pooling]
     np.testing.assert_allclose(
         embed_documents(model, texts[:1], dtype=torch.float32)[0][0], by_hand.detach(), atol=1e-5
     )
