@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.runtime.files import JsonObject
+
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
 FEWEST_WORDS = 6  # of a sentence that is matched with another
@@ -165,7 +167,7 @@ def map_of(vectors: np.ndarray, method: str) -> tuple[np.ndarray, str]:
     return scaled.round().astype(int), f"{about} Click, drag, scroll; double click for all."
 
 
-def tables_of(directory: Path) -> list[dict[str, Any]]:
+def tables_of(directory: Path) -> list[JsonObject]:
     """Read the results beside a checkpoint: tables with a title and the cells, line after line."""
     from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
 
@@ -177,7 +179,7 @@ def _inside(picture: Path) -> str:
     return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
-def page(payload: dict[str, Any]) -> str:
+def page(payload: JsonObject) -> str:
     """Write the page with its data inside."""
     text = json.dumps(payload, separators=(",", ":")).encode()
     packed = base64.b64encode(gzip.compress(text, mtime=0)).decode()

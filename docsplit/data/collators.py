@@ -21,6 +21,7 @@ from docsplit.modeling.settings import IGNORED
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
 MLM_PROBABILITY = 0.15  # as BERT: 80 % of these become [MASK], 10 % another token, and 10 % stay as they are
 Feature = dict[str, Any]  # a row of `docsplit.data.preparation.tokenize`, perhaps with its own `epoch`
+Batch = dict[str, Any]  # tensors by name, and what `DocSplitForContrastivePretraining.forward` takes beside them
 
 
 class DocSplitCollator:
@@ -77,7 +78,7 @@ class DocSplitCollator:
         self.bit_generator = np.random.Philox()
         self.state = self.bit_generator.state
 
-    def __call__(self, features: list[Feature]) -> dict[str, Any]:
+    def __call__(self, features: list[Feature]) -> Batch:
         """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
         The view `simcse` adds `same_text`.
@@ -100,7 +101,7 @@ class DocSplitCollator:
         same_text = {"same_text": True} if self.view is simcse else {}
         return batch | self.lay_out(features) | same_text
 
-    def lay_out(self, features: list[Feature]) -> dict[str, Any]:
+    def lay_out(self, features: list[Feature]) -> Batch:
         """Make the tensors of both views, (B, 2, T) each."""
         rows = self.pad([view for feature in features for view in self.draw(feature)])
         return {name: values.unflatten(0, (-1, 2)) for name, values in rows.items()}
@@ -225,7 +226,7 @@ class PassageCollator(DocSplitCollator):
             raise ValueError(f"max_passages is {max_passages}: expected 2 or more, one for each view.")
         self.first_is_query, self.max_passages = view in FIRST_IS_QUERY, max_passages
 
-    def lay_out(self, features: list[Feature]) -> dict[str, Any]:
+    def lay_out(self, features: list[Feature]) -> Batch:
         """Make the tensors of all passages, (R, T) each, and the place of each row."""
         rows: list[MaskedRow] = []
         places: list[np.ndarray] = []  # (R', 4) of each document: its number, view, section and position

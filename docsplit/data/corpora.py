@@ -27,7 +27,7 @@ from pyarrow import compute
 from docsplit.data.passages import SECTION_BREAK, clean_text
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.runtime.files import build_once, cache_directory, hash_of_code
+from docsplit.runtime.files import JsonObject, build_once, cache_directory, hash_of_code
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ LOADERS = {
     ".arrow": "arrow",
     ".txt": "text",
 }
+LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
 DECODED = "UTF-8"
@@ -136,7 +137,7 @@ def _load_python_docs() -> Dataset:
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
 
 
-def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
+def _local_files(path: Path) -> tuple[str, list[str], LoaderOptions]:
     """Choose the loader of `datasets` for a file or folder: its name, the files, and its options."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     loader_of = {file: LOADERS.get(_suffix(file)) for file in files if not _is_hidden(file, path)}
@@ -155,7 +156,7 @@ def _local_files(path: Path) -> tuple[str, list[str], dict[str, Any]]:
     if skipped:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in skipped.most_common())
         logger.warning(f"Of {path} {len(names):,} files are read as {loader}, {skipped.total():,} are not: {counts}.")
-    options: dict[str, Any] = {}
+    options: LoaderOptions = {}
     if loader == "text":
         options = {"sample_by": "document" if path.is_dir() else "line"}
     elif loader == "json":
@@ -189,7 +190,7 @@ def _load_local(path: Path) -> Dataset:
     return dataset
 
 
-def _read(loader: str, names: list[str], options: dict[str, Any]) -> Dataset:
+def _read(loader: str, names: list[str], options: LoaderOptions) -> Dataset:
     dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
     if loader in ("parquet", "arrow"):
         dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
@@ -249,7 +250,7 @@ def _suffix(file: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[JsonObject]:
     """Read cleaned rows of JSON lines.
 
     Args:
@@ -262,7 +263,7 @@ def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str,
         yield {column: clean_text(value) if isinstance(value := row.get(column), str) else value for column in columns}
 
 
-def _parse_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[dict[str, Any]]:
+def _parse_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[JsonObject]:
     for name, _, _ in versions:
         with fsspec.open(name, "rt", encoding="utf-8", errors="replace", compression="infer") as file:
             for number, line in enumerate(file, start=1):
@@ -316,7 +317,7 @@ def join_paragraphs(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def join_sections(row: dict[str, Any], text_column: str) -> dict[str, str]:
+def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
     """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
 
     A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a

@@ -18,7 +18,7 @@ from pyarrow import compute
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.collators import DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
+from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
 from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
@@ -88,7 +88,7 @@ class Collection:
         return np.array(sorted(row for row in rows if self.has_tokens[row]), dtype=np.int64)
 
 
-def _seen(batch: dict[str, list[str]]) -> dict[str, Any]:
+def _seen(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
     return {"seen_id": [document_id(text) for text in batch["whole"]], "sketch": list(sketch(batch["whole"]))}
 
 
@@ -181,7 +181,7 @@ class QueryDocumentCollator:
         has_tokens = np.flatnonzero(dataset.collection.has_tokens)
         return truncated_shares(dataset.collection.documents.select(has_tokens), self.document_collator)
 
-    def __call__(self, features: list[Feature]) -> dict[str, Any]:
+    def __call__(self, features: list[Feature]) -> Batch:
         """Batch of B queries: their tensors, and
 
         document_ids: (B, V - 1) of their documents; V is smaller in evaluation, which has no negatives.
@@ -206,7 +206,7 @@ class QueryDocumentCollator:
                 collator = self.document_collator if view else self.query_collator
                 rows += [collator.with_mask(text, rng) for text in ids]
                 places.append(np.column_stack([np.full((len(ids), 2), (number, view)), inner]))
-        batch: dict[str, Any] = {"document_ids": torch.from_numpy(np.stack(document_ids))}
+        batch: Batch = {"document_ids": torch.from_numpy(np.stack(document_ids))}
         batch |= {"relevant_ids": torch.from_numpy(relevant), "seen_ids": torch.tensor(np.array(seen_ids))}
         batch["sketches"] = torch.from_numpy(np.stack(sketches).astype(np.int64))
         return batch | self._lay_out(rows, np.concatenate(places))
@@ -219,7 +219,7 @@ class QueryDocumentCollator:
         sections = np.asarray(feature["passage_sections"])[positions]
         return self.document_collator.passages(feature, positions), np.column_stack([sections, positions])
 
-    def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> dict[str, Any]:
+    def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> Batch:
         padded: dict[str, Tensor] = self.document_collator.pad(rows)
         number, view, section, position = torch.from_numpy(places).T.contiguous()
         if not isinstance(self.document_collator, PassageCollator):

@@ -31,6 +31,7 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.collators import Feature
 from docsplit.data.corpora import CorpusStream, join_paragraphs, join_sections, undecodable_lines
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document_id, tokenize_batch
@@ -104,7 +105,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     # --- Batches ---
 
-    def __iter__(self) -> Iterator[dict[str, Any] | None]:
+    def __iter__(self) -> Iterator[Feature | None]:
         layout, worker = self.layout, get_worker_info()
         num_workers = worker.num_workers if worker else 1
         if worker:
@@ -147,7 +148,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     # --- Documents of one reader ---
 
-    def documents(self, reader: int, readers: int, skip: int = 0) -> Iterator[dict[str, Any]]:
+    def documents(self, reader: int, readers: int, skip: int = 0) -> Iterator[Feature]:
         """Yield the features of one reader, pass after pass, without the first `skip`.
 
         Raises:
@@ -230,7 +231,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         split = load_sentence_splitter(self.segmentation.sentence_splitter)
         return sum(map(len, segment(text, self.segmentation.passage_words, split))) > 1
 
-    def _tokenize(self, texts: list[str]) -> Iterator[dict[str, Any]]:
+    def _tokenize(self, texts: list[str]) -> Iterator[Feature]:
         """Yield a feature for each text; without units after all, it is counted and the collator drops it."""
         columns = tokenize_batch({self.segmentation.text_column: texts}, self.tokenizer, self.segmentation)
         columns = {name: values for name, values in columns.items() if name not in MADE_TO_BE_COUNTED}

@@ -43,10 +43,10 @@ def attended_from(model: SentenceTransformer) -> str:
     first: Any = model[0]
     if family_of(first.model.config).has_global_token:
         return GLOBAL
-    return _OF_POOLING.get(describe_encoder(model)["pooling"], ALL)
+    return _OF_POOLING.get(describe_encoder(model).pooling, ALL)
 
 
-def describe_attention(model: SentenceTransformer) -> dict[str, Any]:
+def describe_attention(model: SentenceTransformer) -> dict[str, str | int]:
     """Describe what `attention_to_tokens` reads, for the rows of results."""
     return {"attended_from": attended_from(model), "max_tokens": _limit(model)}
 

@@ -33,7 +33,7 @@ from docsplit.modeling.families.longformer import LongDocuments
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.modeling.settings import normalizes
-from docsplit.runtime.files import hash_of_code
+from docsplit.runtime.files import JsonObject, hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
 logger = logging.getLogger(__name__)
@@ -261,8 +261,8 @@ class _DocumentEmbedder:
         side = self.tokenizer.padding_side
         return padded_batches(self.tokenizer, prompted, limit, self.micro_batch_tokens, side, multiple)
 
-    def _forward(self, features: dict[str, Any]) -> Tensor:
-        features = self.modules[0](features | self.extra_features)
+    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        features = self.modules[0](inputs | self.extra_features)
         # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
         features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
         with torch.autocast(self.model.device.type, enabled=False):
@@ -305,7 +305,7 @@ def identity(model: SentenceTransformer) -> str:
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     tokenizer: Any = getattr(model[0], "processor", None)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    state: dict[str, Any] = json.loads(backend.to_str()) if backend is not None else {}
+    state: JsonObject = json.loads(backend.to_str()) if backend is not None else {}
     state |= {"truncation": None, "padding": None}  # of the last call
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}

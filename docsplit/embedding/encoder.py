@@ -25,6 +25,10 @@ from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
+Columns = dict[str, Any]  # of a row of results
+# What the manifest of an index says of its encoder: `name`, `hash`, and the settings that decide the vectors.
+Description = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class EncoderFacts:
@@ -42,7 +46,7 @@ class EncoderFacts:
     smooth_neighbours: int
     pooling_of_checkpoint: str | None = None  # where another one takes its place
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Columns:
         """Return the columns of a row; `pooling_of_checkpoint` only where there is one."""
         columns = asdict(self)
         if self.pooling_of_checkpoint is None:
@@ -77,7 +81,7 @@ class Encoder:
                 raise ValueError(f"{name}: {error}") from error
 
     @classmethod
-    def of(cls, description: dict[str, Any], name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
+    def of(cls, description: Description, name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
         """Load the encoder that the manifest of an index describes, from another place if `name` is given."""
         name = name or description["name"]
         return cls(name, EncoderArguments([name], **description["given"]), cache_dir)
@@ -188,7 +192,7 @@ class Encoder:
         """
         seen, near = contamination(self.name, test_texts).values()
         return EncoderFacts(
-            **describe_encoder(self._model),
+            **asdict(describe_encoder(self._model)),
             long_documents="passages" if is_graph_encoder(self._model) else self.options.long_documents,
             dtype=str(self.dtype).removeprefix("torch."),
             embedding_seconds=seconds,
@@ -218,7 +222,7 @@ class Encoder:
     # --- For an index ---
 
     @cached_property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> Description:
         """What the manifest of an index says of the encoder, by which `of` finds it again.
 
         Raises:
@@ -234,8 +238,8 @@ class Encoder:
             "name": str(local.resolve()) if local.exists() else self.name,
             "hash": identity(self._model),
             "given": {name: getattr(self.options, name) for name in ("pooling", "max_seq_length", "prompt")},
-            "pooling": facts["pooling"],
-            "max_seq_length": facts["max_seq_length"],
+            "pooling": facts.pooling,
+            "max_seq_length": facts.max_seq_length,
             "prompt": self.prompt,
             "similarity": similarity,
             "dimension": self._model.truncate_dim or self._model.get_embedding_dimension(),

@@ -140,5 +140,5 @@ class GraphEmbedder:
         with torch.autocast(device.type, enabled=False):
             return self.model.combine(vectors.to(device), rows).float().cpu().numpy()
 
-    def _forward(self, features: dict[str, Any]) -> Tensor:
+    def _forward(self, features: dict[str, Tensor]) -> Tensor:
         return self.model.encode_passages(features["input_ids"], features["attention_mask"])

@@ -1,6 +1,7 @@
 """Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
             f"--override_pooling {pooling} needs an encoder with a pooling module; this one is {modules}."
         )
     old: Any = model[positions[0]]
-    brought = describe_encoder(model)["pooling"]
+    brought = describe_encoder(model).pooling
     width = old.embedding_dimension
     if old.get_embedding_dimension() != width and positions[0] < len(model) - 1:
         raise ValueError(f"--override_pooling {pooling} gives {width} numbers; what follows {brought} takes more.")
@@ -178,16 +179,25 @@ def says_pooling(name_or_path: str) -> bool:
     return is_sentence_transformer_model(name_or_path) or hasattr(AutoConfig.from_pretrained(name_or_path), "docsplit")
 
 
-def describe_encoder(model: SentenceTransformer) -> dict[str, Any]:
-    """Describe what decides its embeddings, for the rows of results: pooling, maximum length, number of parameters."""
+@dataclass(frozen=True)
+class ModelFacts:
+    """What decides the embeddings of a model."""
+
+    pooling: str
+    max_seq_length: int | None
+    num_parameters: int
+
+
+def describe_encoder(model: SentenceTransformer) -> ModelFacts:
+    """Describe what decides its embeddings, for the rows of results."""
     poolers = [module for module in model if isinstance(module, PoolingModule)]
     modes = [poolers[0].pooling_mode] if poolers and isinstance(poolers[0].pooling_mode, str) else None
     modes = modes or [mode for pooler in poolers for mode in pooler.pooling_mode]
-    return {
-        "pooling": "+".join(modes) or type(model[-1]).__name__,
-        "max_seq_length": model.max_seq_length,
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }
+    return ModelFacts(
+        pooling="+".join(modes) or type(model[-1]).__name__,
+        max_seq_length=model.max_seq_length,
+        num_parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
+from docsplit.embedding.encoder import Description
 from docsplit.index import approximate
 from docsplit.index.index import Index
 from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, check_encoder, read_manifest
@@ -76,7 +76,7 @@ def build(
     directory: Path,
     documents: Iterable[Document],
     embed: Embed,
-    encoder: dict[str, Any],
+    encoder: Description,
     passage_words: int = 100,
 ) -> Built:
     """Make an index of documents.
@@ -102,7 +102,7 @@ def build(
 
 
 def add(
-    directory: Path, documents: Iterable[Document], embed: Embed, encoder: dict[str, Any], replace: bool = False
+    directory: Path, documents: Iterable[Document], embed: Embed, encoder: Description, replace: bool = False
 ) -> Added:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
 

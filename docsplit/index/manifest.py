@@ -3,8 +3,8 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from docsplit.embedding.encoder import Description
 from docsplit.runtime.files import write_text
 
 FILE = "manifest.json"
@@ -36,7 +36,7 @@ class Manifest:
     """What an index says of itself."""
 
     version: int
-    encoder: dict[str, Any]  # `name`, `hash`, and settings
+    encoder: Description  # `name`, `hash`, and settings
     passage_words: int
     approximate: InvertedFile | None  # None: all passages are compared
     segments: list[SegmentEntry]
@@ -72,7 +72,7 @@ def read_manifest(directory: Path) -> Manifest:
     )
 
 
-def check_encoder(manifest: Manifest, encoder: dict[str, Any]) -> None:
+def check_encoder(manifest: Manifest, encoder: Description) -> None:
     """Refuse an encoder that is not that of the index.
 
     Raises:

@@ -1,7 +1,7 @@
 """Milvus as a database of passages: a server (http://host:19530), or a file of milvus-lite (notes.db)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from docsplit.index.index import StoredPassage
@@ -63,12 +63,13 @@ class Milvus:
         for passage in passages:
             if len(passage.id.encode()) > LONGEST_ID:
                 raise ValueError(f"The id {passage.id[:40]!r}... is longer than {LONGEST_ID} bytes.")
-            row: dict[str, Any] = {
+            row = {
                 "id": passage.id,
                 "document": passage.document,
                 "title": _cut(passage.title, LONGEST_ID),
+                "text": _cut(passage.text, LONGEST_TEXT),
+                "vector": passage.vector.tolist(),
             }
-            row |= {"text": _cut(passage.text, LONGEST_TEXT), "vector": passage.vector.tolist()}
             rows.append(row)
             num_cut += row["text"] != passage.text
         self.client.insert(self.name, rows)

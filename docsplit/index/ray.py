@@ -19,12 +19,13 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docsplit.embedding.encode import CODE
-from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder import Description, Encoder
 from docsplit.index.segments import write_array
 from docsplit.runtime.files import add_texts, hash_of_code, versions
 
 logger = logging.getLogger(__name__)
 
+Shard = dict[str, Any]  # `start`, the number of its first text, and its `texts` or `vectors`: a row of Ray's
 SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to give each worker some
 
 
@@ -61,7 +62,7 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
     return partial(_embed, encoder.description, encoder.cache_dir / f"ray-{key}")
 
 
-def _embed(description: dict[str, Any], folder: Path, texts: Sequence[str]) -> np.ndarray:
+def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.ndarray:
     texts = [text.encode(errors="replace").decode() for text in texts]  # Arrow takes no lone surrogate
     starts = range(0, len(texts), SHARD_TEXTS)
     files = {start: folder / f"{_hash(texts[start : start + SHARD_TEXTS])}.npy" for start in starts}
@@ -79,7 +80,7 @@ def _embed(description: dict[str, Any], folder: Path, texts: Sequence[str]) -> n
     return embeddings
 
 
-def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> Iterator[tuple[int, np.ndarray]]:
+def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple[int, np.ndarray]]:
     """Where each shard starts, and its vectors (texts of the shard, H), in the order in which they come."""
     import ray.data
     from ray.exceptions import RayError
@@ -89,7 +90,7 @@ def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> It
     has = ray.cluster_resources()
     workers = min(int(has.get("GPU", 0)) or int(has["CPU"]), len(shards))
     # Half a CPU each: with all of them taken, whatever else Ray has to do would wait for ever.
-    needs: dict[str, Any] = {"num_gpus": 1} if has.get("GPU", 0) >= 1 else {"num_cpus": 0.5}
+    needs = {"num_gpus": 1} if has.get("GPU", 0) >= 1 else {"num_cpus": 0.5}
     embedded = ray.data.from_items(shards, override_num_blocks=len(shards)).map_batches(
         _Worker,
         fn_constructor_args=(description,),
@@ -109,14 +110,14 @@ def _vectors_of(shards: list[dict[str, Any]], description: dict[str, Any]) -> It
 class _Worker:
     """What each worker holds: the encoder, loaded by its name."""
 
-    def __init__(self, description: dict[str, Any]):
+    def __init__(self, description: Description):
         self.encoder = Encoder.of(description)
         if self.encoder.description["hash"] != description["hash"]:
             raise ValueError(
                 f"On {os.uname().nodename} {description['name']} is another encoder than where it started."
             )
 
-    def __call__(self, shard: dict[str, np.ndarray]) -> dict[str, Any]:
+    def __call__(self, shard: dict[str, np.ndarray]) -> Shard:
         vectors = self.encoder.embed_for_index(shard["texts"][0].tolist())
         return {"start": shard["start"], "vectors": [vectors.tobytes()]}
 

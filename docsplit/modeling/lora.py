@@ -78,9 +78,7 @@ def load_adapter(encoder: PreTrainedModel, directory: Path) -> None:
 
 def merge_lora(encoder: PreTrainedModel) -> dict[str, Tensor]:
     """Return the weights of an encoder with LoRA layers, merged, under the names that it has without them."""
-    layers: dict[str, Any] = {
-        name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")
-    }
+    layers = {name: module for name, module in encoder.named_modules() if hasattr(module, "get_delta_weight")}
     merged = {}
     for key, value in encoder.state_dict().items():
         layer, _, part = key.partition(".base_layer.")

@@ -17,8 +17,8 @@ from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
-from docsplit.runtime.files import write_text
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, Settings, has_pooler, max_positions, normalizes
+from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -79,9 +79,7 @@ def lower_cases(name: str | Path) -> bool:
     return any((_read(name, path, {}) or {}).get("do_lower_case") for path in TRANSFORMER_FILES)
 
 
-def settings_of_start(
-    name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any
-) -> dict[str, Any]:
+def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any) -> Settings:
     """Read the settings of a start that is a SentenceTransformer; {} for others, and for a checkpoint of this project.
 
     Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count.
@@ -104,7 +102,7 @@ def settings_of_start(
     pooling = _read(name, f"{pooling_path}/config.json", hub)
     if pooling is None:
         raise ValueError(f"{name}: {MODULES} names {pooling_path!r}, but there is no {pooling_path}/config.json.")
-    transformer: dict[str, Any] = next(
+    transformer: JsonObject = next(
         (file for file in (_read(name, path, hub) for path in TRANSFORMER_FILES) if file), {}
     )
     model = _read(name, MODEL_FILE, hub) or {}
@@ -135,7 +133,7 @@ def settings_of_start(
     return settings if not saved else _changed_since(name, saved, settings)
 
 
-def _changed_since(name: Any, saved: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _changed_since(name: Any, saved: Settings, settings: Settings) -> Settings:
     """Return the settings of a checkpoint whose SentenceTransformer files say something else; {} if they do not."""
     before, now = _of_embedding(saved), _of_embedding({"similarity": similarity_of(saved)} | settings)
     changed = [key for key in now if before[key] not in (None, now[key])]
@@ -147,7 +145,7 @@ def _changed_since(name: Any, saved: dict[str, Any], settings: dict[str, Any]) -
     return saved | settings
 
 
-def _of_embedding(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _of_embedding(settings: Mapping[str, Any]) -> Settings:
     model = settings.get(KEPT, {}).get("model", {})
     return {
         "pooling": settings.get("pooling"),
@@ -159,7 +157,7 @@ def _of_embedding(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _check_modules(name: Any, modules: list[dict[str, Any]], hub: Mapping[str, Any]) -> tuple[str, bool]:
+def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the folder of the pooling, and whether vectors are normalised; refuse any other module."""
     kinds = [module["type"].rpartition(".")[2] for module in modules]
     stock = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
@@ -270,7 +268,7 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
     settings, family = config.docsplit, family_of(config)
     family.write_code(directory)
     if family.rows == "passages":
-        files: dict[str, Any] = {MODULES: [{"idx": 0, "name": "0", "path": "", "type": family.module}]}
+        files: JsonObject = {MODULES: [{"idx": 0, "name": "0", "path": "", "type": family.module}]}
         files |= {TRANSFORMER_FILES[0]: {"max_seq_length": settings["max_seq_length"]}}
         _write_files(directory, files | {MODEL_FILE: {"similarity_fn_name": similarity_of(settings)}})
         return
@@ -307,7 +305,7 @@ def _write_files(directory: Path, contents: Mapping[str, Any]) -> None:
         write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 
-def _transformer_file(config: PreTrainedConfig, kept: Mapping[str, Any], with_pooler: bool) -> dict[str, Any]:
+def _transformer_file(config: PreTrainedConfig, kept: Mapping[str, Any], with_pooler: bool) -> JsonObject:
     """Return length and options of loading: without a pooler among the weights `AutoModel` must not look for one."""
     options = {key: value for name in MODEL_OPTIONS for key, value in (kept.get(name) or {}).items()}
     options.pop("add_pooling_layer", None)

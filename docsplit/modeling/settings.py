@@ -19,7 +19,10 @@ KEPT = "sentence_transformer"  # what a start that was one says under names that
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
-DEFAULT_SETTINGS: dict[str, Any] = {
+# Those of `DEFAULT_SETTINGS`, of the objective and of the start, by name: "docsplit" in config.json.
+Settings = dict[str, Any]
+
+DEFAULT_SETTINGS: Settings = {
     "pooling": "cls",
     "max_seq_length": 512,
     "objective": "info_nce",
@@ -38,7 +41,7 @@ def setting_names() -> set[str]:
     return set(DEFAULT_SETTINGS).union(*map(option_names, OBJECTIVES))
 
 
-def current_settings(saved: dict[str, Any]) -> dict[str, Any]:
+def current_settings(saved: Settings) -> Settings:
     """Return the settings of a checkpoint, which may be older, under today's names.
 
     Older ones have the options of all objectives at once: a queue stood for MoCo, `symmetric` for `symmetric_loss`. An
@@ -49,23 +52,23 @@ def current_settings(saved: dict[str, Any]) -> dict[str, Any]:
         settings["objective"] = "momentum_contrast"
     if "symmetric" in settings:
         settings["symmetric_loss"] = settings.pop("symmetric")
-    objective = settings.get("objective", DEFAULT_SETTINGS["objective"])
+    objective = (DEFAULT_SETTINGS | settings)["objective"]
     defaults = vars(OBJECTIVES[objective].Options()) if saved and objective in OBJECTIVES else {}
     return defaults | settings_for(objective, settings)
 
 
-def settings_for(objective: str, settings: dict[str, Any]) -> dict[str, Any]:
+def settings_for(objective: str, settings: Settings) -> Settings:
     """Return the settings with this objective, without the options of others."""
     of_others = {name for name in settings if objectives_with(name) and objective not in objectives_with(name)}
     return {name: value for name, value in settings.items() if name not in of_others} | {"objective": objective}
 
 
-def default_settings(config: PreTrainedConfig) -> dict[str, Any]:
+def default_settings(config: PreTrainedConfig) -> Settings:
     """Return `DEFAULT_SETTINGS`, with what the encoder's family has in place of some."""
     return DEFAULT_SETTINGS | dict(family_of(config).default_settings)
 
 
-def checked_settings(config: PreTrainedConfig, overrides: dict[str, Any]) -> dict[str, Any]:
+def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     """Return the settings of an encoder: the defaults, then the checkpoint's, then the overrides.
 
     Raises:

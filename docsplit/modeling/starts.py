@@ -25,7 +25,7 @@ from docsplit.modeling.sentence_transformers_files import (
     settings_of_start,
     warn_of_overrides,
 )
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, RELEASED_DTYPE, has_pooler
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, RELEASED_DTYPE, Settings, has_pooler
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def load_start(
     return Start(encoder, has_head, dtype, pooler)
 
 
-def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: dict[str, Any]) -> dict[str, Any]:
+def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: Settings) -> Settings:
     """Return the given settings as they can be with this start; log what becomes of the start's own.
 
     Args:
@@ -200,7 +200,7 @@ def _is_masked_lm(config: PreTrainedConfig) -> bool:
     )
 
 
-def _load(auto_class: Any, name: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, set[str], set[str]]:
+def _load(auto_class: Any, name: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, set[str], set[str]]:
     """Return a model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
     with _without_load_reports():
         model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)

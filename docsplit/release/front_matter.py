@@ -4,13 +4,13 @@ import logging
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.errors import HTTPError
 from yaml import YAMLError
 
 from docsplit.release.run_record import Licence, RunRecord, Start
+from docsplit.runtime.files import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def start_of(name: str) -> Start:
     """
     is_folder = Path(name).exists()
     path = Path(name) / "README.md" if is_folder else name
-    data: dict[str, Any] = {}
+    data: JsonObject = {}
     try:
         if not is_folder or Path(path).exists():
             data = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()

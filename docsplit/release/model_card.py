@@ -23,7 +23,7 @@ from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
-from docsplit.modeling.settings import current_settings, has_pooler, normalizes
+from docsplit.modeling.settings import Settings, current_settings, has_pooler, normalizes
 from docsplit.modeling.starts import HEAD_FILE
 from docsplit.release.card_results import (
     EVALUATIONS,
@@ -41,7 +41,7 @@ from docsplit.release.card_results import (
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -180,12 +180,12 @@ def _add_to_card(directory: Path, address: str | None, evaluation: CardEvaluatio
     return True
 
 
-def _reads(config: Any, settings: dict[str, Any]) -> str:
+def _reads(config: Any, settings: Settings) -> str:
     """Say how much of a document an embedding covers."""
     return family_of(config).reads(config, f"up to {settings['max_seq_length']:,} tokens")
 
 
-def _with_transformers(config: Any, settings: dict[str, Any], address: str) -> str:
+def _with_transformers(config: Any, settings: Settings, address: str) -> str:
     """Say how transformers alone gives an embedding."""
     if of_family := family_of(config).with_transformers(address):
         return of_family
@@ -221,7 +221,7 @@ def _option(run: RunRecord | None, name: str, default: str) -> str:
     return run.options.get(name, default) if run else "not recorded"
 
 
-def _data_table(results: dict[str, Any], run: RunRecord | None) -> str:
+def _data_table(results: JsonObject, run: RunRecord | None) -> str:
     if not results:
         return "Nothing about its training data is known: there is no all_results.json."
     rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
@@ -239,7 +239,7 @@ def _data_table(results: dict[str, Any], run: RunRecord | None) -> str:
     return markdown_table(["Data", ""], rows)
 
 
-def _training_table(results: dict[str, Any], run: RunRecord | None) -> str:
+def _training_table(results: JsonObject, run: RunRecord | None) -> str:
     rows: list[tuple[str, str]] = []
     if results:
         rows = [
@@ -265,7 +265,7 @@ def _options(options: dict[str, str], recipe: str | None) -> str:
     return f"{text}the others have their defaults:\n\n{markdown_table(['option', 'value'], rows)}"
 
 
-def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str:
+def _limits(config: Any, settings: Settings, run: RunRecord | None) -> str:
     unit = "passage" if family_of(config).rows == "passages" else "document"
     return (
         f"It reads the first {settings['max_seq_length']:,} tokens of a {unit} and nothing after them. Embeddings "
@@ -275,7 +275,7 @@ def _limits(config: Any, settings: dict[str, Any], run: RunRecord | None) -> str
     )
 
 
-def _papers(config: Any, settings: dict[str, Any], options: dict[str, str]) -> list[str]:
+def _papers(config: Any, settings: Settings, options: dict[str, str]) -> list[str]:
     with_lora = str(options.get("lora_r", "0")) != "0"
     papers = [PAPERS.get(str(name)) for name in ("docsplit", options.get("view"), settings["objective"])]
     papers += [family_of(config).paper, PAPERS["lora"] if with_lora else None]

@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.plots import plot_training
@@ -13,7 +12,7 @@ from docsplit.release.front_matter import start_of
 from docsplit.release.model_card import write_card
 from docsplit.release.run_record import RUN_FILE, RunRecord, Start
 from docsplit.runtime.arguments import given_options
-from docsplit.runtime.files import commit_of_code, versions, write_text
+from docsplit.runtime.files import JsonObject, commit_of_code, versions, write_text
 from docsplit.runtime.launching import hardware
 
 NOT_RECORDED = re.compile(
@@ -21,7 +20,7 @@ NOT_RECORDED = re.compile(
 )
 
 
-def write_run(output_dir: Path, results: dict[str, Any], log_history: list[dict[str, float]], run: RunRecord) -> None:
+def write_run(output_dir: Path, results: JsonObject, log_history: list[dict[str, float]], run: RunRecord) -> None:
     """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table.
 
     A checkpoint that is the start, unchanged, keeps the start's card.

@@ -23,6 +23,7 @@ from transformers.hf_argparser import string_to_bool
 
 logger = logging.getLogger(__name__)
 
+Options = dict[str, Any]  # values by the names of options, whichever these are
 TO_BE_GIVEN = "???"  # in a recipe, the value of an option that the command line has to give
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
@@ -161,8 +162,8 @@ def parse_arguments(
 
 
 def _without_those_of_the_recipe(
-    given: dict[str, Any], typed: set[str], chosen_by: Mapping[str, Any], *instances: Any
-) -> dict[str, Any]:
+    given: Options, typed: set[str], chosen_by: Mapping[str, Any], *instances: Any
+) -> Options:
     """Leave out the recipe's options for its --objective, with a warning, where the command line has another."""
     (objective,) = [instance.objective for instance in instances if hasattr(instance, "objective")]
     taken = {field.name for field in fields(chosen_by[objective])} | typed
@@ -254,7 +255,7 @@ def _recipe_words(recipe: str, typed: Container[str], of_script: Container[str] 
     return words
 
 
-def parse_config_overrides(model_type: str, overrides: str | None) -> dict[str, Any]:
+def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
     """Parse `hidden_size=128,hidden_act=relu` into values of the types that the configuration has.
 
     The caller makes the configuration with them: some (ModernBERT's) derive other values from them.

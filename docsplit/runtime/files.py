@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
-from typing import Protocol
+from typing import Any, Protocol
 
 PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
@@ -20,6 +20,7 @@ PACKAGES = (
 )
 PARTIAL = ".partial"  # ends the name of a file that a kill may leave behind
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
+JsonObject = dict[str, Any]  # an object of a JSON file, whose names the file decides
 
 
 class Digest(Protocol):

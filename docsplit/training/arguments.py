@@ -11,7 +11,7 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.families.table import family_named
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.settings import Pooling, Settings
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
 
@@ -369,7 +369,7 @@ class RunOptions:
     data: DataArguments
     queries: QueryArguments
     training: PretrainingArguments
-    objective: dict[str, Any] = field(default_factory=dict)
+    objective: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.data.streaming:

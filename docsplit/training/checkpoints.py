@@ -13,11 +13,10 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import PARTIAL, write_text
+from docsplit.runtime.files import PARTIAL, JsonObject, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +189,7 @@ def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
                 )
 
 
-def check_same_model(checkpoint: Path, config: dict[str, Any]) -> None:
+def check_same_model(checkpoint: Path, config: JsonObject) -> None:
     """Refuse to resume with another model: many settings change no weight's shape, and would load without a word.
 
     Args:

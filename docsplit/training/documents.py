@@ -12,7 +12,7 @@ from docsplit.data.query_documents import QueryDataset
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.modeling.sentence_transformers_files import lower_cases
-from docsplit.runtime.files import cache_directory
+from docsplit.runtime.files import JsonObject, cache_directory
 from docsplit.training.arguments import RunOptions
 
 DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
@@ -31,7 +31,7 @@ class TrainingData:
     train: Dataset | DocumentStream | QueryDataset
     held_out: Dataset | QueryDataset | None
     tokenizer: Any
-    counts: dict[str, Any]
+    counts: JsonObject
     probe: LabelledSplit | None = None
 
     @property
@@ -95,7 +95,7 @@ def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingDa
             held_out = preparation.with_fixed_draws(held_out)
             preparation.check_fills_a_batch(held_out, training.eval_batch_size * training.world_size, "evaluation")
             excluded = set(held_out["document_id"][:].tolist())
-    counts: dict[str, Any] = {"shards": corpus.rows.num_shards, "documents_in_corpus": None}  # nobody has counted them
+    counts: JsonObject = {"shards": corpus.rows.num_shards, "documents_in_corpus": None}  # nobody has counted them
     if probe is not None:
         excluded |= measured_on(probe)
         counts |= probe_counts(probe)

@@ -9,8 +9,8 @@ from transformers import AutoConfig
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.settings import checked_settings, default_settings
-from docsplit.runtime.arguments import parse_config_overrides
+from docsplit.modeling.settings import Settings, checked_settings, default_settings
+from docsplit.runtime.arguments import Options, parse_config_overrides
 from docsplit.runtime.launching import default_dtype
 from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -18,9 +18,9 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 logger = logging.getLogger(__name__)
 
 
-def given_settings(options: RunOptions) -> dict[str, Any]:
+def given_settings(options: RunOptions) -> Settings:
     """Return the settings of the model that the options give; the others are the checkpoint's, or defaults."""
-    settings: dict[str, Any] = {
+    settings: Settings = {
         "pooling": options.model.pooling,
         "max_seq_length": options.model.max_seq_length,
         "objective": options.training.objective,
@@ -41,7 +41,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     if model_args.model_name_or_path is None:
         checked_settings(_random_config(model_args), settings)
         return None
-    keywords: dict[str, Any] = (
+    keywords: Options = (
         {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
     )
     family = family_named(model_args.model_type)
@@ -60,7 +60,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     return start
 
 
-def _note_inherited(name: str, config: Any, given: dict[str, Any]) -> None:
+def _note_inherited(name: str, config: Any, given: Settings) -> None:
     """Log which settings are the start's own: not the command line's, and not the defaults.
 
     Raises:
@@ -103,7 +103,7 @@ def prepare_model(
     return model
 
 
-def _random(model_args: ModelArguments, tokenizer: Any, settings: dict[str, Any]) -> DocSplitForContrastivePretraining:
+def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:
     family, names = family_named(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
     known = family.token_encoder(_random_config(model_args))
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
@@ -125,7 +125,7 @@ def _random_config(model_args: ModelArguments, **values: Any) -> Any:
     return family.make_config(AutoConfig.for_model(family.built_on, **values), options)
 
 
-def _divide_overrides(model_args: ModelArguments) -> tuple[dict[str, Any], str]:
+def _divide_overrides(model_args: ModelArguments) -> tuple[Options, str]:
     """Divide overrides: those of a family, and those of its inner encoder as they were written."""
     pairs = model_args.config_overrides.split(",") if model_args.config_overrides else []
     options = family_named(model_args.model_type).config_options
@@ -155,7 +155,7 @@ def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentenc
     config.passage_words = words
 
 
-def length_of_views(settings: dict[str, Any], view_max_length: int | None) -> int:
+def length_of_views(settings: Settings, view_max_length: int | None) -> int:
     """Return the tokens of a view in training: no more than the encoder reads, and a warning if more are wanted."""
     longest = settings["max_seq_length"]
     if view_max_length is not None and view_max_length > longest:

@@ -16,6 +16,7 @@ from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.encode import encode
 from docsplit.embedding.overlap import contamination
 from docsplit.evaluation.heads.quick_probe import probe_accuracy, tfidf_accuracy
+from docsplit.runtime.files import JsonObject
 
 
 class ProbeCallback(TrainerCallback):
@@ -99,7 +100,7 @@ class ProbeCallback(TrainerCallback):
         """Return all measurements so far, oldest first, with their `step`."""
         return [entry for entry in self.trainer.state.log_history if "probe_accuracy" in entry]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Return the accuracies on test documents, before the first step, now, and of TF-IDF, for all_results.json.
 
         TF-IDF has those on validation documents too (`tfidf_validation_accuracy`), to stand beside the curves. The
@@ -110,7 +111,7 @@ class ProbeCallback(TrainerCallback):
         if not self.trainer.is_world_process_zero():
             return {}
         measured = {name: name.removeprefix("probe_test_") for name in after if name.startswith("probe_test_")}
-        results: dict[str, Any] = {f"probe_before_{short}": before[name] for name, short in measured.items()}
+        results: JsonObject = {f"probe_before_{short}": before[name] for name, short in measured.items()}
         results |= {f"probe_after_{short}": after[name] for name, short in measured.items()}
         tfidf = tfidf_accuracy(self.split)
         results |= {f"tfidf_{name}": value for name, value in tfidf["test"].items()}

@@ -9,6 +9,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from docsplit.data.collators import Batch
 from docsplit.data.seen_documents import MOST_SKETCHES, TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.embedding.overlap import training_documents_of
 from docsplit.training import checkpoints
@@ -35,7 +36,7 @@ class SeenDocumentsCallback(TrainerCallback):
         model: Any = trainer.model
         model.register_forward_pre_hook(self._note, with_kwargs=True)
 
-    def _note(self, model: nn.Module, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _note(self, model: nn.Module, args: Any, inputs: Batch) -> tuple[Any, Batch]:
         """Take the sketches out of the batch; a copy, since a worker's shared memory holds a file open.
 
         A batch of queries has the ids of all its texts with them, queries too.

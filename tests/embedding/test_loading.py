@@ -18,7 +18,7 @@ from docsplit.embedding.loading import describe_encoder, load_encoder, replace_p
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
     brought, replaced = load_encoder(str(checkpoint)), load_encoder(str(checkpoint))
     assert replace_pooling(replaced, "max") == "mean"
-    assert describe_encoder(replaced)["pooling"] == "max"
+    assert describe_encoder(replaced).pooling == "max"
     with torch.no_grad():
         states = replaced[0](replaced.preprocess(["a ship", "the captain of a ship"]))
     expected = [
@@ -47,11 +47,11 @@ def test_a_pooling_that_cannot_be_replaced_is_refused_by_name(wordpiece, checkpo
 def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
     model = load_encoder(str(headless), pooling=pooling, device="cpu")
     facts = describe_encoder(model)
-    assert (facts["pooling"], facts["max_seq_length"]) == (pooling or "cls", 128)
+    assert (facts.pooling, facts.max_seq_length) == (pooling or "cls", 128)
     encoder = BertModel.from_pretrained(headless, add_pooling_layer=False)
-    assert facts["num_parameters"] == encoder.num_parameters()
+    assert facts.num_parameters == encoder.num_parameters()
     hidden = encoder.eval()(**model.tokenizer(texts[0], return_tensors="pt")).last_hidden_state[0]
-    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts["pooling"]]
+    by_hand = {"cls": hidden[0], "mean": hidden.mean(dim=0), "max": hidden.amax(dim=0)}[facts.pooling]
     np.testing.assert_allclose(
         embed_documents(model, texts[:1], dtype=torch.float32)[0][0], by_hand.detach(), atol=1e-5
     )
@@ -59,7 +59,7 @@ def test_a_plain_encoder_is_pooled_as_asked(headless, texts, pooling):
 
 def test_a_checkpoint_keeps_its_own_pooling_and_length(checkpoint):
     model = load_encoder(str(checkpoint), pooling="max", device="cpu")
-    assert (describe_encoder(model)["pooling"], model.max_seq_length) == ("mean", 40)
+    assert (describe_encoder(model).pooling, model.max_seq_length) == ("mean", 40)
     assert load_encoder(str(checkpoint), max_seq_length=100, device="cpu").max_seq_length == 100
     with pytest.raises(ValueError, match="has positions for 128 tokens"):
         load_encoder(str(checkpoint), max_seq_length=129, device="cpu")

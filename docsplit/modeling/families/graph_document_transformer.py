@@ -13,6 +13,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import Passage, clean_text, to_passages
 
+Features = dict[str, Any]  # what modules of SentenceTransformer hand on, by name
+
 
 class GraphDocumentTransformer(InputModule):
     """Turn texts into vectors of documents.
@@ -51,9 +53,7 @@ class GraphDocumentTransformer(InputModule):
         words, most = self.config.passage_words, self.max_passages
         return [to_passages(text, words)[:most] or [Passage("", 0)] for text in texts]
 
-    def preprocess(
-        self, inputs: Any, prompt: str | None = None, task: str | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
+    def preprocess(self, inputs: Any, prompt: str | None = None, task: str | None = None, **kwargs: Any) -> Features:
         """Return what `forward` takes: the P passages of D texts, and what they belong to."""
         documents = self.passages(inputs, are_queries=task == "query")
         features = self.tokenizer(
@@ -66,7 +66,7 @@ class GraphDocumentTransformer(InputModule):
         )
         return {name: features[name] for name in ("input_ids", "attention_mask")} | rows_of(documents, task == "query")
 
-    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def forward(self, features: Features, **kwargs: Any) -> Features:
         """Add `sentence_embedding` (D, H)."""
         names = ("input_ids", "attention_mask", "document", "section", "position", "is_query")
         return features | {"sentence_embedding": self.model(**{name: features[name] for name in names}).embeddings}

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from sentence_transformers.models import Transformer
 
+Features = dict[str, Any]  # what modules of SentenceTransformer hand on, by name
+
 
 class LongformerTransformer(Transformer):
     """A transformer whose first token is global."""
 
-    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def forward(self, features: Features, **kwargs: Any) -> Features:
         """Run the parent's, with the global attention."""
         global_attention_mask = torch.zeros_like(features["attention_mask"])
         global_attention_mask[:, 0] = 1

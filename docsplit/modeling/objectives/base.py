@@ -5,6 +5,7 @@ kept in a checkpoint beside the released weights. To add one, write a class as `
 `docsplit.modeling.objectives.table.OBJECTIVES`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, get_args
@@ -81,7 +82,7 @@ class Objective(nn.Module):
         self.options = options
 
     @classmethod
-    def check(cls, settings: dict[str, Any]) -> None:
+    def check(cls, settings: Mapping[str, Any]) -> None:
         """Refuse settings of the checkpoint that this objective does not go with.
 
         Raises:

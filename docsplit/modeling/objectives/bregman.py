@@ -15,6 +15,7 @@ is cheap beside the encoder, and each process computes the loss of all documents
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -213,7 +214,7 @@ class BregmanInfoNCE(InfoNCE):
         self.has_warned = False
 
     @classmethod
-    def check(cls, settings: dict[str, Any]) -> None:
+    def check(cls, settings: Mapping[str, Any]) -> None:
         """Refuse a loss without the contrastive part, of which the ensemble is one.
 
         Raises:

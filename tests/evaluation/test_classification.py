@@ -1,0 +1,165 @@
+"""Classification: which rows there are, what a head is trained by, and what fails before any long work."""
+
+import numpy as np
+import pytest
+
+from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encoder import Encoder
+from docsplit.evaluation import classification
+from docsplit.evaluation.arguments import ProbeArguments
+from docsplit.evaluation.classification import Classification, head_of
+from docsplit.evaluation.heads.frozen import HeadOutput, knn, linear
+from docsplit.evaluation.heads.presets import PRESETS
+from tests.conftest import make_corpus
+
+
+@pytest.fixture
+def split():
+    rows = make_corpus(90, seed=3)
+    names = sorted({row["label"] for row in rows})
+    texts, labels = [row["text"] for row in rows], np.array([names.index(row["label"]) for row in rows])
+    return LabelledSplit(texts[:60], labels[:60], texts[60:], labels[60:], names)
+
+
+@pytest.fixture
+def evaluation(split):
+    """Make an evaluation of these documents, with options of `ProbeArguments`."""
+
+    def make(**options):
+        few = {"shots": [2], "num_draws": 3, "num_seeds": 2, "seed": 0}
+        made = Classification(LabelledArguments(train_file="train.jsonl"), ProbeArguments(**(few | options)))
+        made.split = split
+        return made
+
+    return make
+
+
+@pytest.fixture
+def trainings(monkeypatch, split):
+    """Names of the heads that would have trained the encoder, with the number of their runs."""
+    made = []
+
+    def trained(head):
+        def train(start, split, runs, *rest, **options):
+            made.append((head, len(runs)))
+            scores = np.tile(np.eye(len(split.class_names), dtype=np.float32)[split.test_labels], (len(runs), 1, 1))
+            return HeadOutput(scores, 1.0, trainable_parameters=1)
+
+        return train
+
+    for head in ("finetune", "setfit"):
+        monkeypatch.setattr(classification, head, trained(head))
+    return made
+
+
+def places(results):
+    return [(result.head, result.info["features"], result.shots) for result in results]
+
+
+def test_a_preset_says_how_mlp_and_linear_are_trained_and_nothing_of_others():
+    for name in ("mlp", "linear"):
+        function, preset = head_of(name, "bregman")
+        assert (function.keywords["training"], preset) == (getattr(PRESETS["bregman"], name), "bregman")
+    assert head_of("knn", "bregman") == (knn, None)
+    assert head_of("linear", "docsplit") == (linear, "docsplit")
+    assert head_of("linear", "bregman", is_sparse=True) == (linear, "docsplit")
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "message"),
+    [
+        ({"shots": [2, 50]}, ["some"], "50"),
+        ({"heads": ["mlp"]}, ["tfidf", "some"], "tfidf has the heads linear, knn: add one of them to --heads"),
+        ({"heads": ["finetune"], "finetune_batch_size": 0}, ["some"], "batch"),
+    ],
+)
+def test_what_cannot_work_fails_before_any_encoder_is_loaded(evaluation, options, names, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation(**options).check(EncoderArguments(names))
+
+
+def test_what_can_work_is_not_refused(evaluation):
+    evaluation(heads=["mlp", "knn", "finetune", "setfit"]).check(EncoderArguments(["tfidf", "some"]))
+
+
+def test_tfidf_has_raw_features_heads_that_take_sparse_ones_and_no_pretraining(evaluation, split):
+    results = evaluation(heads=["mlp", "linear", "knn", "finetune"]).measure("tfidf", None, is_main=True)
+    assert places(results) == [(head, "raw", shots) for head in ("linear", "knn") for shots in (2, None)]
+    for result in results:
+        assert (result.encoder, result.pretraining_seeds) == ("tfidf", None)
+        assert (result.info["pooling"], result.info["num_parameters"]) == (None, 0)
+
+
+def test_every_head_reads_raw_features_and_then_standardised_ones(evaluation, encoder, split):
+    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
+    results = evaluation(heads=["knn", "linear"]).measure("ours", one, is_main=True)
+    assert places(results) == [
+        (head, features, shots)
+        for features in ("raw", "standardized")
+        for head in ("knn", "linear")
+        for shots in (2, None)
+    ]
+    for result in results:
+        assert (result.encoder, result.pretraining_seeds, result.info["pooling"]) == ("ours", 1, "mean")
+
+
+def slow_knn(train, labels, test, num_classes):
+    """The class of most of the ten nearest training documents by cosine, the first of several."""
+    unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (train, test)]
+    nearest = np.argsort(-(unit[1] @ unit[0].T), axis=1)[:, :10]
+    return np.array([np.bincount(labels[rows], minlength=num_classes).argmax() for rows in nearest])
+
+
+def test_accuracy_is_that_of_the_encoders_own_vectors_raw_and_standardised(evaluation, encoder, split):
+    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
+    results = evaluation(heads=["knn"], shots=[]).measure("ours", one, is_main=True)
+    train, test = (one.embed(texts) for texts in (split.train_texts, split.test_texts))
+    mean, deviation = train.mean(axis=0), train.std(axis=0)
+    by_hand = [(train, test), ((train - mean) / deviation, (test - mean) / deviation)]
+    for result, (of_train, of_test) in zip(results, by_hand, strict=True):
+        chosen = slow_knn(of_train, split.train_labels, of_test, len(split.class_names))
+        assert result.of_runs("accuracy") == pytest.approx([np.mean(chosen == split.test_labels)])
+
+
+def test_the_first_process_alone_trains_heads_on_frozen_features(evaluation, encoder, trainings):
+    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
+    made = evaluation(heads=["knn", "finetune"])
+    assert made.measure("tfidf", None, is_main=False) == []
+    assert places(made.measure("ours", one, is_main=False)) == [("finetune", "raw", None)]
+
+
+@pytest.mark.parametrize(("given", "read"), [("truncate", "truncate"), ("chunk_mean", "truncate")])
+def test_heads_that_train_the_encoder_read_beginnings_and_cost_no_embedding(
+    evaluation, encoder, trainings, given, read
+):
+    options = EncoderArguments([str(encoder)], dtype="float32", long_documents=given, smooth_neighbours=3)
+    made = evaluation(heads=["finetune", "knn", "setfit"], shots=[2, 4])
+    results = made.measure(str(encoder), Encoder(str(encoder), options), is_main=True)
+    tuned = [result for result in results if result.head != "knn"]
+    assert places(tuned) == [("finetune", "raw", None), ("setfit", "raw", 2), ("setfit", "raw", 4)]
+    assert trainings == [("finetune", 2), ("setfit", 3), ("setfit", 3)]
+    for result in tuned:
+        facts = result.info
+        assert (facts["long_documents"], facts["embedding_seconds"], facts["smooth_neighbours"]) == (read, None, 0)
+    assert {result.info["long_documents"] for result in results if result.head == "knn"} == {given}
+
+
+def test_settings_say_which_documents_there_were_and_the_sample_is_of_them(evaluation, split):
+    made = evaluation(heads=["finetune"], finetune_epochs=2)
+    settings = made.settings()
+    assert settings["data_fingerprint"] == split.fingerprint()
+    assert settings["class_names"] == split.class_names
+    assert "finetuning" in settings
+    assert made.sample() == split.train_texts[:2]
+
+
+def test_a_curve_is_drawn_where_there_are_few_labels(evaluation, tmp_path):
+    for shots, files in (([], []), ([2, 4], ["few_shot.png"])):
+        made = evaluation(heads=["knn"], shots=shots)
+        made.results = made.measure("tfidf", None, is_main=True)
+        lines = made.write_further(made.rows(), tmp_path)
+        assert [path.name for path in tmp_path.glob("*.png")] == files
+        assert len(lines) == len(files)
+        assert all(str(tmp_path / name) in line for name, line in zip(files, lines, strict=True))
