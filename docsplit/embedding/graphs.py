@@ -84,23 +84,28 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
             yield DocumentAttention(passages, weights[-1].mean(dim=0).float().cpu().numpy())
 
 
-def attention_by_kind(model: Any, name: str, text: str) -> dict[str, Any] | None:
-    """Return the passages of a text, and their attention in a full graph and in one of sections, by the same weights.
+@dataclass(frozen=True)
+class GraphReadings:
+    """One document as an encoder reads it in several kinds of graphs, by the same weights."""
 
-    Of an encoder without graph attention None, which is said.
+    passages: list[str]
+    kind: str  # of the graph that the encoder was trained with
+    weights: dict[str, np.ndarray]  # for each kind (n + 1, n + 1); node 0 is the document
+
+
+def attention_by_kind(model: Any, name: str, text: str) -> GraphReadings | None:
+    """Read the attention of a text's passages in a full graph and in one of sections.
+
+    Returns: None for an encoder without graph attention, after a message.
     """
     if not has_graph_attention(model):
         logger.info(f"{name} has no graph attention: graph_attention is of the others.")
         return None
     trained = model[0].config.graph_kind
     kinds = list(dict.fromkeys(["full", "section", trained]))
-    read = {kind: next(document_attention(model, [text], kind)) for kind in kinds}
-    passages = [passage.text for passage in read[trained].passages]
-    return {
-        "passages": passages,
-        "kind": trained,
-        "weights": {kind: attention.weights for kind, attention in read.items()},
-    }
+    readings = {kind: next(document_attention(model, [text], kind)) for kind in kinds}
+    passages = [passage.text for passage in readings[trained].passages]
+    return GraphReadings(passages, trained, {kind: reading.weights for kind, reading in readings.items()})
 
 
 class GraphEmbedder:

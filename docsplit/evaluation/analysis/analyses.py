@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from docsplit.data.tagging import load_tagger
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import check_attention
 from docsplit.embedding.encoder import Encoder, EncoderGroup
+from docsplit.embedding.graphs import GraphReadings
 from docsplit.evaluation.analysis import estimates, sections
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights
@@ -23,7 +24,7 @@ from docsplit.evaluation.analysis.embedded import Embedded, embed, embed_tfidf, 
 from docsplit.evaluation.analysis.estimates import Estimates
 from docsplit.evaluation.analysis.geometry import geometry
 from docsplit.evaluation.analysis.graph_attention import graph_attention_section
-from docsplit.evaluation.analysis.maps import check_method, plot_maps, project
+from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, plot_maps, project
 from docsplit.evaluation.analysis.report import HTML_FILE, JSON_FILE, MARKDOWN_FILE, Section, Table, write_report
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
 from docsplit.evaluation.analysis.similarity import COMPARED, similarity
@@ -52,7 +53,7 @@ class Measured:
     attention: Estimates | None = None
     clustering: list[Result] | None = None  # of each kind of features
     geometry: dict[str, Any] | None = None
-    graph_attention: dict[str, Any] | None = None
+    graph_attention: GraphReadings | None = None
     map: tuple[np.ndarray, str] | None = None  # (D, 2), and how it was made
 
 
@@ -158,10 +159,17 @@ class EmbeddingAnalysis(LabelledEvaluation):
             tested = len(self.split.test_texts)
             contents["geometry"] = {"rows": rows, "documents": tested, "halved": len(documents.halves) // 2}
             contents["geometry"]["neighbours"] = num_neighbours(tested)
-        if graphs := {one.encoder: one.graph_attention for one in self.measured if one.graph_attention is not None}:
-            number = int(documents.rows[documents.of_graph])
-            contents[GRAPH_ATTENTION] = {"document": number, "encoders": graphs}
+        if readings := self._graph_readings():
+            graphs = {name: asdict(reading) for name, reading in readings.items()}
+            contents[GRAPH_ATTENTION] = {"document": self._graph_document(), "encoders": graphs}
         return contents
+
+    def _graph_readings(self) -> dict[str, GraphReadings]:
+        all_readings = {measured.encoder: measured.graph_attention for measured in self.measured}
+        return {name: reading for name, reading in all_readings.items() if reading is not None}
+
+    def _graph_document(self) -> int:
+        return int(self.documents.rows[self.documents.of_graph])
 
     def _sections(self, contents: dict[str, Any], setup: Setup) -> list[Section]:
         """The report, section by section; that of the map adds its own contents."""
@@ -177,7 +185,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         if "geometry" in contents:
             shown.append(sections.geometry_section(contents["geometry"]))
         if GRAPH_ATTENTION in contents:
-            shown.append(graph_attention_section(contents[GRAPH_ATTENTION], folder))
+            shown.append(graph_attention_section(self._graph_document(), self._graph_readings(), folder))
         if "map" in self.args.analyses:
             shown.append(self._map_section(contents, folder))
         return shown
@@ -190,7 +198,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
         classes = np.full(len(rows), -1)
         classes[chosen] = labels
         named = {names[encoder]: points for encoder, (points, _) in maps.items()}
-        figure = plot_maps(named, classes, self.split.class_names, rows, folder / "map.png", how)
+        mapped = MappedDocuments(rows, classes, self.split.class_names)
+        figure = plot_maps(named, mapped, folder / "map.png", how)
         several = any(len(one.members) > 1 for one in self.measured)
         note = " Of several pretraining seeds it is the first one's." if several else ""
         contents["map"] = {"documents": len(rows), "method": how, "note": note, "rows": rows}

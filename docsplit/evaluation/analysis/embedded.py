@@ -10,7 +10,7 @@ import numpy as np
 from docsplit.data.sets.labelled import LabelledSplit
 from docsplit.embedding.attention import TokenWeights, attention_to_tokens, describe_attention
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.graphs import attention_by_kind
+from docsplit.embedding.graphs import GraphReadings, attention_by_kind
 from docsplit.embedding.loading import says_pooling
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments
@@ -37,7 +37,7 @@ class Embedded:
     halves: np.ndarray | None = None  # (2 B, H)
     neighbours: np.ndarray | None = None  # (N, k) of the test documents
     attention: tuple[dict[str, Any], Iterator[TokenWeights]] | None = None  # facts; tokens of each document
-    graph_attention: dict[str, Any] | None = None
+    graph_attention: GraphReadings | None = None
 
 
 def embed(

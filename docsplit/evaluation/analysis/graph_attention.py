@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from docsplit.data.passages import to_passages
+from docsplit.embedding.graphs import GraphReadings
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure
 
 matplotlib.use("Agg")  # no screen needed
@@ -21,7 +22,7 @@ MOST_HEARD, LETTERS = 5, 200  # passages in the table, and of each
 
 
 def choose_document(texts: Sequence[str]) -> int:
-    """The number of the text with the most sections, and of these with the most passages, but no more than 50.
+    """Return the number of the text with the most sections, and of these the most passages, but no more than 50.
 
     Raises:
         ValueError: if none has two passages and so few.
@@ -40,74 +41,69 @@ def choose_document(texts: Sequence[str]) -> int:
     return chosen
 
 
-def document_node_figure(shown: dict[str, dict[str, Any]], path: Path) -> Figure:
-    """Figure 6: a line of panels for each encoder, its graphs side by side; the document node's attention.
-
-    Args:
-        shown: of each encoder `weights`, of each kind of graph (n + 1, n + 1), and `kind`, that of its training.
-    """
-    figure, axes = _panels(shown, 2.2)
-    for axis, (_, _, weights) in zip(axes.flat, _each(shown)):
+def document_node_figure(readings: dict[str, GraphReadings], path: Path) -> Figure:
+    """Draw the document node's attention (Figure 6): a line of panels for each encoder, its graphs side by side."""
+    figure, axes = _panels(readings, 2.2)
+    for axis, (_, _, weights) in zip(axes.flat, _each(readings)):
         axis.bar(range(len(weights)), weights[0], color=["0.6"] + ["C0"] * (len(weights) - 1))
         axis.set(xlabel="node", ylabel="attention", ylim=(0, None))
-    rows = [(name, kind, node, f"{weight:.5g}") for name, kind, weights in _each(shown)
+    rows = [(name, kind, node, f"{weight:.5g}") for name, kind, weights in _each(readings)
             for node, weight in enumerate(weights[0])]  # fmt: skip
     caption = "Attention of the document node; node 0, in grey, is itself."
     return save_figure(figure, path, caption, ["encoder", "graph", "node", "attention"], rows)
 
 
-def all_nodes_figure(shown: dict[str, dict[str, Any]], path: Path) -> Figure:
-    """Figure 7: the same of all nodes, as matrices."""
-    figure, axes = _panels(shown, 3.6)
-    for axis, (_, _, weights) in zip(axes.flat, _each(shown)):
+def all_nodes_figure(readings: dict[str, GraphReadings], path: Path) -> Figure:
+    """Draw the attention of all nodes, as matrices (Figure 7)."""
+    figure, axes = _panels(readings, 3.6)
+    for axis, (_, _, weights) in zip(axes.flat, _each(readings)):
         # White where nodes are no neighbours: their weight is exactly 0.
         image = axis.imshow(np.ma.masked_equal(weights, 0), cmap="viridis", interpolation="nearest", vmin=0)
         figure.colorbar(image, ax=axis, fraction=0.046)
         axis.set(xlabel="attended to", ylabel="node")
-    rows = [(name, kind, node, other, f"{weight:.5g}") for name, kind, weights in _each(shown)
-            for node, own in enumerate(weights) for other, weight in enumerate(own)]  # fmt: skip
+    rows = [(name, kind, node, other, f"{weight:.5g}") for name, kind, weights in _each(readings)
+            for node, row in enumerate(weights) for other, weight in enumerate(row)]  # fmt: skip
     caption = "Attention of all nodes; white: no neighbours."
     return save_figure(figure, path, caption, ["encoder", "graph", "node", "attended to", "attention"], rows)
 
 
-def _each(shown: dict[str, dict[str, Any]]) -> list[tuple[str, str, np.ndarray]]:
-    return [(name, kind, weights) for name, one in shown.items() for kind, weights in one["weights"].items()]
+def _each(readings: dict[str, GraphReadings]) -> list[tuple[str, str, np.ndarray]]:
+    return [(name, kind, weights) for name, reading in readings.items() for kind, weights in reading.weights.items()]
 
 
-def _panels(shown: dict[str, dict[str, Any]], height: float) -> tuple[Any, Any]:
-    columns = max(len(one["weights"]) for one in shown.values())
-    size = (4.6 * columns, height * len(shown) + 0.6)
-    figure, axes = plt.subplots(len(shown), columns, figsize=size, squeeze=False, layout="constrained")
-    for line, (name, one) in zip(axes, shown.items()):
-        for axis, kind in zip(line, one["weights"]):
-            trained = ", as it was trained" if kind == one["kind"] else ", with the same weights"
+def _panels(readings: dict[str, GraphReadings], height: float) -> tuple[Any, Any]:
+    columns = max(len(reading.weights) for reading in readings.values())
+    size = (4.6 * columns, height * len(readings) + 0.6)
+    figure, axes = plt.subplots(len(readings), columns, figsize=size, squeeze=False, layout="constrained")
+    for line, (name, reading) in zip(axes, readings.items()):
+        for axis, kind in zip(line, reading.weights):
+            trained = ", as it was trained" if kind == reading.kind else ", with the same weights"
             axis.set_title(literal(f"{name}: {kind} graph{trained}"), fontsize=8)
     return figure, axes
 
 
-def graph_attention_section(found: dict[str, Any], folder: Path) -> Section:
-    """The two figures, and the passages that the document's vector takes most from.
+def graph_attention_section(document: int, readings: dict[str, GraphReadings], folder: Path) -> Section:
+    """Show the two figures, and the passages that the document's vector takes most from.
 
     Args:
-        found: `document`, of the test documents; `encoders`, of each `passages` (their texts), `weights` and `kind`.
+        document: its number among the test documents.
+        readings: of the document by each encoder.
     """
-    shown = {name: one | {"weights": {kind: np.asarray(own) for kind, own in one["weights"].items()}}
-             for name, one in found["encoders"].items()}  # fmt: skip
     cells = []
-    for name, one in shown.items():
-        weights = one["weights"][one["kind"]][0]
+    for name, reading in readings.items():
+        weights = reading.weights[reading.kind][0]
         heard = 1 + np.argsort(-weights[1:], kind="stable")[:MOST_HEARD]
         for node in [0, *heard]:
-            text = "the document" if node == 0 else " ".join(one["passages"][node - 1].split())[:LETTERS]
+            text = "the document" if node == 0 else " ".join(reading.passages[node - 1].split())[:LETTERS]
             cells.append([name, str(node), number(float(weights[node]), 3), text])
     notes = [
-        f"Test document {found['document']}: of the sample the one with the most sections, and then passages. Weights "
+        f"Test document {document}: of the sample the one with the most sections, and then passages. Weights "
         "of the last layer, the mean over heads. Uniform attention would be 1 / number of neighbours.",
         "Full and section graph side by side are two readings by the same weights, of which one was trained.",
     ]
     table = Table("The document node, and the passages it attends to most.", ["encoder", "node", "weight", ""], cells)
     figures = [
-        document_node_figure(shown, folder / "graph_attention_document.png"),
-        all_nodes_figure(shown, folder / "graph_attention_nodes.png"),
+        document_node_figure(readings, folder / "graph_attention_document.png"),
+        all_nodes_figure(readings, folder / "graph_attention_nodes.png"),
     ]
     return Section("Graph attention", notes, [table], figures)

@@ -7,6 +7,7 @@ seed. The paper says none of this. Without openTSNE it is scikit-learn's t-SNE: 
 import importlib.util
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,25 @@ def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[n
     return points, f"scikit-learn's t-SNE, perplexity {perplexity:.0f}"
 
 
-def plot_maps(
-    maps: dict[str, np.ndarray],
-    classes: np.ndarray,
-    class_names: Sequence[str],
-    rows: np.ndarray,
-    path: Path,
-    how: str,
-) -> Figure:
+@dataclass(frozen=True)
+class MappedDocuments:
+    """The test documents that all maps show, and their classes."""
+
+    rows: np.ndarray  # (N,) which test documents they are
+    classes: np.ndarray  # (N,) indices into the names; -1: several classes, or none
+    class_names: Sequence[str]
+
+
+def plot_maps(maps: dict[str, np.ndarray], documents: MappedDocuments, path: Path, how: str) -> Figure:
     """Draw a panel for each encoder: colours and markers by class, the number of a class where its documents lie.
 
     Args:
         maps: points (N, 2) by encoder, of the same documents.
-        classes: (N,) indices into the names; -1: several classes, or none.
-        rows: (N,) which test documents they are.
         how: the method, for the caption.
     """
     import matplotlib.pyplot as plt
 
+    classes, class_names, rows = documents.classes, documents.class_names, documents.rows
     columns = min(len(maps), 3)
     lines = -(-len(maps) // columns)
     present = [int(number) for number in np.unique(classes)]

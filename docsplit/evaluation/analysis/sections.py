@@ -4,6 +4,7 @@ Every function takes what analysis.json keeps of the analysis, and the folder th
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,19 +122,22 @@ def similarity_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
 def _plot_similarity(rows: list[dict[str, Any]], names: dict[str, str], shown: Sequence[str], path: Path) -> Figure:
     groups = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
-    return _bars(rows, names, groups, "cosine", path, caption)
+    return _plot_bars(rows, names, _Bars(groups, "cosine", caption), path)
 
 
-def _bars(
-    rows: list[dict[str, Any]],
-    names: dict[str, str],
-    groups: dict[str, str],
-    ylabel: str,
-    path: Path,
-    caption: str,
-    line: float | None = None,
-) -> Figure:
-    """For each encoder a group of bars with intervals: of each measure its label."""
+@dataclass(frozen=True)
+class _Bars:
+    """What a picture of bars shows of each encoder."""
+
+    measures: dict[str, str]  # measure: its label
+    axis: str  # what the height is
+    caption: str
+    line: float | None = None  # a height that is marked
+
+
+def _plot_bars(rows: list[dict[str, Any]], names: dict[str, str], bars: _Bars, path: Path) -> Figure:
+    """Draw for each encoder a group of bars with intervals."""
+    groups = bars.measures
     figure, axis = plt.subplots(figsize=(2 + 0.35 * len(rows) * len(groups), 3.6), layout="constrained")
     width, cells = 0.8 / len(groups), []
     for place, (name, label) in enumerate(groups.items()):
@@ -142,13 +146,13 @@ def _bars(
         positions = [index + (place - (len(groups) - 1) / 2) * width for index, _ in own]
         axis.bar(positions, means, width, yerr=np.maximum([means - lows, highs - means], 0), capsize=2, label=label)
         cells += [[row["encoder"], label, *values] for (_, row), *values in zip(own, means, lows, highs)]
-    if line is not None:
-        axis.axhline(line, color="0.4", linewidth=0.8)
+    if bars.line is not None:
+        axis.axhline(bars.line, color="0.4", linewidth=0.8)
     axis.set_xticks(range(len(rows)), [literal(names[row["encoder"]]) for row in rows], rotation=20, ha="right")
-    axis.set_ylabel(ylabel)
+    axis.set_ylabel(bars.axis)
     axis.grid(alpha=0.3, axis="y")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
-    return save_figure(figure, path, caption, ["encoder", "what", "mean", "low", "high"], cells)
+    return save_figure(figure, path, bars.caption, ["encoder", "what", "mean", "low", "high"], cells)
 
 
 def _differences(found: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> Table:
@@ -208,7 +212,8 @@ def attention_section(found: dict[str, Any], folder: Path) -> Section:
     ]
     groups = {f"{name}_to_uniform": name for name in CLASSES}
     caption = "Attention to a word by class, 1 is uniform; mean and 95 % interval over documents."
-    figure = _bars(rows, names, groups, "times uniform attention", folder / "attention.png", caption, line=1.0)
+    bars = _Bars(groups, "times uniform attention", caption, line=1.0)
+    figure = _plot_bars(rows, names, bars, folder / "attention.png")
     return Section("Attention by part of speech", notes, tables, [figure])
 
 

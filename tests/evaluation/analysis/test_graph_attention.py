@@ -44,26 +44,26 @@ def test_weights_are_those_of_the_last_layer_of_each_document_alone(encoder):
 
 def test_both_graphs_are_shown_and_the_model_is_as_before(encoder, tmp_path):
     before = encoder.encode(TEXTS[:2])
-    found = attention_by_kind(encoder, "ours", TEXTS[0])
+    reading = attention_by_kind(encoder, "ours", TEXTS[0])
     np.testing.assert_array_equal(encoder.encode(TEXTS[:2]), before)
-    assert (list(found["weights"]), found["kind"]) == (["full", "section"], "section")
+    assert (list(reading.weights), reading.kind) == (["full", "section"], "section")
     sections = [passage.section for passage in to_passages(TEXTS[0], 8)]
     second = 1 + sections.index(1)
-    assert (found["weights"]["full"] > 0).all()
-    assert found["weights"]["section"][0, second] > 0  # the first of a section is the document's neighbour
-    assert found["weights"]["section"][0, second + 1] == 0  # the others are not
-    section = graph_attention_section({"document": 7, "encoders": {"ours": found}}, tmp_path)
+    assert (reading.weights["full"] > 0).all()
+    assert reading.weights["section"][0, second] > 0  # the first of a section is the document's neighbour
+    assert reading.weights["section"][0, second + 1] == 0  # the others are not
+    section = graph_attention_section(7, {"ours": reading}, tmp_path)
     of_node, of_all = (list(csv.DictReader(figure.numbers.read_text().splitlines())) for figure in section.figures)
     nodes = len(sections) + 1
     assert (len(of_node), len(of_all)) == (2 * nodes, 2 * nodes**2)
-    last = found["weights"]["section"][-1, -1]
+    last = reading.weights["section"][-1, -1]
     assert float(of_all[-1]["attention"]) == pytest.approx(float(last), rel=1e-4)
     assert all(figure.picture.stat().st_size > 1000 for figure in section.figures)
-    own = section.tables[0].rows
-    assert own[0][:2] == ["ours", "0"]
-    best = 1 + found["weights"]["section"][0, 1:].argmax()
-    assert own[1][1] == str(best)
-    assert own[1][3] == " ".join(to_passages(TEXTS[0], 8)[best - 1].text.split())
+    rows = section.tables[0].rows
+    assert rows[0][:2] == ["ours", "0"]
+    best = 1 + reading.weights["section"][0, 1:].argmax()
+    assert rows[1][1] == str(best)
+    assert rows[1][3] == " ".join(to_passages(TEXTS[0], 8)[best - 1].text.split())
 
 
 def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):

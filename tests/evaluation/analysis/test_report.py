@@ -1,11 +1,9 @@
-"""The report: cells that cannot break the page, a CSV beside each figure, and the papers' numbers."""
+"""The report: cells that cannot break the page, and a CSV beside each figure."""
 
 import json
 
 import matplotlib.pyplot as plt
-import pytest
 
-from docsplit.evaluation.analysis.paper_numbers import DOCSPLIT, GRAPH, beside, read_paper
 from docsplit.evaluation.analysis.report import Section, Table, number, save_figure, with_interval, write_report
 
 
@@ -44,24 +42,3 @@ def test_cells():
     assert with_interval(row, "r") == "1.23 [1.20, 1.29]"
     assert with_interval({}, "r") == ""
     assert (number(None), number(float("nan")), number(1234.5, 1)) == ("", "", "1,234.5")
-
-
-@pytest.mark.parametrize(
-    ("data", "column", "expected"),
-    [
-        ("20 Newsgroups bydate, headers, footers and quotes stripped", "All", "1.28"),
-        ("BBC news", "0-50", "1.05"),
-        ("ecthr (train.parquet)", "> 300", "1.46 to 1.62 (5 sets)"),
-    ],
-)
-def test_the_papers_number_of_the_same_set_or_its_range(data, column, expected):
-    assert beside(read_paper(DOCSPLIT), "4", column, data) == expected
-
-
-def test_the_papers_tables_are_whole():
-    redundancy, similarity = (read_paper(DOCSPLIT)["tables"][name] for name in ("4", "5"))
-    assert all(len(row) == len(redundancy["columns"]) for row in redundancy["rows"].values())
-    assert all(inner > inter for inner, inter in similarity["rows"].values())
-    clusters = read_paper(GRAPH)["tables"]["1"]["rows"]
-    assert {len(rows) for rows in clusters.values()} == {4}
-    assert clusters["Newsgroup"]["Graph-roberta"] == [0.516, 0.475]

@@ -1,0 +1,75 @@
+"""What is measured of an encoder: only what is asked for; a group of seeds is their mean, its map the first one's."""
+
+import numpy as np
+import pytest
+
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.evaluation.analysis.analyses import Measured, cluster_contents, measure, merge
+from docsplit.evaluation.analysis.arguments import AnalysisArguments
+from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
+from docsplit.evaluation.analysis.geometry import geometry
+from docsplit.evaluation.analysis.sample import choose_documents
+from tests.conftest import make_corpus
+
+INFO = {"num_parameters": 1}
+
+
+@pytest.fixture(scope="module")
+def split():
+    rows = make_corpus(80, seed=2)
+    names = sorted({row["label"] for row in rows})
+    texts, labels = [row["text"] for row in rows], np.array([names.index(row["label"]) for row in rows])
+    return LabelledSplit(texts[:40], labels[:40], texts[40:], labels[40:], names)
+
+
+def embedded_of(split, documents, seed=0):
+    generator = np.random.default_rng(seed)
+    parts = {
+        part: np.eye(3)[labels] + 0.1 * generator.normal(size=(len(labels), 3))
+        for part, labels in (("train", split.train_labels), ("test", split.test_labels))
+    }
+    halves = generator.normal(size=(len(documents.halves), 3)).astype(np.float32)
+    return Embedded(INFO, {"raw": parts}, halves=halves, neighbours=nearest_of(parts["test"]))
+
+
+def test_only_what_is_asked_for_is_measured(split):
+    options = AnalysisArguments(analyses=["geometry"])
+    documents = choose_documents(split, options, None)
+    embedded = embedded_of(split, documents)
+    measured = measure("a", embedded, split, documents, options)
+    expected = geometry(embedded.parts["raw"]["test"], embedded.halves.reshape(-1, 2, 3), embedded.neighbours)
+    assert measured.geometry == expected
+    others = (measured.similarity, measured.attention, measured.clustering, measured.map, measured.graph_attention)
+    assert others == (None,) * 5
+
+
+def test_clusters_say_on_how_many_documents(split):
+    options = AnalysisArguments(analyses=["clustering"], num_seeds=2)
+    documents = choose_documents(split, options, None)
+    measured = measure("a", embedded_of(split, documents), split, documents, options)
+    contents = cluster_contents(measured.clustering, split)
+    assert (contents["train_documents"], contents["test_documents"], contents["clusters"]) == (40, 40, 3)
+    assert contents["largest_class"] == np.bincount(split.test_labels).max() / 40
+    assert contents["left_out"] == ""
+    assert len(contents["rows"]) == 2  # raw and of length one
+
+
+def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
+    points = [np.full((4, 2), place) for place in range(2)]
+    members = [
+        Measured(name, [], INFO, geometry={"uniformity": float(place)}, map=(points[place], "by hand"))
+        for place, name in enumerate("ab")
+    ]
+    group = merge("G=a,b", ["a", "b"], members)
+    assert (group.encoder, group.members) == ("G=a,b", ["a", "b"])
+    assert group.geometry["uniformity_mean"] == 0.5
+    assert group.geometry["uniformity_of_seeds"] == [0, 1]
+    np.testing.assert_array_equal(group.map[0], points[0])
+    assert (group.similarity, group.attention, group.clustering) == (None, None, None)
+
+
+def test_an_encoder_alone_has_no_members():
+    alone = merge("a", ["a"], [Measured("a", [], INFO, geometry={"uniformity": 2.0})])
+    assert alone.members == []
+    assert alone.geometry["uniformity_mean"] == 2.0
+    assert "uniformity_std" not in alone.geometry
