@@ -254,8 +254,8 @@ def table(results: dict[str, Any]) -> str:
     if graphs is not None:
         parts.append(
             f"Embedding, {graphs['texts']} texts, {graphs['passages']:,} passages of {graphs['mean_tokens']} tokens: "
-            f"{graphs['graph_texts_per_second']:.2f} texts a second as graphs, {graphs['chunk_mean_texts_per_second']:.2f} "
-            f"by chunk_mean: {graphs['ratio']:.2f} times as many."
+            f"{graphs['graph_texts_per_second']:.2f} texts a second as graphs, "
+            f"{graphs['chunk_mean_texts_per_second']:.2f} by chunk_mean: {graphs['ratio']:.2f} times as many."
         )
     return "\n\n".join(parts) + "\n"
 

@@ -38,7 +38,7 @@ class Classification(LabelledEvaluation):
     args: ProbeArguments
 
     def settings(self) -> dict[str, Any]:
-        """Return the documents, and how encoders are fine-tuned."""
+        """Return facts about the documents, and how encoders are fine-tuned."""
         return super().settings() | {"finetuning": self.args.finetuning}
 
     def sample(self) -> list[str]:
@@ -46,7 +46,7 @@ class Classification(LabelledEvaluation):
         return self.split.train_texts[:2]
 
     def check(self, encoder_args: EncoderArguments) -> None:
-        """Check draws, and heads that do not go together with them or with TF-IDF."""
+        """Check the draws, and refuse heads that do not fit them or TF-IDF."""
         args = self.args
         for shots in args.shots:
             self.split.draws(shots, args.num_draws, args.seed)
@@ -84,7 +84,7 @@ class Classification(LabelledEvaluation):
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Callable[..., HeadOutput], str | None]:
-    """Choose a head's function, and the preset that it is trained by; None where no preset says anything of it.
+    """Return a head's function and the preset that it is trained by; None where presets do not name the head.
 
     Sparse features have logistic regression as linear head whatever the preset.
     """
@@ -102,7 +102,7 @@ def probe(
     Args:
         name: of the encoder, or `TFIDF`.
         features: (N, H) of each part of the split.
-        info: what the rows of results say about the encoder.
+        info: the encoder's facts.
     """
     is_tfidf = name == TFIDF
     heads = [head for head in options.heads if head in (TFIDF_HEADS if is_tfidf else HEADS)]
@@ -140,7 +140,7 @@ def tune(
 
     Args:
         load: gives a fresh encoder.
-        info: what the rows of results say about the encoder; its prompt and dtype are used.
+        info: the encoder's facts; its prompt and dtype are used.
     """
     if name == TFIDF:
         return
