@@ -1,4 +1,4 @@
-"""What each analysis costs beside embedding the documents, with an encoder of BERT-base's size.
+"""The cost of each analysis beside embedding the documents, with an encoder of BERT-base's size.
 
     python -m benchmarks.speed.analyses --train_file train.parquet --test_file test.parquet --documents 10000 \\
         --spacy_pipeline en_core_web_sm --tokenizer_name bert-base-uncased

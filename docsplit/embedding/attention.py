@@ -1,4 +1,4 @@
-"""What an encoder's embedding attends to: the last layer's weights, in a separate forward pass.
+"""The attention behind an embedding: the last layer's weights, in a separate forward pass.
 
 Fast attention (sdpa, tiles) never has the weights, so the encoder is switched to transformers' eager implementation,
 for texts of at most `MAX_TOKENS` tokens (the DocSplit paper's length): its cost grows with the square of the length.

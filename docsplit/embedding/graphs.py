@@ -46,7 +46,7 @@ CHUNK_TEXTS = 32  # of `document_attention`
 
 @dataclass(frozen=True)
 class DocumentAttention:
-    """What the nodes of a document's graph attend to."""
+    """The attention between the nodes of a document's graph."""
 
     passages: list[Passage]
     weights: np.ndarray  # (n + 1, n + 1) of the last layer, the mean over heads; node 0 is the document

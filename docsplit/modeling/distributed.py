@@ -1,4 +1,4 @@
-"""What processes exchange in a step, so that the loss and its gradient are those of all documents."""
+"""The exchange between processes in a step: the loss and its gradient are those of all documents."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -30,12 +30,12 @@ RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing if it is not there."""
+    """Return the contents of a file; nothing if it is not there."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def read_evaluations(directory: Path) -> list[dict[str, Any]]:
-    """What `add_results` put there, with the address of the curve, if there is one."""
+    """The results that `add_results` put there, with the address of the curve, if there is one."""
     evaluations = []
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         plot = path.with_name("few_shot.png")

@@ -85,7 +85,7 @@ def prepare_model(
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
     if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
-        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. --bf16 false?")
+        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. Try --bf16 false.")
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

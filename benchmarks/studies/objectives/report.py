@@ -1,4 +1,4 @@
-"""What each view and each objective is worth: one start, as many steps and tokens, the same probes for all.
+"""Compare views and objectives: one start, as many steps and tokens, the same probes for all.
 
     python -m benchmarks.studies.objectives.report --corpus wikipedia/train.parquet \\
         --probe_options "--train_file 20newsgroups/train.parquet --test_file 20newsgroups/test.parquet" \\

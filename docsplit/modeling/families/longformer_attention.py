@@ -44,7 +44,7 @@ def use_blocked_attention(model: nn.Module) -> None:
     """
     classes: dict[type, type] = {LongformerModel: BlockedLongformerModel, LongformerSelfAttention: BlockedAttention}
     if not _exchange_classes(model, classes):
-        raise ValueError(f"{type(model).__name__} has no Longformer in it, whose attention could be replaced.")
+        raise ValueError(f"{type(model).__name__} has no Longformer in it: there is no attention to replace.")
 
 
 def use_transformers_attention(model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What an objective is: a loss on the embeddings of a batch, with all that is trained for it.
+"""The base of objectives: a loss on the embeddings of a batch, with all that is trained for it.
 
 An objective owns what it trains besides the encoder (a second encoder, a queue, a head): all of it is training state,
 kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and name it in
