@@ -1,4 +1,4 @@
-"""See what an encoder makes of a corpus: one HTML page that works by opening the file, offline.
+"""Show a corpus as an encoder sees it: one HTML page that works by opening the file, offline.
 
     python explore.py outputs/quickstart                                   # the built-in corpus
     python explore.py outputs/mine --corpus documents.jsonl --label_column topic --output mine.html
@@ -132,7 +132,7 @@ def telling(sentences: list[str]) -> np.ndarray:
 
 
 def heard_passages(encoder: Any, texts: list[str]) -> list[list[tuple[float, str]]] | None:
-    """Find the passages that each document's vector takes most from, and how much; None without graph attention."""
+    """Find the passages that weigh most in each document's vector, and how much; None without graph attention."""
     from tqdm.auto import tqdm
 
     from docsplit.embedding.graphs import document_attention, has_graph_attention

@@ -41,7 +41,7 @@ LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyon
 
 
 class Embedder(nn.Module):
-    """Ids and mask (B, T) to embeddings (B, H)."""
+    """An encoder in the form that is exported: ids and mask (B, T) to embeddings (B, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
@@ -65,7 +65,7 @@ class Embedder(nn.Module):
 
 
 class PassageEmbedder(Embedder):
-    """The passages of one document (P, T) and their sections (P,) to its embedding (1, H)."""
+    """A graph document model in the form that is exported: passages (P, T), sections (P,) to an embedding (1, H)."""
 
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__(encoder)
@@ -90,7 +90,7 @@ EMBEDDERS = {"views": Embedder, "passages": PassageEmbedder}
 
 
 def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
-    """Write `path`, and return what it does in PyTorch.
+    """Write `path`, and return the exported module in PyTorch.
 
     Raises:
         ValueError: for an architecture that cannot be exported.

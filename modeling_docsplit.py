@@ -168,7 +168,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             self.training_state = "loaded"
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the encoder's."""
+        """Return the encoder's input embeddings."""
         return self.encoder.get_input_embeddings()
 
     def get_output_embeddings(self) -> nn.Module:

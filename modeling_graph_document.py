@@ -105,7 +105,7 @@ class GraphDocumentOutput(ModelOutput):
 
 
 class GraphAttention(nn.Module):
-    """x + GAT(x) on padded graphs (Velickovic et al., 2018, equations 1-6; GATv2: Brody et al., 2022, equation 7)."""
+    """Compute x + GAT(x) on padded graphs (Velickovic et al., 2018, equations 1-6; GATv2: Brody et al., 2022)."""
 
     def __init__(self, config: GraphDocumentConfig):
         super().__init__()
@@ -229,7 +229,7 @@ class GraphDocumentModel(PreTrainedModel):
             init.zeros_(self.project.bias)
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the passage encoder's."""
+        """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
 
     def encode_passages(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments
 
 
 def main() -> None:
-    """Load, prepare, train, finish."""
+    """Load documents and model, prepare the training, train, and write the release."""
     options = RunOptions(*parse_arguments(ARGUMENTS, str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES))
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from transformers import Trainer, set_seed
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
-    """Make batches of views as the options and the model's settings want them, in rows as the model takes them."""
+    """Make the collator: views by the options and the model's settings, in rows as the model takes them."""
     from docsplit.data.collators import COLLATORS
     from docsplit.training.models import length_of_views
     from docsplit.training.ranking_data import make_query_collator

@@ -1,4 +1,4 @@
-"""What embeddings see of documents: redundancy, similarity, attention, clusters, maps and geometry, side by side.
+"""Analyse what embeddings see of documents: redundancy, similarity, attention, clusters, maps and geometry.
 
     # what needs no part-of-speech tagger, on the docstrings of the installed packages
     python run_embedding_analysis.py --model_name_or_path outputs/quickstart tfidf \\

@@ -165,7 +165,7 @@ def tokenizer(request):
 
 
 def tiny_values(tokenizer, **overrides) -> dict[str, int]:
-    """What all BERT-like configurations call alike."""
+    """Sizes under the names that all BERT-like configurations share."""
     return {
         "vocab_size": len(tokenizer),
         "hidden_size": 32,

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md shows: its examples run, in order, and its tree names every file."""
+"""The examples of CONTRIBUTING.md run, in order, and its tree names every file."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""What the documents tell people to do: the tutorial is run, and options, files and messages named elsewhere exist."""
+"""The documents are right: the tutorial runs, and the options, files and messages that they name exist."""
 
 import ast
 import importlib

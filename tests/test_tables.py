@@ -66,7 +66,7 @@ def numbers(value, label=None) -> Iterator[tuple[str | None, float, float | None
 
 
 def over_seeds(content) -> list[dict]:
-    """Of the rows of a study, alike but for the seed, mean and deviation."""
+    """Return mean and deviation of a study's rows that differ in their seed alone."""
     groups = defaultdict(list)
     for row in content.get("rows", []) if isinstance(content, dict) and "cells" in content else []:
         name = tuple(str(row.get(field)) for field in ("group", "task", "data", "metric", "method", "read"))

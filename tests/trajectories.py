@@ -1,4 +1,4 @@
-"""What a training computes, step by step: to show that a change of the code changes none of it.
+"""The numbers of a training, step by step, to show that a change of the code changes none of them.
 
     # this code and that of a commit, trained side by side: the same losses and parameters, bit for bit
     python -m tests.trajectories --against main
@@ -104,7 +104,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What a run leaves: an entry of the log a step, clocks left out, and tensors by file and key."""
+    """The results of a run: an entry of the log a step, clocks left out, and tensors by file and key."""
 
     log: list[dict[str, Any]]
     tensors: dict[str, torch.Tensor]
@@ -126,7 +126,7 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
 
 
 def read_trajectory(output_dir: Path) -> Trajectory:
-    """What is in the folder of a run of `NUM_STEPS` steps."""
+    """Read the folder of a run of `NUM_STEPS` steps."""
     tensors = {
         f"{file.relative_to(output_dir)}: {key}": value
         for file in sorted(output_dir.rglob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""Runs the cells of a study, each a few scripts of this project as processes, and puts what they measured in one file.
+"""Run the cells of a study, each a few scripts of this project as processes, and collect their rows in one file.
 
     python -m benchmarks.engine.cells study.yaml --work_dir outputs/study --output study.json --set model=NAME
     python -m benchmarks.engine.cells study.yaml ... --list             # what is done, running, to do, and hours left
@@ -73,7 +73,7 @@ Arguments = Mapping[str, Mapping[str, Any]]  # options of a study, each as `add_
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Command-line words of options; None leaves one out, a list is several values."""
+    """Return the command-line words of options; None leaves an option out, a list gives several values."""
     words = []
     for name, value in options.items():
         if value is not None:
@@ -130,7 +130,7 @@ class Running:
             libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG (Linux): no step outlives a runner that is killed
 
     def poll(self) -> bool:
-        """Whether the cell is finished; goes on to its next step when one is."""
+        """Whether the cell is finished; begin its next step when one has ended."""
         assert self.process is not None
         before = _cpu_seconds_of_children()
         if self.process.poll() is None:
@@ -190,7 +190,7 @@ class Running:
 
 
 def _cpu_seconds_of_children() -> float:
-    """CPU time of all processes that have ended: the clock says little where cores are shared."""
+    """Return the CPU time of all processes that have ended: the clock says little where cores are shared."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -232,7 +232,7 @@ def show(study: Study, is_active: bool) -> str:
 
 
 def run(study: Study, options: argparse.Namespace) -> int:
-    """Run what is to do; the exit code: 0 if no cell of the study failed.
+    """Run the cells that are to do; return the exit code, 0 if no cell of the study failed.
 
     Args:
         options: those of `add_options`.
@@ -287,7 +287,7 @@ def run(study: Study, options: argparse.Namespace) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, output: str | None = None) -> None:
-    """Add what every study takes; the folders may have defaults."""
+    """Add the options that every study takes; the folders may have defaults."""
     for name, default, text in (
         ("work_dir", work_dir, "folders of the cells: encoders, logs and raw samples"),
         ("output", output, "the results, rewritten whole after each cell"),
@@ -302,7 +302,7 @@ def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, ou
 
 
 def list_or_run(study: Study, options: argparse.Namespace) -> int:
-    """List or run the cells, as the options say; the exit code."""
+    """List or run the cells, as the options say; return the exit code."""
     with only_runner(study.work_dir) as is_alone:
         if options.list:
             print(show(study, is_active=not is_alone))
@@ -319,7 +319,7 @@ def run_study(
     markdown: Callable[[Results], str],
     plot: Callable[[Results, Path], None],
 ) -> NoReturn:
-    """Run a study from its command line: its cells first, then write tables and a figure of what came out so far.
+    """Run a study from its command line: run its cells, then write tables and a figure of all results so far.
 
     Groups that are named after an option which is not given, and has no default in the YAML, are left out.
 

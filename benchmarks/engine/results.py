@@ -38,16 +38,16 @@ class Record:
     log: list[str] | None = None  # the end of a failed step's
 
     def without_rows(self) -> dict[str, Any]:
-        """Its entry in the results."""
+        """Return the cell's entry in the results."""
         left_out = ("rows",) if self.error else ("rows", "error", "log")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
 @dataclass
 class Results:
-    """What came out of a study so far.
+    """The results of a study so far.
 
-    `apart` are finished cells that the study no longer has: they ran other code, data or options.
+    `apart` are finished cells of other code, data or options than the study's.
     """
 
     versions: dict[str, str | None] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def _counted(row: Row) -> Row:
 
 
 def _one_a_line(entries: dict[str, Any] | list[Any]) -> str:
-    """JSON that a person can read and compare, an entry a line."""
+    """Return JSON that a person can read and compare, an entry a line."""
     if isinstance(entries, dict):
         lines, brackets = [f"{json.dumps(name)}: {_compact(entry)}" for name, entry in entries.items()], "{}"
     else:

@@ -183,7 +183,7 @@ class Study:
         return self.work_dir / cell.key
 
     def record(self, cell: Cell) -> Record | None:
-        """Return what a finished cell left in its folder or in the results; None if it is not finished."""
+        """Return the record of a finished cell, from its folder or the results; None if it is not finished."""
         path = self.folder(cell) / RECORD
         if path.exists():
             return Record(**json.loads(path.read_text(encoding="utf-8")))
@@ -205,7 +205,7 @@ class Study:
 
 
 def _unknown_words(content: Mapping[str, Any]) -> set[str]:
-    """Names in a YAML that mean nothing."""
+    """Return the names in a YAML that mean nothing."""
     groups = content["groups"].values()
     unknown = set(content) - STUDY_WORDS | {word for group in groups for word in group} - GROUP_WORDS
     return unknown | {word for group in groups for step in group["steps"] for word in step} - STEP_WORDS

@@ -1,4 +1,4 @@
-"""What each analysis costs beside embedding the documents, with an encoder of BERT-base's size.
+"""The cost of each analysis beside embedding the documents, with an encoder of BERT-base's size.
 
     python -m benchmarks.speed.analyses --train_file train.parquet --test_file test.parquet --documents 10000 \\
         --spacy_pipeline en_core_web_sm --tokenizer_name bert-base-uncased
@@ -42,13 +42,13 @@ ATTENTION_TOKENS = 2048  # of one forward pass, as the script has it on a CPU
 
 
 def embedding_seconds(encoder: Any, texts: Sequence[str], sample: int) -> float:
-    """Seconds to embed all texts, from a random sample of them."""
+    """Estimate the seconds to embed all texts, from a random sample of them."""
     rows = np.random.default_rng(0).permutation(len(texts))[:sample]
     return seconds_of(embed_documents, encoder, [texts[row] for row in rows]) * len(texts) / max(len(rows), 1)
 
 
 def seconds_of_passes(analysis: str, documents: Documents, encoder: Any, sample: int) -> float:
-    """Seconds to embed what an analysis needs beside the documents, or to read its attention."""
+    """Estimate the seconds to embed what an analysis needs beside the documents, or to read its attention."""
     if analysis == "similarity":
         return embedding_seconds(encoder, documents.sentences.texts, 8 * sample)
     if analysis == "geometry":
@@ -61,7 +61,7 @@ def seconds_of_passes(analysis: str, documents: Documents, encoder: Any, sample:
 
 
 def vectors_of(analysis: str, documents: Documents, encoder: Any) -> dict[str, Any]:
-    """Return what `measure` wants of an encoder for an analysis."""
+    """Return the vectors that `measure` needs of an encoder for an analysis."""
     if analysis == "similarity":
         return {"sentences": embed_documents(encoder, documents.sentences.texts)[0]}
     if analysis == "geometry":
@@ -73,11 +73,11 @@ def vectors_of(analysis: str, documents: Documents, encoder: Any) -> dict[str, A
 
 
 def measure_all(split: LabelledSplit, base: Any, shallow: Any, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of each step.
+    """Return the seconds of each step.
 
     Args:
         base: the encoder whose passes are timed.
-        shallow: one of the same width, that gives the vectors.
+        shallow: an encoder of the same width, which gives the vectors.
     """
     tagger = load_tagger(options.spacy_pipeline)
     seconds = {"embedding": embedding_seconds(base, split.train_texts + split.test_texts, options.sample)}

@@ -1,14 +1,14 @@
-"""What a step with many documents as graphs of passages costs, and what embedding them costs.
+"""The cost of a training step with many documents as graphs of passages, and of embedding them.
 
     python -m benchmarks.speed.graph_document
     python -m benchmarks.speed.graph_document --batches 64 256 --texts 0
 
 An optimisation step of the paper's loss (dot products, both directions, two layers of graph attention 512 wide) with
 cached gradients, on random ids: a document has 2 to 50 passages, of about 135 tokens. The passage encoder is a BERT of
-2 layers, 64 wide, so that a CPU manages 1,536 documents: what the encoder needs at once is a micro-batch, whatever the
-batch. Each batch has a process of its own, and a step of 8 documents comes first. Memory is the most that the process
-had during the step, above what it had before the batch was made. Of that are reported: ids and masks of the batch;
-all passage vectors and their gradients; and what forward and backward pass of the graph layers alone take.
+2 layers, 64 wide, so that a CPU manages 1,536 documents: the encoder needs memory for a micro-batch, whatever the
+batch. Each batch runs in a new process, and a step of 8 documents comes first. Memory is the peak of the process
+during the step, above its memory before the batch was made. The report names its parts: ids and masks of the batch;
+all passage vectors and their gradients; and the forward and backward pass of the graph layers alone.
 
 Needed operations are those of all tokens without padding: with cached gradients two forward passes and a backward
 one. The share of the peak is what they would take at the rate of a large matrix product, over what the step took. At
@@ -80,7 +80,7 @@ def make_batch(documents: int, vocab_size: int, seed: int = 0) -> dict[str, Any]
 
 
 def make_model(micro_batch_tokens: int, cache: bool = True) -> DocSplitForContrastivePretraining:
-    """Random weights, in training mode, the loss of equations 5 and 6."""
+    """Return a model of random weights in training mode, with the loss of equations 5 and 6."""
     torch.manual_seed(0)
     config = GraphDocumentConfig(BertConfig(**ENCODER), graph_hidden_size=WIDTH, graph_layers=LAYERS)  # type: ignore[arg-type]
     loss = {"similarity": "dot", "contrastive_temperature": 1.0, "symmetric_loss": True}
@@ -90,7 +90,7 @@ def make_model(micro_batch_tokens: int, cache: bool = True) -> DocSplitForContra
 
 
 def needed_flops(views: np.ndarray, documents: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
-    """Floating-point operations of a step with cached gradients, of the encoder without padding and the graph layers.
+    """Count the floating-point operations of a step with cached gradients, in the encoder and the graph layers.
 
     Args:
         views, documents, lengths: (P,) of each passage.
@@ -104,7 +104,7 @@ def needed_flops(views: np.ndarray, documents: np.ndarray, lengths: np.ndarray) 
 
 
 def measure(documents: int, micro_batch_tokens: int, results: Any) -> None:
-    """One optimisation step, and the graph layers alone; in a process of its own."""
+    """Measure one optimisation step, and the graph layers alone; runs in a separate process."""
     use_all_cores(torch.device("cpu"), world_size=1)
     model = make_model(micro_batch_tokens)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -134,7 +134,7 @@ def measure(documents: int, micro_batch_tokens: int, results: Any) -> None:
 
 
 def graphs_alone(model: DocSplitForContrastivePretraining, rows: Rows) -> dict[str, float]:
-    """Seconds of forward and backward pass of the graph layers, and memory above the vectors and their gradients."""
+    """Return seconds of the graph layers' forward and backward pass, and memory above vectors and gradients."""
     combine: Any = model.encoder.combine
     vectors = torch.randn(len(rows.view), WIDTH, requires_grad=True)
     vectors.grad = torch.zeros_like(vectors)
@@ -154,7 +154,7 @@ def run(documents: int, micro_batch_tokens: int) -> dict[str, Any]:
     """Run `measure` in a process and return what it sends.
 
     Raises:
-        RuntimeError: if it ended without.
+        RuntimeError: if it ended without a result.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -170,7 +170,7 @@ def run(documents: int, micro_batch_tokens: int) -> dict[str, Any]:
 
 
 def compare_caching(documents: int, micro_batch_tokens: int) -> dict[str, float]:
-    """Of the losses with and without caching the difference, and of the gradients the largest, over the largest one.
+    """Compare a step with and without caching: the difference of the losses, and the relative one of gradients.
 
     Raises:
         ValueError: if they are not the same numbers.
@@ -185,14 +185,14 @@ def compare_caching(documents: int, micro_batch_tokens: int) -> dict[str, float]
         losses_and_gradients.append((output.loss.item(), gradients))
     (loss, cached), (plain_loss, plain) = losses_and_gradients
     largest = max(float(gradient.abs().max()) for gradient in plain)
-    difference = max(float((exact - full).abs().max()) for exact, full in zip(cached, plain, strict=True)) / largest
+    difference = max(float((left - right).abs().max()) for left, right in zip(cached, plain, strict=True)) / largest
     if not (abs(loss - plain_loss) <= EQUAL * abs(plain_loss) and difference <= EQUAL):
         raise ValueError(f"Caching changed the step: losses {loss} and {plain_loss}, gradients by {difference:.1e}.")
     return {"documents": documents, "loss_difference": abs(loss - plain_loss), "gradient_difference": difference}
 
 
 def make_texts(count: int, vocab_size: int) -> list[str]:
-    """Texts of sentences of about twenty made-up words, so many that they have 2 to 50 passages."""
+    """Make texts of sentences of about twenty made-up words, long enough for 2 to 50 passages."""
     generator, texts = np.random.default_rng(2), []
     for passages in generator.integers(2, MOST_PASSAGES + 1, count):
         sentences = []
@@ -203,7 +203,7 @@ def make_texts(count: int, vocab_size: int) -> list[str]:
 
 
 def compare_embedding(num_texts: int, rounds: int) -> dict[str, Any]:
-    """Texts a second as graphs and by chunk_mean, with the same passage encoder; medians of rounds in turn."""
+    """Measure texts a second as graphs and by chunk_mean, with the same passage encoder: medians of rounds."""
     with tempfile.TemporaryDirectory() as name:
         plain, graph = Path(name, "plain"), Path(name, "graph")
         config = write_model("small", plain)
@@ -255,8 +255,7 @@ def table(results: dict[str, Any]) -> str:
         parts.append(
             f"Embedding, {graphs['texts']} texts, {graphs['passages']:,} passages of {graphs['mean_tokens']} tokens: "
             f"{graphs['graph_texts_per_second']:.2f} texts a second as graphs, "
-            f"{graphs['chunk_mean_texts_per_second']:.2f} "
-            f"by chunk_mean: {graphs['ratio']:.2f} times as many."
+            f"{graphs['chunk_mean_texts_per_second']:.2f} by chunk_mean: {graphs['ratio']:.2f} times as many."
         )
     return "\n\n".join(parts) + "\n"
 

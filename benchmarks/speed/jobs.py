@@ -1,4 +1,4 @@
-"""What all contenders of `benchmarks.speed.training` share: the job, the model in its folder, and the documents.
+"""The parts that all contenders of `benchmarks.speed.training` share: the job, the model and the documents.
 
 Documents are random ids, so nothing need be downloaded; each id has a made-up word, so that sentence-transformers can
 be given texts. Here is also what is counted of documents: tokens, and the floating-point operations that they need.
@@ -40,7 +40,7 @@ MODELS: dict[str, dict[str, int]] = {  # BERT-base, but for ...
 
 @dataclass(frozen=True)
 class Job:
-    """What is the same for all contenders of a model."""
+    """The settings that are the same for all contenders of a model."""
 
     folder: Path  # config, weights and tokenizer
     device: str
@@ -80,7 +80,7 @@ class View:
 
     @property
     def text(self) -> str:
-        """The made-up words of the ids, without [CLS] and [SEP], which a tokenizer adds."""
+        """Return the made-up words of the ids, without [CLS] and [SEP], which a tokenizer adds."""
         return " ".join(f"w{index}" for index in self.ids[1:-1])
 
 
@@ -112,7 +112,7 @@ def draw_documents(job: Job, round_number: int, vocab_size: int, grouped: bool =
 
 
 def draw_view(length: int, vocab_size: int, rng: np.random.Generator) -> View:
-    """Random ids between [CLS] and [SEP], `length` with these two, of which about 15 % are masked."""
+    """Draw random ids between [CLS] and [SEP], `length` with these two, of which about 15 % are masked."""
     ids = np.r_[CLS, rng.integers(MASK + 1, vocab_size, length - 2), SEP]
     chosen = rng.random(length) < MLM_PROBABILITY
     chosen[[0, -1]] = False
@@ -140,13 +140,13 @@ def collate(documents: list[Document], pad_to: int | None = None) -> dict[str, T
 
 
 def mean_length(job: Job) -> float:
-    """Tokens of a view, over all rounds."""
+    """Return the mean tokens of a view, over all rounds."""
     rounds = [draw_documents(job, number, MASK + 2) for number in range(job.rounds)]
     return sum(map(num_tokens, rounds)) / (2 * job.rounds * job.steps * job.batch_size)
 
 
 def num_tokens(documents: list[Document]) -> int:
-    """Tokens of both views of all documents, without padding, each counted once."""
+    """Count the tokens of both views of all documents, without padding, each once."""
     return sum(len(view.ids) for document in documents for view in document["views"])
 
 
@@ -156,7 +156,7 @@ def longest(documents: list[Document], count: int) -> list[Document]:
 
 
 def layer_flops(encoder: Any, lengths: np.ndarray) -> float:
-    """Operations of the encoder's forward and backward pass on rows of so many tokens (R,).
+    """Count the operations of the encoder's forward and backward pass on rows of so many tokens (R,).
 
     `benchmarks.speed.training` says how they are counted.
     """
@@ -166,7 +166,7 @@ def layer_flops(encoder: Any, lengths: np.ndarray) -> float:
 
 
 def useful_flops(encoder: Any, documents: list[Document], mlm: bool) -> float:
-    """Operations of forward and backward pass on all tokens but padding; see `benchmarks.speed.training`."""
+    """Count the operations of forward and backward pass on all tokens but padding; see `benchmarks.speed.training`."""
     config = encoder.config
     views = [view for document in documents for view in document["views"]]
     flops = layer_flops(encoder, np.array([len(view.ids) for view in views], dtype=float))

@@ -1,10 +1,10 @@
-"""What comes before the model: drawing views, preprocessing with more processes, resuming late in an epoch.
+"""The cost of loading: drawing views, preprocessing with more processes, resuming late in an epoch.
 
     python -m benchmarks.speed.loading
     python -m benchmarks.speed.loading --corpus folder/of/parquet --tokenizer_name bert-base-uncased
 
     drawing        two views of a document from its cached units, beside cutting it into sentences and tokenising it
-                   again, as one would without the cache (both with the same sentence splitter and tokenizer)
+                   again, without the cache (both with the same sentence splitter and tokenizer)
     preprocessing  `docsplit.data.preparation.tokenize` with 1 to N processes on the same documents
     resuming       from the start of the loader to its first batch, at 1 % and at 99 % of an epoch, of the cached
                    documents and of a stream
@@ -41,7 +41,7 @@ BATCH_SIZE = 36
 def measure_drawing(
     texts: list[str], dataset: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, rounds: int
 ) -> dict[str, Any]:
-    """Microseconds a document, how many times the second is the first, and what one loader makes of it with masks."""
+    """Measure microseconds a document with and without the cache, their ratio, and the rate of one loader."""
     collator, split = DocSplitCollator(tokenizer), load_sentence_splitter(DEFAULT_SPLITTER)
     features = list(dataset)
     loader = DataLoader(dataset, BATCH_SIZE, collate_fn=collator)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def measure_drawing(
 def measure_preprocessing(
     corpus: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, processes: list[int], rounds: int
 ) -> dict[str, Any]:
-    """Documents a second for each number of processes, and the gain over one."""
+    """Measure documents a second for each number of processes, and the gain over one process."""
     rates: dict[int, list[float]] = {count: [] for count in processes}
     datasets.disable_caching()
     for _ in range(rounds):
@@ -89,7 +89,7 @@ def measure_preprocessing(
 def measure_resuming(
     dataset: datasets.Dataset, corpus: str, tokenizer: PreTrainedTokenizerBase, rounds: int
 ) -> dict[str, Any]:
-    """Seconds to the first batch at 1 % and 99 % of an epoch, and their ratio."""
+    """Measure the seconds to the first batch at 1 % and 99 % of an epoch, and their ratio."""
     collator = DocSplitCollator(tokenizer)
     stream = corpora.stream_corpus(corpus)
     num_batches = len(dataset) // BATCH_SIZE

@@ -1,4 +1,4 @@
-"""Attention to long documents: a Longformer as docsplit computes it beside what one would use instead.
+"""Attention to long documents: a Longformer as docsplit computes it, beside the alternatives.
 
     python -m benchmarks.speed.long_attention
     python -m benchmarks.speed.long_attention --model base --device cuda --batch_size 4 --lengths 1024 4096
@@ -94,7 +94,7 @@ def inputs_of(name: str, job: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def measure(name: str, job: dict[str, Any], results: Any) -> None:
-    """Seconds of the fastest step, of forward and backward pass, and peak memory in MB; in a process of its own."""
+    """Measure seconds of the fastest step, forward and backward, and peak memory in MB; runs in a separate process."""
     use_all_cores(torch.device(job["device"]), world_size=1)
     model, inputs = make(name, job), inputs_of(name, job)
     direction = torch.randn(model.config.hidden_size, device=job["device"])  # the sum of a layer norm has no gradient
@@ -119,7 +119,7 @@ def measure(name: str, job: dict[str, Any], results: Any) -> None:
 
 
 def run(name: str, job: dict[str, Any]) -> dict[str, float] | None:
-    """Yield what a contender measured; nothing if it failed, most likely for lack of memory. It has said why."""
+    """Yield a contender's measurements; nothing if it failed, most likely for lack of memory, as its output says."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, job, sender))
@@ -134,7 +134,7 @@ def run(name: str, job: dict[str, Any]) -> dict[str, float] | None:
 
 
 def largest_difference(job: dict[str, Any]) -> float:
-    """Between the hidden states of the two Longformers, in eval mode."""
+    """Return the largest difference between the hidden states of the two Longformers, in eval mode."""
     states = []
     for name in ("blocked", "longformer"):
         with torch.no_grad(), torch.autocast(job["device"], torch.bfloat16, enabled=job["precision"] == "bf16"):
@@ -143,7 +143,7 @@ def largest_difference(job: dict[str, Any]) -> float:
 
 
 def needed_flops(job: dict[str, Any]) -> float:
-    """Operations of a Longformer's forward and backward pass: matrix products, and scores inside the windows."""
+    """Count operations of a Longformer's forward and backward pass: matrix products, and scores inside the windows."""
     size = MODELS[job["model"]]
     hidden, layers = size["hidden_size"], size["num_hidden_layers"]
     linear = 4 * hidden**2 + 2 * hidden * size["intermediate_size"]
@@ -152,7 +152,7 @@ def needed_flops(job: dict[str, Any]) -> float:
 
 
 def peak_flops(job: dict[str, Any]) -> float:
-    """Operations a second of a large matrix product, the fastest of ten."""
+    """Measure the operations a second of a large matrix product, the fastest of ten."""
     size = 8192 if job["device"] == "cuda" else 2048
     matrix = torch.randn(size, size, device=job["device"])
     matrix = matrix.bfloat16() if job["precision"] == "bf16" else matrix
@@ -167,12 +167,12 @@ def peak_flops(job: dict[str, Any]) -> float:
 
 
 def memory_free(device: str) -> float:
-    """Free memory in MB."""
+    """Return the free memory in MB."""
     return (torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available) / 2**20
 
 
 def measure_all(job: dict[str, Any], options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of all contenders and lengths, and what was left out with the reason."""
+    """Measure all contenders and lengths; return their rows, and the reason for each that was left out."""
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
     stopped: set[str] = set()
@@ -240,7 +240,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Time and memory a token over the length, one line for each contender."""
+    """Plot time and memory a token over the length, one line for each contender."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))

@@ -65,7 +65,7 @@ class Memory:
 
 
 class AllocatedMemory:
-    """The most memory, above that of its beginning, that this process has of its own: no file lies behind it.
+    """The peak of this process's private memory, above that at its beginning; mapped files do not count.
 
     The kernel remembers no such peak, so it is looked up every millisecond.
     """
@@ -103,7 +103,7 @@ def fastest(choices: list[dict[str, Any]], seconds: Callable[[dict[str, Any]], f
 
 
 def seconds_of(function: Any, *args: Any) -> float:
-    """Wall-clock seconds of one call; a GPU is not waited for."""
+    """Return the wall-clock seconds of one call; a GPU is not waited for."""
     start = time.perf_counter()
     function(*args)
     return time.perf_counter() - start
@@ -116,7 +116,7 @@ class MatrixProducts:
         self.device = job.device
 
     def measure(self, dtype: torch.dtype) -> float:
-        """Floating-point operations per second."""
+        """Return floating-point operations per second."""
         peak = 0.0
         for size in (1024, 2048, 4096):
             left, right, product = (torch.randn(size, size, device=self.device).to(dtype) for _ in range(3))

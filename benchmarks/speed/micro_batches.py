@@ -1,4 +1,4 @@
-"""What cutting a batch into micro-batches costs, beside a training step.
+"""The cost of cutting a batch into micro-batches, beside a training step.
 
     python -m benchmarks.speed.micro_batches
     python -m benchmarks.speed.micro_batches --cuts 72:1024 72:2048 --repeats 50
@@ -36,13 +36,13 @@ SMALL = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "
 
 
 def random_lengths(rows: int, seed: int) -> Tensor:
-    """Tokens of each row, (R,) int64."""
+    """Draw the number of tokens of each row, (R,) int64."""
     normal = np.random.default_rng(seed).normal(LENGTH_MU, LENGTH_SIGMA, rows)
     return torch.from_numpy(np.exp(normal).round().clip(8, MAX_LENGTH).astype(np.int64))
 
 
 def measure_cut(rows: int, budget: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds of cutting, and of the cuts the number of micro-batches and the share of padding; all medians."""
+    """Measure the milliseconds of cutting, the number of micro-batches and the share of padding: medians."""
     milliseconds, counts, padding = [], [], []
     for seed in range(repeats):
         lengths = random_lengths(rows, seed)
@@ -60,7 +60,7 @@ def measure_cut(rows: int, budget: int, repeats: int) -> dict[str, Any]:
 
 
 def measure_step(rows: int, budget: int, steps: int) -> float:
-    """Milliseconds of forward and backward pass on the CPU, the fastest after one that does not count."""
+    """Measure the milliseconds of forward and backward pass on the CPU: the fastest after one to warm up."""
     torch.manual_seed(0)
     config = BertConfig(attention_probs_dropout_prob=0.0, **SMALL)  # type: ignore[arg-type]
     model = DocSplitForContrastivePretraining(config, max_seq_length=MAX_LENGTH, mlm_weight=0.0).train()
@@ -83,7 +83,7 @@ def measure_step(rows: int, budget: int, steps: int) -> float:
 
 
 def table(results: dict[str, Any]) -> str:
-    """One line for each batch and budget; without a step where none was timed."""
+    """Return a table with a line for each batch and budget; the step is empty where none was timed."""
     lines = [
         [
             f"{row['rows']:,}",
@@ -101,7 +101,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def parse_cut(text: str) -> tuple[int, int]:
-    """72:1024 as rows and tokens of a micro-batch.
+    """Read 72:1024 as rows and tokens of a micro-batch.
 
     Raises:
         ArgumentTypeError: if it is something else.

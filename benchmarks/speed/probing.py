@@ -1,4 +1,4 @@
-"""What the heads of a probe cost beside embedding the documents, with an encoder of BERT-base's size.
+"""The cost of a probe's heads beside embedding the documents, with an encoder of BERT-base's size.
 
     python -m benchmarks.speed.probing --train_file train.parquet --test_file test.parquet \\
         --tokenizer_name bert-base-uncased
@@ -35,7 +35,7 @@ from docsplit.runtime.launching import hardware
 
 
 def encoder_of(layers: int, tokenizer, folder: Path, max_seq_length: int):
-    """BERT-base (768 wide, 12 heads) with `layers` layers, mean pooling."""
+    """Return BERT-base (768 wide, 12 heads) with `layers` layers and mean pooling."""
     torch.manual_seed(0)
     path = folder / f"layers-{layers}"
     BertModel(BertConfig(vocab_size=len(tokenizer), num_hidden_layers=layers)).save_pretrained(path)

@@ -28,7 +28,7 @@ DEPTHS = {OURS: 100, DEEP: 1000}
 
 
 def make_vectors(documents: int, queries: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors of documents (N, H) and queries (Q, H), and the rows of each query's relevant documents (Q, 3)."""
+    """Draw vectors of documents (N, H) and queries (Q, H), and rows of each query's relevant documents (Q, 3)."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(CLUSTERS, width)).astype(np.float32)
     vectors = centres[rng.integers(CLUSTERS, size=documents)]
@@ -51,7 +51,7 @@ class Ours:
         self.ranking = Ranking(names, names, queries, queries, judgments)
 
     def evaluate(self) -> dict[str, float]:
-        """All measures of the script."""
+        """Return all measures of the script."""
         from docsplit.embedding.search import make_comparable, search
         from docsplit.evaluation.ranking.measures import measure_retrieved
 
@@ -81,17 +81,17 @@ class Theirs:
         )
 
     def encode_query(self, sentences: list[str], **options: Any) -> Any:
-        """Vectors of queries, which the evaluator asks its model for."""
+        """Return the vectors of queries, which the evaluator asks its model for."""
         return self.asked
 
     def evaluate(self) -> dict[str, float]:
-        """All measures of the evaluator, of which two are compared with ours."""
+        """Compute all measures of the evaluator; return the two that are compared with ours."""
         scores = self.evaluator.compute_metrices(self, corpus_embeddings=self.vectors)["cosine"]
         return {"ndcg_at_10": scores["ndcg@k"][10], "mrr_at_10": scores["mrr@k"][10]}
 
 
 def measure(name: str, documents: int, queries: int, width: int) -> tuple[float, float, float, float]:
-    """Run one contender in this process: seconds, peak memory beyond its input in MB, nDCG@10 and MRR@10."""
+    """Run one contender in this process; return seconds, peak memory beyond its input in MB, nDCG@10 and MRR@10."""
     import bm25s  # noqa: F401  with the next ones: imports are no part of what is measured
     import ir_measures  # noqa: F401
 

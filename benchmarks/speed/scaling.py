@@ -1,4 +1,4 @@
-"""How the cost of a step grows: with the contrastive batch, with the length of views, with the number of processes.
+"""The cost of a step by the size of the contrastive batch, the length of views and the number of processes.
 
     python -m benchmarks.speed.scaling
 
@@ -61,7 +61,7 @@ def random_batch(documents: int, mean_length: float, longest: int, seed: int, sp
 
 
 def peak_memory(run: Any, device: torch.device) -> int:
-    """Bytes that the allocator gave out at once while `run` ran, above what was there before."""
+    """Return the peak of the allocator's bytes while `run` ran, above those in use before."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -79,7 +79,7 @@ def peak_memory(run: Any, device: torch.device) -> int:
 
 
 def measure(rank: int, job: dict[str, Any], port: int, output: str) -> None:
-    """One configuration, in one of `job["processes"]` processes; the first writes what it measured."""
+    """Measure one configuration in one of `job["processes"]` processes; the first writes the result."""
     world_size = job["processes"]
     device = torch.device("cuda", rank) if job["device"] == "cuda" else torch.device("cpu")
     if device.type == "cpu":
@@ -127,7 +127,7 @@ def measure(rank: int, job: dict[str, Any], port: int, output: str) -> None:
 
 
 def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Measure a configuration in processes of its own."""
+    """Measure a configuration in new processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -146,7 +146,7 @@ def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Memory and speed over the contrastive batch, and over the length of views."""
+    """Plot memory and speed over the contrastive batch, and over the length of views."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4))

@@ -1,11 +1,11 @@
-"""An index of `search.py` beside what one would use instead: sentence-transformers' semantic_search and bm25s.
+"""An index of `search.py` beside the alternative: sentence-transformers' semantic_search with bm25s.
 
     python -m benchmarks.speed.search                                         # 10,000, 100,000 and 1,000,000 vectors
     python -m benchmarks.speed.search --sizes 100000 --rounds 5 --output /tmp/search.json
 
-Both hold the same: vectors of synthetic clusters, one a document, and texts of random words, on disk, for queries by
-vector and by word. Ours is an index. The other is what one writes around semantic_search: the vectors in an .npy file,
-ids and texts as JSON, and a bm25s index, saved; all of it loaded to be asked.
+Both hold the same on disk: vectors of synthetic clusters, one a document, and texts of random words, for queries by
+vector and by word. Ours is an index. The alternative saves the vectors in an .npy file, ids and texts as JSON, and a
+bm25s index; it loads all of them to answer.
 
     build    from vectors and texts in memory to the files, imports done
     open     from a new process's first line after its imports to the first answer by vector
@@ -47,7 +47,7 @@ FACTORS = {"s": 1.0, "ms": 1e3, "MB": 1e-6}
 
 
 def make_vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Documents (N, H) in clusters, and queries (Q, H) near some of them, of length one."""
+    """Draw documents (N, H) in clusters, and queries (Q, H) near some of them, of length one."""
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(CLUSTERS, DIMENSION)).astype(np.float32)
     vectors = centres[generator.integers(CLUSTERS, size=size)]
@@ -59,7 +59,7 @@ def make_vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_texts(size: int) -> list[str]:
-    """Words by Zipf's law."""
+    """Draw words by Zipf's law."""
     generator = np.random.default_rng(1)
     numbers = np.minimum(generator.zipf(1.3, size=(size, WORDS)), VOCABULARY)
     return [" ".join(f"w{number}" for number in row) for row in numbers]
@@ -82,7 +82,7 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 
 def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
-    """Vectors, texts, and a bm25s index."""
+    """Save vectors, texts, and a bm25s index."""
     import bm25s
 
     np.save(folder / "vectors.npy", vectors)
@@ -94,7 +94,7 @@ def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 
 def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """Return the times of an index, and what it found."""
+    """Return the times of an index, and its hits."""
     from docsplit.index.first_stage import nearest
     from docsplit.index.index import Index
     from docsplit.index.segments import query_words
@@ -113,7 +113,7 @@ def ask_ours(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
-    """Return the times of semantic_search and bm25s, and what they found."""
+    """Return the times of semantic_search and bm25s, and their hits."""
     import bm25s
     import torch
     from sentence_transformers.util import semantic_search
@@ -140,7 +140,7 @@ def ask_theirs(folder: Path, queries: np.ndarray) -> dict[str, Any]:
 
 
 def mine(contender: str, folder: Path, queries: np.ndarray) -> dict[str, float]:
-    """Seconds of the search for hard negatives, if faiss is installed."""
+    """Return the seconds of the search for hard negatives, if faiss is installed."""
     try:
         import faiss
     except ImportError:
@@ -233,7 +233,7 @@ def compare(size: int, rounds: int) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a line a size and measure."""
+    """Return a Markdown table, a line for each size and measure."""
     lines = ["| documents | | index | semantic_search and bm25s | ratio |", "|---|---|---|---|---|"]
     for row in rows:
         for name in [name for name in UNITS if f"{name}_ratio" in row]:

@@ -1,4 +1,4 @@
-"""Speed and memory of training and encoding, beside what one would use instead.
+"""Speed and memory of training and encoding, beside the alternatives.
 
     python -m benchmarks.speed.training
     python -m benchmarks.speed.training --models small --contenders docsplit trainer_dynamic --rounds 5
@@ -168,7 +168,7 @@ def check_equal(values: dict[str, Any]) -> None:
 
 
 def ratios_of(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[float]]:
-    """Each ratio of `RATIOS` whose contenders are there, in each round."""
+    """Return each ratio of `RATIOS` whose contenders ran, for each round."""
     return {
         ratio: [ours[key] / theirs[key] for ours, theirs in zip(rounds[name], rounds[other])]
         for ratio, (name, other, key) in RATIOS.items()
@@ -177,7 +177,7 @@ def ratios_of(rounds: dict[str, list[dict[str, float]]]) -> dict[str, list[float
 
 
 def measure_model(job: Job, names: list[str], until: float) -> dict[str, Any]:
-    """Rows and ratios of one model; no round begins, but for the first, that would not be over `until` then."""
+    """Return rows and ratios of one model; only the first round begins if it would not end before `until`."""
     peaks = measure_peaks(job)
     unavailable, values, constants = {}, {}, {}
     rounds: dict[str, list[dict[str, float]]] = {}
@@ -236,7 +236,7 @@ def measure_model(job: Job, names: list[str], until: float) -> dict[str, Any]:
 
 
 def measure_peaks(job: Job) -> dict[str, float]:
-    """Floating-point operations per second of the fastest matrix products, in the precisions that are used."""
+    """Measure the operations a second of the fastest matrix products, in the precisions that are used."""
     process = Contender("matrix_products", job)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
     try:
@@ -285,7 +285,7 @@ def say(line: str) -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    """Return the command line; what it leaves open is None, and `PLANS` says it for each model."""
+    """Return the command line's options; None where it leaves them to each model's `PLANS`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--models", nargs="+", choices=list(MODELS), default=["small", "base"], help="default: small base"
@@ -334,7 +334,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def plan_of(options: argparse.Namespace, model: str) -> Plan:
-    """How much is measured of a model: as `PLANS` has it, but for what the options say."""
+    """Return how much of a model is measured: the options, else `PLANS`."""
     plan = PLANS[model, options.device, options.precision]
     batch_size = options.batch_size or plan.batch_size
     return Plan(
@@ -346,7 +346,7 @@ def plan_of(options: argparse.Namespace, model: str) -> Plan:
 
 
 def main() -> None:
-    """Measure the models one after another, then write and print what came out."""
+    """Measure the models one after another, then write and print the results."""
     options = parse_options()
     os.environ["TQDM_DISABLE"] = "1"  # in the contenders' processes
     os.environ["TOKENIZERS_PARALLELISM"] = "true"

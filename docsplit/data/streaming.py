@@ -267,8 +267,7 @@ def _unreadable(source: str, stream: datasets.IterableDataset, error: Exception)
     place = undecodable_lines(files)[1] if isinstance(cause, UnicodeDecodeError) else None
     return ValueError(
         f"{source} cannot be read: {f'{place} is not UTF-8, ' if place else ''}{cause}. "
-        "Without --streaming, JSON lines "
-        "that are not well-formed Unicode are mended, and a broken line is named."
+        "Without --streaming, JSON lines that are not well-formed Unicode are mended, and a broken line is named."
     )
 
 

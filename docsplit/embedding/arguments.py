@@ -15,43 +15,49 @@ class EncoderArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "Encoders on the Hub or here, side by side: SentenceTransformers or any AutoModel. One method's "
-            "encoders from several pretraining seeds are one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: a row "
-            "with their mean, and intervals over seeds too. NAME=PATH names a single one."
+            "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. Join the "
+            "encoders of several pretraining seeds in one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: they give "
+            "one row, with their mean and intervals over seeds. NAME=PATH names a single encoder."
         }
     )
     pooling: Pooling | None = field(
         default=None,
-        metadata={"help": "How token states become an embedding, for encoders that do not say. Default: cls."},
+        metadata={"help": "How token states become an embedding, where the checkpoint does not say. Default: cls."},
     )
     override_pooling: Pooling | None = field(
         default=None, metadata={"help": "Replace the pooling that an encoder brings. Default: keep it."}
     )
     max_seq_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens of a text, with special ones. Default: the checkpoint's, else 512 (the paper's)."},
+        metadata={
+            "help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512 (the paper's)."
+        },
     )
     long_documents: LongDocuments = field(
         default="truncate",
         metadata={"help": "Longer texts: truncate keeps the beginning, chunk_mean averages chunks of that length."},
     )
     prompt: str | None = field(
-        default=None, metadata={"help": "Put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."}
+        default=None,
+        metadata={"help": "Prompt to put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."},
     )
     smooth_neighbours: int = field(
         default=0,
         metadata={
-            "help": "Average each vector with those of its N nearest documents, by its cosine and by words, "
-            "among all, test documents included (transductive), as neighbour_distillation's targets are; 0: no."
+            "help": "Average each vector with those of its N nearest documents, as the targets of "
+            "neighbour_distillation are. Neighbours are near by cosine and by words; test documents count among "
+            "them (transductive). 0: no averaging."
         },
     )
     dtype: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto",
-        metadata={"help": "Precision of matrix products. auto: bfloat16 where the hardware has it."},
+        default="auto", metadata={"help": "Precision of matrix products. auto: bfloat16 where the hardware has it."}
     )
     embedding_tokens: int | None = field(
         default=None,
-        metadata={"help": "Texts x longest text of one forward pass: speed and memory. Default: 2048 (GPU 16384)."},
+        metadata={
+            "help": "Most tokens of one forward pass, padding included: more is faster and takes more memory. "
+            "Default: 2048 (GPU 16384)."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -65,7 +71,7 @@ class EncoderArguments:
 
 @dataclass
 class ComparisonArguments:
-    """How often, and who hears of it."""
+    """How often heads are trained, and where the results are published."""
 
     num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
     seed: int = field(

@@ -1,4 +1,4 @@
-"""What an encoder's embedding attends to: the last layer's weights, in a forward pass of their own.
+"""The attention behind an embedding: the last layer's weights, in a separate forward pass.
 
 Fast attention (sdpa, tiles) never has the weights, so the encoder is switched to transformers' eager implementation,
 for texts of at most `MAX_TOKENS` tokens (the DocSplit paper's length): its cost grows with the square of the length.
@@ -32,7 +32,7 @@ _OF_POOLING = {"cls": FIRST, "lasttoken": LAST}
 
 @dataclass(frozen=True)
 class TokenWeights:
-    """The attention to the tokens of a text, special ones and those of the prompt included; its sum is 1."""
+    """The attention to the tokens of a text, special ones and the prompt's included; it sums to 1."""
 
     weights: np.ndarray  # (T,)
     offsets: np.ndarray  # (T, 2) letters of the text, end exclusive; (0, 0) for tokens that are none of it
@@ -56,7 +56,7 @@ def _limit(model: SentenceTransformer) -> int:
 
 
 def check_attention(name: str, model: SentenceTransformer, text: str) -> None:
-    """Read the attention to a text: what cannot work fails before any long work.
+    """Try to read the attention to one text, so that errors come before any long work.
 
     Raises:
         ValueError: naming the encoder.
@@ -113,7 +113,7 @@ def attention_to_tokens(
 
 
 def _weights(encoder: Any, features: dict[str, Tensor], source: str) -> Tensor:
-    """(B, T): the mean over heads of the rows that are read."""
+    """Return the mean over heads of the rows that are read, (B, T)."""
     output = encoder(**features, output_attentions=True)
     mask = features["attention_mask"].float()  # (B, T)
     layers = output.global_attentions if source == GLOBAL else output.attentions

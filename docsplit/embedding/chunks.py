@@ -34,13 +34,13 @@ MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features
 
 
 class Embedder(Protocol):
-    """What embeds a chunk of texts, in two steps: the first is taken for the next chunk while the second runs."""
+    """Embed a chunk of texts in two steps: the next chunk is prepared while this one is embedded."""
 
     def tokenize(self, texts: list[str]) -> Any:
-        """Whatever `embed` takes; on a thread of its own."""
+        """Return whatever `embed` takes; a background thread calls it."""
 
     def embed(self, tokenized: Any, advance: Advance) -> np.ndarray:
-        """(texts, H), in their order."""
+        """Return the embeddings (texts, H), in the order of the texts."""
 
 
 def in_chunks(
@@ -98,7 +98,7 @@ def in_chunks(
 def collect(
     chunks: Iterable[tuple[np.ndarray, float]], shape: tuple[int, int], output_file: Path | None
 ) -> tuple[np.ndarray, float]:
-    """All rows as one array, in memory or in a file that the first process writes, and the sum of the seconds."""
+    """Return all rows as one array, and the sum of the seconds; the first process may write the rows to a file."""
     seconds, filled = 0.0, 0
     if output_file is None:
         embeddings = np.empty(shape, dtype=np.float32)
@@ -128,7 +128,7 @@ def collect(
 
 
 def _one_ahead(function: Callable[[int], T], items: Sequence[int]) -> Iterator[T]:
-    """Yield `function` of each item, in order; a background thread computes the next one meanwhile."""
+    """Yield `function(item)` for each item, in order; a background thread computes the next one meanwhile."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         ahead = None
         for item in items:
@@ -168,7 +168,7 @@ def padded_batches(
     padding_side: str,
     multiple: int,
 ) -> list[MicroBatch]:
-    """Texts of similar length together, tokenised and padded to the longest of them."""
+    """Yield batches of texts of similar length, tokenised and padded to their longest text."""
     limit = {"truncation": True, "max_length": max_length} if max_length else {}
     features: dict[str, list[Tensor]] = defaultdict(list)
     for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
@@ -188,7 +188,7 @@ def padded_batches(
 def embed_chunk(
     forward: Callable[[dict[str, Tensor]], Tensor], device: torch.device, batches: list[MicroBatch], advance: Advance
 ) -> np.ndarray:
-    """(texts, H) float32, in the order of the texts."""
+    """Return the embeddings (texts, H) float32, in the order of the texts."""
     outputs, done = [], 0
     total = sum(features["input_ids"].numel() for _, features in batches)
     for _, features in batches:

@@ -63,7 +63,7 @@ def encode(
             `encoder.base_model` of a `DocSplitForContrastivePretraining`; used in eval mode and left as it was.
         texts: any sequence, such as a column of a `datasets.Dataset`; one chunk at a time is brought into memory.
         micro_batch_tokens: bound on texts x longest text of one forward pass. Default: `default_micro_batch_tokens`.
-        show_progress: on the first process.
+        show_progress: show a progress bar, on the first process.
         output_file: .npy file that the embeddings are written to as they come, on a file system of all processes; it
             appears under this name once it is whole.
 
@@ -154,7 +154,7 @@ def embed_documents(
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """What a row of results says of the vectors of queries."""
+    """Facts about the vectors of queries, for rows of results."""
 
     query_prompt: str
     similarity: str  # of `SIMILARITIES`: how they and documents are to be compared
@@ -185,7 +185,7 @@ def embed_queries(
 
 
 class _EncoderEmbedder:
-    """An encoder in memory, its token states pooled as its config says."""
+    """Embed with an encoder in memory; pool its token states as its config says."""
 
     def __init__(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, micro_batch_tokens: int):
         self.encoder, self.tokenizer, self.micro_batch_tokens = encoder, tokenizer, micro_batch_tokens
@@ -208,7 +208,7 @@ class _EncoderEmbedder:
 
 
 class _DocumentEmbedder:
-    """What `model.encode` gives, but in micro-batches of bounded numbers of tokens; long documents perhaps in pieces.
+    """Embed as `model.encode` does, but in micro-batches of a bounded number of tokens; long texts may be cut.
 
     Raises:
         ValueError: if the model cannot be cut into pieces.
@@ -241,7 +241,7 @@ class _DocumentEmbedder:
         self.extra_features = {"prompt_length": len(prompt_ids) - bool(is_special)} if prompt else {}
 
     def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Sequence[list[int]] | None]:
-        """Batches of the texts, or of their pieces with the numbers of tokens of each."""
+        """Return batches of the texts, or of their pieces with the number of tokens of each."""
         if not self.in_pieces:
             return self._batches(texts), None
         pieces, sizes = zip(*cut_into_chunks(self.tokenizer, texts, self.room))
@@ -272,7 +272,7 @@ class _DocumentEmbedder:
 
 
 class _WholeModelEmbedder:
-    """A model that does not begin with a transformer and its tokenizer (a static one, say) batches as it likes."""
+    """Embed with a model that has no transformer in front (a static one, say): the model makes the batches."""
 
     def __init__(self, model: SentenceTransformer, prompt: str):
         self.model, self.prompt = model, prompt
@@ -285,7 +285,7 @@ class _WholeModelEmbedder:
 
 
 def _weighted_means(embeddings: np.ndarray, sizes: Sequence[list[int]]) -> np.ndarray:
-    """(K, H) embeddings of pieces to (N, H) of texts, given the numbers of tokens of each text's pieces."""
+    """Average the embeddings of pieces (K, H) to those of texts (N, H), weighted by their numbers of tokens."""
     counts = [len(its_sizes) for its_sizes in sizes]
     weights = np.maximum(np.concatenate(sizes), 1).astype(np.float64)  # a text without tokens still has one piece
     starts = np.cumsum([0, *counts[:-1]])
@@ -317,7 +317,7 @@ def identity(model: SentenceTransformer) -> str:
 
 
 def _fingerprint(model: SentenceTransformer, *settings: object) -> str:
-    """Return a key of what embeddings depend on beside the texts: encoder, precision, device, libraries, code."""
+    """Return a key of all that embeddings depend on, except the texts: encoder, precision, device, libraries, code."""
     config = getattr(model[0], "config", None)
     state = {} if config is None else config.to_dict() | {"_name_or_path": None}
     state |= {"attention": getattr(config, "_attn_implementation", None)}

@@ -32,7 +32,7 @@ Description = dict[str, Any]
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """What a row of results says of the encoder whose vectors it was measured on."""
+    """Facts about an encoder, for the rows of results that were measured on its vectors."""
 
     pooling: str
     max_seq_length: int | None
@@ -119,12 +119,12 @@ class Encoder:
 
     @property
     def prompt(self) -> str:
-        """What stands before each document."""
+        """The prompt before each document."""
         return resolve_prompt(self._model, self.options.prompt)
 
     @property
     def max_seq_length(self) -> int | None:
-        """How many tokens of a text are read."""
+        """The number of tokens read of a text."""
         return self._model.max_seq_length
 
     def embed(self, texts: Sequence[str], show_progress: bool = False) -> np.ndarray:
@@ -149,9 +149,9 @@ class Encoder:
         """Embed each distinct text once, and smooth where the options say so.
 
         Args:
-            test_texts: what results are measured on: was the encoder trained on some of it?
+            test_texts: the texts that results are measured on; the facts say whether the encoder was trained on some.
 
-        Returns: (len(texts), H) float32, and what a row of results says of them.
+        Returns: (len(texts), H) float32, and the encoder's facts.
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
@@ -164,7 +164,7 @@ class Encoder:
     def embed_parts(
         self, parts: dict[str, list[str]], show_progress: bool = False
     ) -> tuple[dict[str, np.ndarray], EncoderFacts]:
-        """Embed every part (`test` is required): an array for each, and what a row of results says of them."""
+        """Embed every part (`test` is required); return one array a part, and the encoder's facts."""
         texts = [text for texts in parts.values() for text in texts]
         vectors, facts = self.embed_all(texts, parts["test"], show_progress)
         ends = np.cumsum([len(texts) for texts in parts.values()])
@@ -173,7 +173,7 @@ class Encoder:
     def embed_queries(
         self, queries: Sequence[str], prompt: str | None = None, show_progress: bool = False
     ) -> tuple[np.ndarray, QueryFacts]:
-        """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and what a row says."""
+        """Embed queries as `docsplit.embedding.encode.embed_queries` does: (Q, H) float32, and their facts."""
         return embed_queries(
             self.model,
             queries,
@@ -188,7 +188,7 @@ class Encoder:
         """Describe the encoder for rows of results; the log says how much of the test it was trained on.
 
         Args:
-            seconds: that embedding took.
+            seconds: how long embedding took.
         """
         seen, near = contamination(self.name, test_texts).values()
         return EncoderFacts(
@@ -204,7 +204,7 @@ class Encoder:
         )
 
     def check(self, texts: Sequence[str]) -> None:
-        """Embed a few texts: what cannot work fails before any long work.
+        """Embed a few texts, so that errors come before any long work.
 
         Raises:
             ValueError: naming the encoder.
@@ -223,7 +223,7 @@ class Encoder:
 
     @cached_property
     def description(self) -> Description:
-        """What the manifest of an index says of the encoder, by which `of` finds it again.
+        """Return the encoder's part of an index's manifest; `of` loads the encoder from it.
 
         Raises:
             ValueError: if it compares vectors neither by cosine nor by dot product.
@@ -265,7 +265,7 @@ class Encoder:
 class EncoderGroup:
     """The encoders of one argument of --model_name_or_path.
 
-    There is one, or one for each pretraining seed; what is no encoder (tfidf) has none.
+    There is one encoder, or one for each pretraining seed; names such as tfidf have none.
     """
 
     name: str
@@ -273,11 +273,11 @@ class EncoderGroup:
 
     @property
     def members(self) -> list[str]:
-        """Their names."""
+        """Return the encoders' names."""
         return [encoder.name for encoder in self.encoders] or [self.name]
 
     def check(self, texts: Sequence[str]) -> None:
-        """`Encoder.check` each; warn where they read texts of different lengths."""
+        """Check each encoder with `Encoder.check`; warn where they read different numbers of tokens."""
         for encoder in self.encoders:
             encoder.check(texts)
             encoder.rest()

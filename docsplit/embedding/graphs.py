@@ -26,11 +26,11 @@ from modeling_graph_document import GraphDocumentModel
 class SentenceTransformer(sentence_transformers.SentenceTransformer):
     """An encoder with a module of its family, saved with the code that programs without this package load it with.
 
-    It has the name of its parent, which stands in the card that it writes.
+    It carries its parent's name, because a card shows the class name.
     """
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
-        """As the parent's, which would name the module as it is called in this package."""
+        """Save as the parent does, but name the module as other programs import it."""
         super().save(path, *args, **kwargs)
         modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
         family = family_of(self[0].config)
@@ -46,7 +46,7 @@ CHUNK_TEXTS = 32  # of `document_attention`
 
 @dataclass(frozen=True)
 class DocumentAttention:
-    """What the nodes of a document's graph attend to."""
+    """The attention between the nodes of a document's graph."""
 
     passages: list[Passage]
     weights: np.ndarray  # (n + 1, n + 1) of the last layer, the mean over heads; node 0 is the document
@@ -58,17 +58,17 @@ def is_graph_encoder(model: Any) -> bool:
 
 
 def has_graph_attention(model: Any) -> bool:
-    """Whether passages attend to each other in an encoder; a graph document model of no layers takes their mean."""
+    """Whether passages attend to each other; a graph document model without layers only takes their mean."""
     return is_graph_encoder(model) and getattr(model[0].config, "graph_layers", 0) > 0
 
 
 @torch.no_grad()
 def document_attention(model: Any, texts: Sequence[str], kind: str | None = None) -> Iterator[DocumentAttention]:
-    """Graph attention in each text, in order.
+    """Yield the graph attention in each text, in order.
 
     Args:
-        model: of `load_encoder`, of which `has_graph_attention` says yes.
-        kind: of graph, in place of that of its training.
+        model: from `load_encoder`, with `has_graph_attention(model)`.
+        kind: the kind of graph, in place of the one it was trained with.
     """
     module: Any = model[0]
     trained = module.config.graph_kind
@@ -99,7 +99,7 @@ def attention_by_kind(model: Any, name: str, text: str) -> GraphReadings | None:
     Returns: None for an encoder without graph attention, after a message.
     """
     if not has_graph_attention(model):
-        logger.info(f"{name} has no graph attention: graph_attention is of the others.")
+        logger.info(f"{name} has no graph attention: graph_attention reports the others.")
         return None
     trained = model[0].config.graph_kind
     kinds = list(dict.fromkeys(["full", "section", trained]))
@@ -109,7 +109,7 @@ def attention_by_kind(model: Any, name: str, text: str) -> GraphReadings | None:
 
 
 class GraphEmbedder:
-    """What `GraphDocumentTransformer` gives as a module of SentenceTransformer, in micro-batches of passages.
+    """Embed as `GraphDocumentTransformer` does, but in micro-batches of passages.
 
     The passages of all documents of a chunk are sorted by length together; the graphs follow, in full precision.
     """
@@ -128,7 +128,7 @@ class GraphEmbedder:
         self.dtype, self.micro_batch_tokens = dtype, micro_batch_tokens
 
     def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Rows]:
-        """Batches of the passages, and what each is part of."""
+        """Return batches of the passages, and which document each passage is part of."""
         documents = self.transformer.passages(texts)
         pieces = [self.prompt + passage.text for passages in documents for passage in passages]
         length = self.transformer.max_seq_length
@@ -137,7 +137,7 @@ class GraphEmbedder:
         return batches, Rows(view=torch.zeros_like(rows["document"]), **rows)
 
     def embed(self, tokenized: tuple[list[MicroBatch], Rows], advance: Advance) -> np.ndarray:
-        """(texts, H), in their order."""
+        """Return the embeddings (texts, H), in the order of the texts."""
         batches, rows = tokenized
         device = self.model.device
         with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):

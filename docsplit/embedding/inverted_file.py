@@ -17,7 +17,7 @@ from docsplit.runtime.vectors import best_of_blocks
 
 logger = logging.getLogger(__name__)
 
-RECALL, TRIED, DEEP = 0.98, 200, 10  # share of the ten best that are found, with 200 vectors as queries
+RECALL, TRIED, DEEP = 0.98, 200, 10  # the share of the ten best to be found, measured with 200 vectors as queries
 CANDIDATES, FEWEST_CANDIDATES = 2, 100  # vectors that are scored anew, for each that is wanted; at least in all
 TRAINED = 64  # vectors a cell, from which the cells are learnt
 CHUNK = 100_000  # vectors at a time
@@ -66,7 +66,7 @@ def search(index: Any, parts: Sequence[np.ndarray], queries: np.ndarray, count: 
     """Find vectors that probably have the highest scalar products with each query.
 
     Args:
-        index: what `make` gave for these parts.
+        index: from `make`, for these parts.
         queries: (Q, H) float32.
         count: K.
 

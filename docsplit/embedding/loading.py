@@ -129,7 +129,7 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
 
 
 class _LoadReport(logging.Filter):
-    """Reads what transformers logs about a checkpoint: weights that were not used are no news, missing ones are."""
+    """Read what transformers logs about a checkpoint: missing weights matter, unused ones do not."""
 
     def __init__(self, level: int) -> None:
         super().__init__()
@@ -201,10 +201,10 @@ def describe_encoder(model: SentenceTransformer) -> ModelFacts:
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """Return what stands before each text; None: the model's prompt for documents, else its default prompt."""
+    """Return the prompt before each text; for None the model's for documents, else its default prompt."""
     return document_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt
 
 
 def resolve_query_prompt(model: SentenceTransformer, prompt: str | None) -> str:
-    """Return what stands before each query; None: the model's prompt for queries, else its default prompt."""
+    """Return the prompt before each query; for None the model's for queries, else its default prompt."""
     return query_prompt(model.prompts, model.default_prompt_name) if prompt is None else prompt

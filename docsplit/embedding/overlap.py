@@ -1,4 +1,4 @@
-"""Was an encoder trained on the documents that it is tested on? Its record of training documents says so."""
+"""Whether an encoder was trained on the documents that it is tested on, by its record of training documents."""
 
 import logging
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
 
 
 def _find(name_or_path: str) -> tuple[TrainingDocuments | None, str]:
-    """Return the record, or why there is none."""
+    """Return the record, or the reason why there is none."""
     try:
         path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
         if path is not None:
@@ -43,7 +43,7 @@ def share_of_queries(name_or_path: str, queries: Sequence[str]) -> float | None:
 
 
 def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, float | None]:
-    """`seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents, for rows of results.
+    """Return `seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents.
 
     Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
     similarity of its runs of five words of 0.5 or more. What is unknown is None; the log has a warning where a share

@@ -44,7 +44,7 @@ def make_comparable(vectors: np.ndarray, similarity: str) -> None:
 
 
 def _in_blocks(queries: np.ndarray, documents: np.ndarray, depth: int) -> Retrieved:
-    """Search without faiss: a block of queries after another, each over all blocks of documents."""
+    """Search without faiss: one block of queries at a time, over all blocks of documents."""
     width = max(BLOCK_VALUES // BLOCK_QUERIES, depth)
     buffer = torch.empty(min(len(queries), BLOCK_QUERIES) * min(width, len(documents)))  # memory that is met once
 

@@ -12,28 +12,30 @@ LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
 
 @dataclass
 class ProbeArguments(ComparisonArguments):
-    """What is trained on the embeddings."""
+    """Which heads are trained on the embeddings, and how."""
 
     output_dir: str = field(default="outputs/probe", metadata={"help": "Where everything is written."})
     heads: list[str] = field(
         default_factory=lambda: ["mlp", "linear", "knn"],
         metadata={
-            "help": "On frozen embeddings: mlp (the paper's), linear (logistic regression), knn. finetune trains the "
-            "whole encoder on the full data (the ceiling), setfit on the few-shot draws. tfidf has linear and knn."
+            "help": "Heads on frozen embeddings: mlp (the paper's), linear (logistic regression), knn. Heads that "
+            "train the encoder: finetune on the full data (the ceiling), setfit on the few-shot draws. tfidf has "
+            "linear and knn."
         },
     )
     probe_preset: str = field(
         default="docsplit",
         metadata={
-            "help": "The paper whose probe mlp, linear and finetune are: docsplit (linear: logistic regression), "
+            "help": "The paper whose mlp, linear and finetune are trained: docsplit (linear: logistic regression), "
             "bregman (tanh, AdamW; linear: one layer by gradient), graph, graph_arxiv or graph_hyperpartisan "
             "(docsplit's heads; finetune of 20 epochs or 15)."
         },
     )
     shots: list[int] = field(
-        default_factory=lambda: [5], metadata={"help": "Labels a class, for each a row; 0: full data only."}
+        default_factory=lambda: [5],
+        metadata={"help": "Numbers of labels a class, each a row of results. 0: full data only."},
     )
-    num_draws: int = field(default=10, metadata={"help": "Few-shot draws, the same for every encoder."})
+    num_draws: int = field(default=10, metadata={"help": "Number of few-shot draws, the same for every encoder."})
     finetune_learning_rate: float | None = field(
         default=None,
         metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."},
@@ -42,8 +44,7 @@ class ProbeArguments(ComparisonArguments):
         default=None, metadata={"help": "Passes over the training documents. Default: the preset's, 3 (graph 20)."}
     )
     finetune_batch_size: int | None = field(
-        default=None,
-        metadata={"help": "Documents a step, of all processes together. Default: the preset's, 16 (graph 32)."},
+        default=None, metadata={"help": "Documents a step, over all processes. Default: the preset's, 16 (graph 32)."}
     )
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class ProbeArguments(ComparisonArguments):
 
 @dataclass
 class LinkArguments(ComparisonArguments):
-    """What is compared."""
+    """Which heads are compared on pairs of papers."""
 
     output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
     heads: list[str] = field(

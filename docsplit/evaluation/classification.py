@@ -50,7 +50,7 @@ class Classification(LabelledEvaluation):
         return self.split.train_texts[:2]
 
     def check(self, encoder_args: EncoderArguments) -> None:
-        """Check draws, and heads that do not go together with them or with TF-IDF."""
+        """Check the draws, and refuse heads that do not fit them or TF-IDF."""
         args = self.args
         for shots in args.shots:
             self.split.draws(shots, args.num_draws, args.seed)
@@ -88,7 +88,7 @@ class Classification(LabelledEvaluation):
 
 
 def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Head, str | None]:
-    """Choose a head's function, and the preset that it is trained by; None where no preset says anything of it.
+    """Return a head's function and the preset that it is trained by; None where presets do not name the head.
 
     Sparse features have logistic regression as linear head whatever the preset.
     """
@@ -106,7 +106,7 @@ def probe(
     Args:
         name: of the encoder, or `TFIDF`.
         features: (N, H) of each part of the split.
-        info: what the rows of results say about the encoder.
+        info: the encoder's facts.
     """
     is_tfidf = name == TFIDF
     heads = [head for head in options.heads if head in (TFIDF_HEADS if is_tfidf else HEADS)]

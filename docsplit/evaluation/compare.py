@@ -1,4 +1,4 @@
-"""Encoders side by side: what the comparing scripts share. What differs between them is an `Evaluation`.
+"""Encoders side by side: `compare` is the part that the comparing scripts share, an `Evaluation` what differs.
 
 load, statistics     the data, and what is printed of it
 check                whatever can fail, before any long work; then each encoder is loaded, once, and tried
@@ -35,7 +35,7 @@ AddResults = Callable[[Sequence[str], str, str, Path], None]  # `docsplit.releas
 
 @dataclass(frozen=True)
 class Setup:
-    """What a report says beside its results."""
+    """The parts of a report beside its results."""
 
     folder: Path
     data: str
@@ -44,7 +44,7 @@ class Setup:
 
 
 class Evaluation(ABC):
-    """What encoders are compared on: the data, and how one encoder is measured.
+    """The data that encoders are compared on, and how an encoder is measured.
 
     With several processes all call `load`, `check` and `measure`; only the first one adds and reports.
     """
@@ -77,14 +77,14 @@ class Evaluation(ABC):
         """Return a few texts, on which each encoder is tried."""
 
     def names(self, given: list[str]) -> list[str]:
-        """Those of --model_name_or_path that are measured."""
+        """Return the names of --model_name_or_path that are measured."""
         return given
 
     def check(self, encoder_args: EncoderArguments) -> None:  # noqa: B027
-        """Find whatever can fail beside the encoders; raises a ValueError or an ImportError."""
+        """Check all that can fail beside the encoders; raises a ValueError or an ImportError."""
 
     def check_encoder(self, encoder: Encoder) -> None:  # noqa: B027
-        """Find whatever can fail with this encoder, beside embedding; raises a ValueError that names it."""
+        """Check all that can fail with this encoder, beside embedding; raises a ValueError that names it."""
 
     # --- The work ---
 
@@ -93,13 +93,13 @@ class Evaluation(ABC):
 
     @abstractmethod
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> Any:
-        """Measure an encoder, or for None what `not_encoders` names.
+        """Measure an encoder; for None measure what `not_encoders` names.
 
         Returns: what `add` takes, of the first process.
         """
 
     def add(self, group: EncoderGroup, measured: list[Any]) -> None:
-        """Keep what was measured of the encoders of a group, as one."""
+        """Keep the measurements of a group of encoders as one result."""
         self.results += merge_members(group.name, group.members, measured)
 
     def finish(self) -> None:  # noqa: B027
@@ -140,7 +140,7 @@ class Evaluation(ABC):
         return "\n".join([text, *self.write_further(rows, setup.folder)])
 
     def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
-        """Write what stands beside results.json and results.md, and return lines to print."""
+        """Write the files beside results.json and results.md, and return lines to print."""
         return []
 
 
@@ -159,7 +159,7 @@ class LabelledEvaluation(Evaluation):
         return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
     def settings(self) -> Facts:
-        """Return the documents, and what was left out of them."""
+        """Return notes on the documents and on what was left out."""
         return {
             "data_fingerprint": self.split.fingerprint(),
             "documents_dropped": self.split.counts,

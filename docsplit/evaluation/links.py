@@ -1,4 +1,4 @@
-"""Pairs of papers, linked or not: heads on an encoder's embeddings, untrained scores, and what popularity gives away.
+"""Pairs of papers, linked or not: heads on embeddings, untrained scores, and a baseline of popularity alone.
 
 The MLP reads a pair's two embeddings as they are and standardised: each number of [a; b] to mean 0 and deviation 1
 over the training pairs.
@@ -46,13 +46,13 @@ class Links(Evaluation):
         self.pairs = load_citation_pairs(self.data_args, self.args.seed)
 
     def statistics(self) -> list[TextStatistics]:
-        """Documents that each split's pairs are made of."""
+        """Return the documents of each split's pairs."""
         papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
         return text_statistics(self.source(), texts, 2)
 
     def settings(self) -> dict[str, Any]:
-        """Return the pairs, and what was left out of them."""
+        """Return notes on the pairs and on what was left out."""
         return {
             "pairs": {name: len(part.labels) for name, part in self.pairs.parts.items()},
             "counts": self.pairs.counts,
@@ -65,7 +65,7 @@ class Links(Evaluation):
         return self.pairs.texts[:2]
 
     def names(self, given: list[str]) -> list[str]:
-        """All, or none where only baselines are asked for."""
+        """Return all encoders, or none where only baselines are asked for."""
         return given if set(self.args.heads) & set(LINK_HEADS) else []
 
     def measure(self, name: str, encoder: Encoder | None, is_main: bool) -> list[Result]:
@@ -115,7 +115,7 @@ def link(
 
 
 def untrained(scores: np.ndarray, seconds: float) -> HeadOutput:
-    """Scores (M,) of the test pairs as a head of one run gives them."""
+    """Return the scores (M,) of the test pairs as the output of a head with one run."""
     return HeadOutput(scores[None, :, None].astype(np.float32), seconds, trainable_parameters=0)
 
 
@@ -137,17 +137,17 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
-    """Join the two embeddings of each pair, (P, 2H): what DocSplit's MLP reads (section 4.4)."""
+    """Join the two embeddings of each pair, (P, 2H), for DocSplit's MLP (section 4.4)."""
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
 
 
 def num_papers(part: PairPart) -> int:
-    """How many distinct papers are in the pairs of a part."""
+    """Count the distinct papers in the pairs of a part."""
     return len(np.union1d(part.first, part.second))
 
 
 def cosine_scores(embeddings: Any, part: PairPart) -> np.ndarray:
-    """Cosine similarity of the two papers of each pair, (P,) float32.
+    """Return the cosine similarity of the two papers of each pair, (P,) float32.
 
     Args:
         embeddings: (N, H), dense or sparse; a row of zeros is similar to nothing.
@@ -176,7 +176,7 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def popularity_features(part: PairPart, train: PairPart) -> np.ndarray:
-    """Features of a pair without a text and without its label, (P, 14), logarithms of counts.
+    """Return features of each pair without text and label, (P, 14): logarithms of counts.
 
     For either paper, how often it is first, second, and either, among the pairs of the part, and how often in linked
     and in unlinked pairs of the training part. Then the distance, minimum, maximum and product of the two papers'
@@ -200,7 +200,7 @@ def popularity_features(part: PairPart, train: PairPart) -> np.ndarray:
 
 
 def popularity(pairs: CitationPairs, seed: int = 0) -> np.ndarray:
-    """Probability that the papers of each test pair are linked, from ids and degrees only, (P,) float32.
+    """Return the probability that each test pair is linked, from ids and degrees only, (P,) float32.
 
     Boosted trees on `popularity_features`, fitted on the validation pairs: these relate to the training pairs as the
     test pairs do, which the training pairs themselves do not.

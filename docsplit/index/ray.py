@@ -30,10 +30,10 @@ SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to giv
 
 
 def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """`encoder.embed_for_index`, computed by the workers of a Ray cluster.
+    """Return `encoder.embed_for_index`, computed by the workers of a Ray cluster.
 
-    That of RAY_ADDRESS or of `ray start`, or one of this machine alone, which ends with this process. There is a
-    worker for each GPU that the cluster has when texts come, or for each CPU if it has none.
+    The cluster is that of RAY_ADDRESS or `ray start`, else this machine alone until the process ends. Each GPU that
+    the cluster has when texts come gets a worker, or each CPU if it has no GPU.
 
     Args:
         encoder: with a `cache_dir`, where the vectors of finished shards are kept.
@@ -81,7 +81,7 @@ def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.n
 
 
 def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple[int, np.ndarray]]:
-    """Where each shard starts, and its vectors (texts of the shard, H), in the order in which they come."""
+    """Yield each shard's start and vectors (texts of the shard, H), in the order in which they come."""
     import ray.data
     from ray.exceptions import RayError
 
@@ -108,7 +108,7 @@ def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple
 
 
 class _Worker:
-    """What each worker holds: the encoder, loaded by its name."""
+    """A worker's state: the encoder, loaded by its name."""
 
     def __init__(self, description: Description):
         self.encoder = Encoder.of(description)

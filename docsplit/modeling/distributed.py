@@ -1,4 +1,4 @@
-"""The messages of processes in a step: the loss is that of the documents of all, with its exact gradient."""
+"""The exchange between processes in a step: the loss and its gradient are those of all documents."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +42,7 @@ def gather_counts(num_documents: int, num_targets: int, device: torch.device) ->
 
 @dataclass
 class GlobalBatch:
-    """The documents of all processes, as one of them compares its own with them."""
+    """The documents of all processes, beside those of this one."""
 
     embeddings: Tensor  # (N, V, H), with gradient to the process that each row is from
     targets: Tensor  # (B,), which of the N are this process's
@@ -74,7 +74,7 @@ def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: li
 
 
 def gather_queries(embeddings: Tensor, document_ids: Tensor, relevant_ids: Tensor, counts: list[int]) -> GlobalBatch:
-    """Put the queries of all processes together, with their documents: those relevant to a query are no negatives.
+    """Put the queries of all processes together, with their documents; relevant documents are no negatives.
 
     Args:
         embeddings: (B, V, H), each query, a document that is relevant to it, and V - 2 that are not.

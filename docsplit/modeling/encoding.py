@@ -1,9 +1,9 @@
 """Rows of tokens to vectors, in micro-batches of similar length, and rows to documents where a document has several.
 
 InfoNCE needs all vectors of a batch at once, but never all activations. So rows are sorted by length, cut into
-micro-batches, trimmed each to its own longest row and encoded one after another: padding disappears, and the number is
-the same. With cached gradients each micro-batch is recomputed in the backward pass, so that memory no longer grows
-with the contrastive batch. The price of that is a second forward pass (about a third of a step).
+micro-batches, each trimmed to its longest row and encoded one after another: padding disappears, and the number is
+the same. With cached gradients each micro-batch is recomputed in the backward pass, so that memory does not grow with
+the contrastive batch. The price of that is a second forward pass (about a third of a step).
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class RowBatch:
 
     @property
     def num_targets(self) -> int:
-        """The number of tokens to predict."""
+        """Return the number of tokens to predict."""
         return 0 if self.masked is None else int(self.masked.sum())
 
     def rows_of(self, view: int | None) -> Tensor:

@@ -1,8 +1,8 @@
 """Checkpoints, written and read by one rule.
 
-Under `encoder.` is what is released, in the encoder's native format; all else is training state, in its own file.
-There is no list of exceptions by name: what an objective trains besides the encoder is kept, resumed and left out of
-the release without more. (LoRA is the stated exception: merged on release, the adapter kept beside.)
+The weights under `encoder.` are released, in the encoder's native format; all others are training state, in a file
+beside them. No list names exceptions: whatever an objective trains besides the encoder is kept and resumed, and left
+out of the release. (LoRA is the stated exception: merged on release, the adapter kept beside.)
 
 A checkpoint of a masked language model has the names of that, with its head, so that Trainer can resume. What a run
 ends with is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
@@ -42,7 +42,7 @@ TrainingState = Literal["fresh", "loaded", "missing"]
 
 
 def released_state(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the part of a model's state that is released, under the encoder's own names.
+    """Return the part of a model's state that is released, under the encoder's names.
 
     Raises:
         ValueError: if nothing is: the state is of another model, or names its weights otherwise.
@@ -130,7 +130,7 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
 
 
 def write_encoder_files(directory: Path, encoder: PreTrainedModel) -> None:
-    """Write what lies beside the weights: SentenceTransformer's files, and the dtype that the start loads in."""
+    """Write the files beside the weights: SentenceTransformer's, and the dtype that the start loads in."""
     with_pooler = any("pooler." in name for name, _ in encoder.base_model.named_parameters())
     write_sentence_transformers_files(directory, encoder.config, with_pooler)
     if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
@@ -138,13 +138,13 @@ def write_encoder_files(directory: Path, encoder: PreTrainedModel) -> None:
 
 
 def remove_head(directory: Path) -> None:
-    """Remove what `split_release` put beside the weights."""
+    """Remove the files that `split_release` put beside the weights."""
     for name in (HEAD_INDEX, HEAD_FILE):
         (directory / name).unlink(missing_ok=True)
 
 
 def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
-    """Give the checkpoint in a folder the form in which all loaders find what they look for, and nothing else.
+    """Split a checkpoint's weights into encoder and head, so that every loader finds what it looks for.
 
     A kill in between leaves a folder that loads. The head is kept if masked LM was trained; without that it says
     nothing of these weights. An architecture's pooler, which the training left alone, is in the release because

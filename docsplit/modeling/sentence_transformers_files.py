@@ -1,4 +1,4 @@
-"""SentenceTransformer's own files: what those of a start say, and those that go into each checkpoint.
+"""SentenceTransformer's files: read from a start, and written into each checkpoint.
 
 A start that is a SentenceTransformer is more than its weights: pooling, length, prompts, `Normalize` and similarity
 decide its embeddings. They are read as plain JSON (nothing here needs that library), used in training and probes, and
@@ -44,7 +44,7 @@ OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_downl
 
 
 def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
-    """Return what stands before a document: the prompt for documents or passages, else the default one, else nothing.
+    """Return the prompt before a document: that for documents or passages, else the default one, else nothing.
 
     An empty one counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
     """
@@ -53,18 +53,18 @@ def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str 
 
 
 def query_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
-    """Return what stands before a query: the prompt for queries, else the default one, else nothing."""
+    """Return the prompt before a query: that for queries, else the default one, else nothing."""
     return next((prompt for name in ("query", default_prompt_name or "") if (prompt := prompts.get(name))), "")
 
 
 def prompt_of(settings: Mapping[str, Any]) -> str:
-    """Return what an encoder with these settings wants before a document."""
+    """Return an encoder's prompt before a document, by its settings."""
     model = settings.get(KEPT, {}).get("model", {})
     return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
 def query_prompt_of(settings: Mapping[str, Any]) -> str:
-    """Return what an encoder with these settings wants before a query."""
+    """Return an encoder's prompt before a query, by its settings."""
     model = settings.get(KEPT, {}).get("model", {})
     return query_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
@@ -221,7 +221,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
-    """Log in one line what a SentenceTransformer brings, and in another what of it training leaves aside."""
+    """Log in one line what a SentenceTransformer brings, and in another what training does not use."""
     kept = settings[KEPT]
     model, transformer = kept["model"], kept["transformer"]
     prompts = {key: value for key, value in (model.get("prompts") or {}).items() if value}
@@ -245,7 +245,7 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
 
 
 def warn_of_overrides(name: Any, of_start: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Warn which of the embedding's properties are no longer the start's.
+    """Warn which of the embedding's properties differ from the start's.
 
     Args:
         of_start: settings of the start.
@@ -260,7 +260,7 @@ def warn_of_overrides(name: Any, of_start: Mapping[str, Any], settings: Mapping[
 
 
 def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig, with_pooler: bool) -> None:
-    """Write SentenceTransformer's own files, which say what the embeddings are.
+    """Write SentenceTransformer's files, which define the embeddings.
 
     Args:
         with_pooler: the weights have what `AutoModel` calls the pooler, where the architecture has one.

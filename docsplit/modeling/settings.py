@@ -64,7 +64,7 @@ def settings_for(objective: str, settings: Settings) -> Settings:
 
 
 def default_settings(config: PreTrainedConfig) -> Settings:
-    """Return `DEFAULT_SETTINGS`, with what the encoder's family has in place of some."""
+    """Return `DEFAULT_SETTINGS`, updated by those of the encoder's family."""
     return DEFAULT_SETTINGS | dict(family_of(config).default_settings)
 
 
@@ -135,7 +135,7 @@ def has_pooler(config: PreTrainedConfig) -> bool:
 
 
 def freeze_unused_parameters(encoder: PreTrainedModel, mlm: bool) -> None:
-    """Freeze poolers, and without an MLM loss its head: DDP waits for the gradient of each parameter that is not."""
+    """Freeze poolers, and the MLM head where there is no MLM loss: DDP waits for each trained parameter's gradient."""
     base = {id(parameter): name for name, parameter in encoder.base_model.named_parameters()}
     for parameter in encoder.parameters():
         name = base.get(id(parameter))

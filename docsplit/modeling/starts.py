@@ -38,7 +38,7 @@ DTYPE_ARGUMENTS = {"dtype", "torch_dtype"}
 
 @dataclass
 class Start:
-    """An encoder to train, and what of its checkpoint is no part of it."""
+    """An encoder to train, and the facts and weights of its checkpoint that are not part of it."""
 
     encoder: PreTrainedModel  # a `...ForMaskedLM`, or without a head what `AutoModel` gives
     has_head: bool
@@ -145,7 +145,7 @@ def load_start(
 
 
 def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: Settings) -> Settings:
-    """Return the given settings as they can be with this start; log what becomes of the start's own.
+    """Return the given settings, adapted to what this start can do; log what becomes of the start's settings.
 
     Args:
         config: what `read_config` gave; its settings become those of the start's encoder.

@@ -33,41 +33,44 @@ class ModelArguments:
     model_type: str = field(
         default="bert",
         metadata={
-            "help": "Architecture of a random start: bert, modernbert ... graph_document: documents as graphs of "
-            "passages, with --model_name_or_path as passage encoder, or a checkpoint of this kind; random: a BERT."
+            "help": "Architecture of a random start: bert, modernbert ... graph_document reads a graph of passages; "
+            "--model_name_or_path is its passage encoder or a checkpoint of this kind. Without it: a random BERT."
         },
     )
     config_overrides: str | None = field(
         default=None,
         metadata={
-            "help": "For a random start: 'hidden_size=128,num_hidden_layers=2,...'. Of a graph_document, beside a "
-            "start too: 'graph_kind=section,graph_layers=2,graph_hidden_size=512,...'."
+            "help": "Sizes of a random start: 'hidden_size=128,num_hidden_layers=2,...'. A graph_document takes its "
+            "graph's options with any start: 'graph_kind=section,graph_layers=2,graph_hidden_size=512,...'."
         },
     )
     tokenizer_name: str | None = field(
         default=None,
-        metadata={"help": "Default: the model's; for a random start a WordPiece tokenizer trained on the corpus."},
+        metadata={
+            "help": "Hub name or folder. Default: the start's; for a random start one is trained on the corpus."
+        },
     )
     vocab_size: int = field(default=30522, metadata={"help": "Number of ids of a tokenizer trained here."})
     pooling: Pooling | None = field(
-        default=None, metadata={"help": "Token states to embedding. Default: the checkpoint's, else cls (the paper)."}
+        default=None,
+        metadata={"help": "Token states to embedding. Default: the checkpoint's, else cls (the paper's)."},
     )
     max_seq_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens that the encoder reads, with special ones. Default: the checkpoint's, else 512."},
+        metadata={"help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512."},
     )
     new_mlm_head: bool = field(
-        default=False,
-        metadata={"help": "Give a checkpoint without a masked-LM head a random one, to be trained."},
+        default=False, metadata={"help": "Give a checkpoint without a masked-LM head a random one, to be trained."}
     )
     attn_implementation: str | None = field(
         default=None,
         metadata={
-            "help": "sdpa, flash_attention_2, eager ... A Longformer's is blocked; eager: as transformers has it."
+            "help": "How attention is computed: sdpa, flash_attention_2, eager ... A Longformer computes it in tiles; "
+            "eager gives it transformers' own. Default: transformers' choice."
         },
     )
     lora_r: int = field(
-        default=0, metadata={"help": "LoRA: train updates of this rank instead of the encoder's weights; 0: no."}
+        default=0, metadata={"help": "Rank of LoRA updates, trained in place of the encoder's weights; 0: no LoRA."}
     )
 
     def __post_init__(self) -> None:
@@ -98,10 +101,10 @@ class DataArguments:
     )
     text_column: str = field(
         default="text",
-        metadata={"help": "Documents: strings, or lists of paragraphs; if missing, `sections` [{heading, text}]."},
+        metadata={"help": "Documents: strings or lists of paragraphs; if missing, `sections` [{heading, text}]."},
     )
     sentence_splitter: str = field(
-        default=DEFAULT_SPLITTER, metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
+        default=DEFAULT_SPLITTER, metadata={"help": "Splits by: rules, sentencizer, or an installed spaCy pipeline."}
     )
     view: str = field(
         default="docsplit",
@@ -114,26 +117,25 @@ class DataArguments:
     passage_words: int = field(
         default=100,
         metadata={
-            "help": "Words of a passage, about, for the views passages and passage_vs_rest: it ends with a sentence, "
-            "and where a section does. Documents of one passage are dropped, so take fewer words for short ones."
+            "help": "Words of a passage, about, for the views passages and passage_vs_rest; it ends with a sentence "
+            "and where a section does. Documents of one passage are dropped: take fewer words for short documents."
         },
     )
     view_max_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens of a view in training, if shorter than what the encoder reads (--max_seq_length)."},
+        metadata={"help": "Tokens of a view in training, at most --max_seq_length. Default: --max_seq_length."},
     )
     streaming: bool = field(
         default=False,
         metadata={
-            "help": "Read, segment and tokenise during training, without a copy on the disk; needs --max_steps. Each "
-            "pass over the documents draws other views."
+            "help": "Tokenise documents during training, without a copy on the disk; needs --max_steps. Each pass "
+            "over the documents draws other views."
         },
     )
     shuffle_buffer_size: int = field(
-        default=10_000,
-        metadata={"help": "With --streaming: documents that are shuffled together, in the memory of each worker."},
+        default=10_000, metadata={"help": "Documents that each worker shuffles together in memory, with --streaming."}
     )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use the first N documents only."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Train on the first N documents."})
     max_eval_samples: int = field(
         default=500, metadata={"help": "Documents held out for eval_loss, if --eval_strategy is not 'no'."}
     )
@@ -141,8 +143,8 @@ class DataArguments:
     probe_corpus: str | None = field(
         default=None,
         metadata={
-            "help": "Labelled documents (columns text and label; as --corpus) to probe the frozen encoder on: before "
-            "and after on test documents, at each evaluation on others. Both are kept out of pretraining."
+            "help": "Labelled documents (columns text and label) to probe the frozen encoder on: test documents "
+            "before and after training, validation documents at each evaluation. Both are kept out of pretraining."
         },
     )
 
@@ -158,13 +160,13 @@ class DataArguments:
 
 @dataclass
 class QueryArguments:
-    """With --view query_document: queries and negatives."""
+    """The queries and negatives of --view query_document."""
 
     queries: Literal["title", "first_sentence", "first_line"] | None = field(
-        default=None, metadata={"help": "Make queries of the corpus, as run_document_retrieval.py does."}
+        default=None, metadata={"help": "Make queries from the corpus, as run_document_retrieval.py does."}
     )
     split: str | None = field(
-        default=None, metadata={"help": "Part of the queries. Default: train; with --fold test, or the only one."}
+        default=None, metadata={"help": "Part of the queries. Default: train; with --fold test, or the only part."}
     )
     folds: str = field(
         default="5", metadata={"help": "Number of folds, or a JSON file with lists of query ids; needs --fold."}
@@ -172,16 +174,16 @@ class QueryArguments:
     fold: int | None = field(
         default=None,
         metadata={
-            "help": "From 0: its queries are left for run_document_retrieval.py --fold, those of the next one for "
-            "eval_loss and the hybrid's weight, and all others are trained on."
+            "help": "Fold of queries to leave for run_document_retrieval.py --fold, counted from 0. The next fold is "
+            "for eval_loss and the hybrid's weight; all others are trained on. Default: no folds."
         },
     )
     negatives: list[str] = field(
         default_factory=lambda: ["in_batch"],
         metadata={
-            "help": "in_batch: other queries' documents. Beside them random ones of the collection, or hard ones, "
-            "which rank high: bm25, self (by the encoder in training: by the start, and anew when half the epochs are "
-            "over). Two values: one for each half, such as bm25 self."
+            "help": "Negatives of a query. in_batch: other queries' documents alone. random adds random documents of "
+            "the collection, bm25 and self add hard ones, which rank high by BM25 or by the encoder in training (by "
+            "the start, and anew when half the epochs are over). Two values: one for each half, such as bm25 self."
         },
     )
     negatives_per_query: int | None = field(
@@ -194,7 +196,7 @@ class QueryArguments:
     negatives_margin: float | None = field(
         default=None,
         metadata={
-            "help": "Skip documents that score above s - |s| x this, s the score of the best relevant document. "
+            "help": "Skip documents that score above s - |s| x this; s is the score of the best relevant document. "
             "Default: no limit."
         },
     )
@@ -242,27 +244,28 @@ class PretrainingArguments(TrainingArguments):
     """
 
     output_dir: str = field(default="outputs/docsplit", metadata={"help": "Where everything is written."})
-    per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a process and step."})
+    per_device_train_batch_size: int = field(default=36, metadata={"help": "Documents a step, of each process."})
     per_device_eval_batch_size: int | None = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "Default: as in training, so that eval_loss has as many negatives."}
+        default=None, metadata={"help": "Documents a step of eval_loss. Default: as in training."}
     )
-    logging_steps: float = field(default=50, metadata={"help": "Steps between logs, or below 1 their share of all."})
+    logging_steps: float = field(default=50, metadata={"help": "Steps between logs; below 1, a share of all steps."})
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW."})
     bf16: bool | None = field(  # type: ignore[assignment]
         default=None,
         metadata={"help": "Encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."},
     )
     dataloader_num_workers: int | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": "Processes that make batches. Default: 4 beside a GPU, 0 on a CPU."},
+        default=None, metadata={"help": "Processes that make batches. Default: 4 with a GPU, 0 without."}
     )
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the documents."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of AdamW, not on biases and norms."})
-    warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps, or below 1 their share of all."})
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "True would hide a loss that is nan."})
-    dataloader_drop_last: bool = field(default=True, metadata={"help": "A smaller last batch has fewer negatives."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of AdamW, except on biases and norms."})
+    warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps; below 1, a share of all steps."})
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is NaN from the log."})
+    dataloader_drop_last: bool = field(
+        default=True, metadata={"help": "Drop a smaller last batch: it has fewer negatives."}
+    )
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs the columns."})
+    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs all columns."})
 
     objective: str | None = field(
         default=None,
@@ -275,20 +278,20 @@ class PretrainingArguments(TrainingArguments):
     contrastive_weight: float | None = field(
         default=None,
         metadata={
-            "help": "Weight of the contrastive loss, 0: masked LM alone. Default: the checkpoint's, else 1; to be "
-            "given after masked LM alone."
+            "help": "Weight of the contrastive loss; 0: masked LM alone. Default: the checkpoint's, else 1; give it "
+            "where the checkpoint's is 0."
         },
     )
     mlm_weight: float | None = field(
         default=None,
-        metadata={"help": "Weight of the masked-LM loss, 0: none. Default: the checkpoint's, else 0.1."},
+        metadata={"help": "Weight of the masked-LM loss; 0: no such loss. Default: the checkpoint's, else 0.1."},
     )
     micro_batch_tokens: int | None = field(
         default=None,
-        metadata={"help": "Views x longest view of one forward pass: speed and memory. Default: 1024 (GPU 4096)."},
+        metadata={"help": "Most tokens of a forward pass, with padding: speed and memory. Default: 1024 (GPU 4096)."},
     )
     cache_gradients: bool = field(
-        default=False, metadata={"help": "Keep the activations of one micro-batch only, for 1.4 times the time."}
+        default=False, metadata={"help": "Keep one micro-batch's activations only: less memory, 1.4 times the time."}
     )
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Stop after N evaluations without a better --metric_for_best_model."}
@@ -296,13 +299,12 @@ class PretrainingArguments(TrainingArguments):
     keep_better_start: bool = field(
         default=True,
         metadata={
-            "help": "With --probe_corpus and a start: if training did not beat the start on validation documents, the "
-            "output folder gets the start's files, unchanged. false: the trained weights in any case."
+            "help": "Release the start's files, unchanged, if training did not beat the start on the validation "
+            "documents of --probe_corpus. false: release the trained weights in any case."
         },
     )
     overwrite_output_dir: bool = field(
-        default=False,
-        metadata={"help": "Start anew where an earlier run left checkpoints, and remove those."},
+        default=False, metadata={"help": "Start anew where an earlier run left checkpoints, and remove them."}
     )
 
     def __post_init__(self) -> None:

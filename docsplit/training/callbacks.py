@@ -43,7 +43,7 @@ class EpochCallback(TrainerCallback):
         self.collator = collator
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Refuse workers that would live on, and with them the number of an epoch before."""
+        """Refuse workers that outlive an epoch: they would keep its number."""
         if args.dataloader_persistent_workers:
             raise ValueError(
                 "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
@@ -202,7 +202,7 @@ class StreamCallback(TrainerCallback):
             stream.resume(checkpoint, trainer.args.dataloader_num_workers)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """At the first step of a resumed run, restore the random state once more."""
+        """Restore the random state once more, at the first step of a resumed run."""
         if self.checkpoint is not None:  # the loader's start has drawn from the generator that dropout draws from
             self.trainer._load_rng_state(str(self.checkpoint))
             self.checkpoint = None
@@ -240,8 +240,8 @@ class CheckpointCallback(TrainerCallback):
 class PushCallback(TrainerCallback):
     """Put sealed checkpoints on the Hub while training goes on; to be added after `CheckpointCallback`.
 
-    Trainer's own push would write a card of its own over ours, leave out the pooling, and upload whatever lies in the
-    folder. As there, a checkpoint is passed over while the last one is still on its way, unless --hub_always_push.
+    Trainer's push would replace our card, leave out the pooling, and upload whatever lies in the folder. As there, a
+    checkpoint is passed over while the last one is still on its way, unless --hub_always_push.
 
     Args:
         repo_id: user/name, of a repository that exists.

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MANIFEST = "checkpoint_manifest.json"
 RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
-    TRAINING_DOCUMENTS_FILE,  # of the weights that were there
+    TRAINING_DOCUMENTS_FILE,  # belongs to the weights
 )
 # Entries of config.json that say nothing about the model: Trainer and transformers write them.
 NOT_OF_THE_MODEL = (

@@ -78,7 +78,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
 
 
 def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
-    """As `load_documents`, of a corpus that is read while the model trains: its first documents are held out."""
+    """Read a corpus while the model trains, as `load_documents` does at once; its first documents are held out."""
     data, training = options.data, options.training
     corpus = corpora.stream_corpus(data.corpus)
     num_held_out = _num_held_out(options)

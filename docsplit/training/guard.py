@@ -1,4 +1,4 @@
-"""The start is a candidate too: where training made an encoder no better, the run ends with what it started from."""
+"""The start is a candidate too: where training did not make the encoder better, the run releases the start."""
 
 import logging
 import shutil
@@ -40,7 +40,7 @@ def folder_of(start: str | None) -> Path | None:
 
 
 def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
-    """Tell whether nothing beat the start on the probe's validation documents; its files are the run's release then.
+    """Tell whether nothing beat the start on the probe's validation documents, so that its files are released.
 
     All processes must call it, with the weights that would be saved. The metric is the one that chose the best
     checkpoint, if that is the probe's, else the accuracy with 5 labels a class.

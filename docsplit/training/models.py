@@ -61,10 +61,10 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
 
 
 def _note_inherited(name: str, config: Any, given: Settings) -> None:
-    """Log which settings are the start's own: not the command line's, and not the defaults.
+    """Log which settings come from the start, not from the command line or the defaults.
 
     Raises:
-        ValueError: if masked LM alone would go on, and nobody asked for it.
+        ValueError: if only masked LM would be trained although the options do not ask for it.
     """
     settings = config.docsplit
     if not settings["contrastive_weight"] and "contrastive_weight" not in given:
@@ -85,7 +85,7 @@ def prepare_model(
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
     if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
-        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. --bf16 false?")
+        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. Try --bf16 false.")
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
@@ -126,7 +126,7 @@ def _random_config(model_args: ModelArguments, **values: Any) -> Any:
 
 
 def _divide_overrides(model_args: ModelArguments) -> tuple[Options, str]:
-    """Divide overrides: those of a family, and those of its inner encoder as they were written."""
+    """Divide overrides into those of a family and those of its inner encoder, as they were written."""
     pairs = model_args.config_overrides.split(",") if model_args.config_overrides else []
     options = family_named(model_args.model_type).config_options
     of_family = [pair for pair in pairs if pair.partition("=")[0] in options]
@@ -135,7 +135,7 @@ def _divide_overrides(model_args: ModelArguments) -> tuple[Options, str]:
 
 
 def name_of_start(model_args: ModelArguments) -> str | None:
-    """Return the start if it is an encoder of documents as it stands: the passage encoder of a new graph is none."""
+    """Return the start if it embeds documents as it stands; the passage encoder of a new graph does not."""
     name = model_args.model_name_or_path
     if name is None or family_named(model_args.model_type).built_on is None:
         return name
@@ -156,7 +156,7 @@ def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentenc
 
 
 def length_of_views(settings: Settings, view_max_length: int | None) -> int:
-    """Return the tokens of a view in training: no more than the encoder reads, and a warning if more are wanted."""
+    """Return the tokens of a view in training, at most what the encoder reads; warn if more are wanted."""
     longest = settings["max_seq_length"]
     if view_max_length is not None and view_max_length > longest:
         logger.warning(f"--view_max_length is {view_max_length}, but the encoder reads {longest} tokens: so do views.")

@@ -1,8 +1,8 @@
 """Hard negatives: documents that rank high for a query and are not judged relevant to it, by their ids.
 
-A ranking comes from BM25, or from the encoder in training (ANCE: Xiong et al., 2021). What was found lies beside the
-run in one file, under a hash of weights, collection and settings, and each checkpoint names the file that it was
-trained with: a resumed run draws from the same documents, though the weights that found them are gone.
+A ranking comes from BM25, or from the encoder in training (ANCE: Xiong et al., 2021). The negatives are in one file
+beside the run, under a hash of weights, collection and settings, and each checkpoint names the file that it was
+trained with: a resumed run draws from the same documents, though the weights that ranked them are gone.
 """
 
 import hashlib

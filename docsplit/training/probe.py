@@ -94,7 +94,7 @@ class ProbeCallback(TrainerCallback):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Forget the last numbers where the best weights take the place of the last ones."""
         if args.load_best_model_at_end:
-            self.step = -1  # the weights are no longer those of the last step
+            self.step = -1  # the weights are those of an earlier step
 
     def history(self) -> list[dict[str, float]]:
         """Return all measurements so far, oldest first, with their `step`."""

@@ -1,4 +1,4 @@
-"""A pretraining run: what it has once everything is loaded, and what it leaves when the training is over."""
+"""A pretraining run: everything is loaded, the model is trained, and the results are written."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  #
 
 
 def find_checkpoint(options: RunOptions) -> Path | None:
-    """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its own start."""
+    """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its start."""
     args, model_args = options.training, options.model
     checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if checkpoint is None:
@@ -51,7 +51,7 @@ def load_data(
 
 @dataclass
 class Callbacks:
-    """The callbacks that a run asks again when the training is over; None: the options want none."""
+    """The callbacks that a run uses after training; None where the options want none."""
 
     metrics: MetricsCallback
     interrupt: InterruptCallback
@@ -62,7 +62,7 @@ class Callbacks:
 
 @dataclass
 class Run:
-    """The options of a run, its documents and its model: all that objective, collator and callbacks are made from.
+    """The options of a run, its documents and its model, for objective, collator and callbacks.
 
     Attributes:
         checkpoint: that the run resumes from; None for a new one.
@@ -78,7 +78,7 @@ class Run:
         self.start_folder: Path | None = None  # of the encoder to start from, if it may be better than what comes out
 
     def prepare_objective(self) -> None:
-        """Load what a checkpoint has beside its encoder, and let the objective prepare the data that it needs."""
+        """Load a checkpoint's training state, and let the objective prepare its data."""
         if self.checkpoint is not None:
             checkpoints.check_same_model(self.checkpoint, json.loads(self.model.config.to_json_string()))
             self.model.load_training_state(self.checkpoint)

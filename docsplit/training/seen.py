@@ -47,7 +47,7 @@ class SeenDocumentsCallback(TrainerCallback):
         return args, inputs
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Free the device of the notes: a log waits for it anyway."""
+        """Move the notes to memory when the run logs, which waits for the device anyway."""
         self.noted += [(ids.cpu().numpy(), sketches.cpu().numpy()) for ids, sketches in self.on_device]
         self.on_device.clear()
 

@@ -1,8 +1,8 @@
-"""The targets of neighbour distillation: the start's own vectors of the whole documents, averaged with neighbours.
+"""The targets of neighbour distillation: the start's vectors of whole documents, averaged with their neighbours'.
 
-They are made before training and lie beside the run in one file, which a resumed run maps again: nothing is computed
-twice, and no second encoder is in memory while the model trains. The vectors behind them are in the cache of
-`docsplit.embedding`, under the hash of the encoder.
+They are made before training and lie beside the run in one file, which a resumed run maps again. So nothing is
+computed twice, and no second encoder is in memory while the model trains. The cache of `docsplit.embedding` has the
+start's vectors, under the hash of the encoder.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def provide_targets(
     data: TrainingData,
     checkpoint: Path | None,
 ) -> Path:
-    """Return the file with a vector for each document: made now, or found by a run that resumes.
+    """Return the file with a vector for each document; a run that resumes uses the file of its first start.
 
     All processes must call it; the output folder must be on a file system of all of them. `data.counts` gets the
     number of targets and the seconds.

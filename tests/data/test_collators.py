@@ -135,7 +135,7 @@ WORDS = 12
 
 @pytest.fixture(scope="module")
 def texts():
-    """Of three documents of the corpus each, as sections."""
+    """Return documents made of three documents of the corpus each, as sections."""
     rows = [row["text"] for row in make_corpus(60)]
     return [f"\n\n{SECTION_BREAK}".join(rows[number : number + 3]) for number in range(0, 60, 3)]
 

@@ -42,7 +42,7 @@ def text_of(lengths, seed=0):
 
 
 def slow_sizes(lengths, words):
-    """Of all ends of a passage the one nearest to `words`, among those that are neither too long nor too short."""
+    """A passage ends as near to `words` as possible, among ends that make it neither too long nor too short."""
     sizes, rest = [], list(lengths)
     while rest:
         ends = range(1, len(rest) + 1)

@@ -1,4 +1,4 @@
-"""What the tests of embedding share."""
+"""Fixtures of the tests of embedding."""
 
 import pytest
 import torch

@@ -80,7 +80,7 @@ def test_weights_are_those_of_eager_attention(architecture, pooling, attended_fr
 
 
 def test_a_longformers_weights_are_its_global_row(encoder):
-    """Of the first token, which attends to all tokens by projections of its own: computed here from the last layer."""
+    """The first token attends to all tokens by separate projections: they are computed here from the last layer."""
     loaded, _ = encoder("longformer", "mean")
     base, inputs = loaded[0].model, {}
     hook = base.encoder.layer[-1].attention.self.register_forward_hook(

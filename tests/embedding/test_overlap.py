@@ -1,4 +1,4 @@
-"""What an encoder's record says of a test set: rows of results, and lines in the log."""
+"""An encoder's record of training documents, against a test set: rows of results, and lines in the log."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What the comparing scripts share: every encoder is loaded once, and what can fail fails first."""
+"""The comparing scripts load every encoder once, and find errors before any long work."""
 
 import json
 import shutil

@@ -39,7 +39,7 @@ def test_however_documents_came_in_the_answers_are_the_same(documents, queries, 
 
 @pytest.mark.parametrize(("limit", "value"), [("SEGMENT_DOCUMENTS", 12), ("SEGMENT_CHARACTERS", 3000)])
 def test_a_merge_makes_no_segment_larger_than_others(documents, queries, built, tmp_path, monkeypatch, limit, value):
-    """What one addition takes is bounded, by documents and by characters: a merge of all would grow with the index."""
+    """An addition reads a bounded number of documents and characters: a merge of all would grow with the index."""
     monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 3)
     monkeypatch.setattr(changes, limit, value)
     build(tmp_path, documents[:5], embed, ENCODER, WORDS)

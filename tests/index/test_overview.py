@@ -1,4 +1,4 @@
-"""What an index says as a whole, against slow versions."""
+"""The overview of an index, against slow versions."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What people read of a result."""
+"""The lines of a result that people read."""
 
 from dataclasses import asdict
 

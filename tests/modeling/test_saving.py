@@ -1,4 +1,4 @@
-"""What a checkpoint holds: the encoder as each loader looks for it, and the training state beside it."""
+"""A checkpoint holds the encoder where each loader looks for it, and the training state beside it."""
 
 import logging
 

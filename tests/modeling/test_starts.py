@@ -32,7 +32,7 @@ GRAPH = {"model_type": "graph_document"}
 
 @contextlib.contextmanager
 def load_reports():
-    """What transformers reports of weights while it loads."""
+    """Collect the reports on weights that transformers logs while it loads."""
     reports, logs = [], logging.getLogger("transformers.modeling_utils")
     handler = logging.Handler()
     handler.emit = lambda record: reports.append(record.getMessage())

@@ -52,7 +52,7 @@ def test_a_bug_keeps_its_traceback(main, capsys):
 
 
 def test_each_script_is_such_a_command():
-    """Of the installation too; and what sets the variables is imported before torch."""
+    """Installed files count too, and the module that sets the variables is imported before torch."""
     assert len(SCRIPTS) == 9
     entries = (ROOT / "pyproject.toml").read_text()
     for name in SCRIPTS:

@@ -1,4 +1,4 @@
-"""What the launcher may not ask for, and what is said when memory runs out."""
+"""The launcher refuses some settings, and a message explains when memory runs out."""
 
 import subprocess
 import sys

@@ -95,7 +95,7 @@ def wait_for(condition, process, seconds=200):
 
 
 def weights(directory):
-    """Of the encoder, under `AutoModel`'s names, and of the head, of a checkpoint or of what a run ends with."""
+    """Return the weights of the encoder, under `AutoModel`'s names, and of the head, of a checkpoint or a release."""
     files = [Path(directory) / name for name in ("model.safetensors", "mlm_head.safetensors")]
     tensors = [item for file in files if file.exists() for item in load_file(file).items()]
     return {name.removeprefix("bert."): value for name, value in tensors if "pooler." not in name}

@@ -261,7 +261,7 @@ def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, 
 
 
 def nan_encoder(encoders, folder):
-    """Of somebody else: ours are not written."""
+    """Make somebody else's checkpoint, whose card we do not write."""
     shutil.copytree(encoders[0], folder / "broken")
     weights = load_file(folder / "broken" / "model.safetensors")
     (name,) = (name for name in weights if name.endswith("embeddings.word_embeddings.weight"))

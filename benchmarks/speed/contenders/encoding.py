@@ -1,7 +1,7 @@
 """The contenders of `benchmarks.speed.training` that embed: `docsplit.embedding.encode`, `SentenceTransformer.encode`.
 
-They need all of requirements.txt, which a machine that only trains may lack: what they alone need is imported when one
-is made.
+They need all of requirements.txt, which a machine that only trains may lack. So a contender imports its packages when
+it is made.
 """
 
 import functools
@@ -39,7 +39,7 @@ class EncodingContender:
         self.memory = Memory(job.device)
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors (N, H) of N texts, in their order, float32."""
+        """Return the vectors (N, H) of N texts, in their order, float32."""
         raise NotImplementedError
 
     def texts(self, round_number: int) -> list[str]:
@@ -49,14 +49,14 @@ class EncodingContender:
         return [self.corpus[row] for row in rows]
 
     def prepare(self) -> np.ndarray:
-        """Vectors of some texts."""
+        """Return the vectors of some texts."""
         return self.encode(self.texts(0)[:64])
 
     def choose(self) -> None:
-        """Choose settings, where there is a choice."""
+        """Choose the contender's settings, if it has any."""
 
     def warm_up(self) -> dict[str, Any]:
-        """Encode the texts of the first round; the peak of memory and the settings."""
+        """Encode the texts of the first round; return the peak of memory and the settings."""
         self.choose()
         self.memory.start()
         self.encode(self.texts(0))
@@ -103,7 +103,7 @@ class SentenceTransformerEncode(EncodingContender):
         self.settings = {"batch_size": 32}
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors by sentence-transformers, which sorts by characters and pads batch by batch."""
+        """Embed by sentence-transformers, which sorts by characters and pads batch by batch."""
         return self.model.encode(texts, show_progress_bar=False, **self.settings)
 
     def choose(self) -> None:
@@ -111,6 +111,6 @@ class SentenceTransformerEncode(EncodingContender):
         self.settings = fastest([{"batch_size": size} for size in (8, 16, 32, 64)], self.seconds_with)
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
-        """Seconds that the first quarter of the texts takes with these settings."""
+        """Return the seconds that the first quarter of the texts takes with these settings."""
         self.settings = settings
         return seconds_of(self.encode, self.texts(0)[: len(self.texts(0)) // 4])

@@ -2,7 +2,7 @@
 
     docsplit                 DocSplitForContrastivePretraining in a stock Trainer
     docsplit_cached          the same with `cache_gradients`
-    trainer_pad512           what one would write: BertForMaskedLM in a stock Trainer, all views padded to 512 tokens
+    trainer_pad512           the plain way: BertForMaskedLM in a stock Trainer, all views padded to 512 tokens
     trainer_dynamic          the same, padded to the longest view of the batch
     trainer_group_by_length  the same, with batches of documents of similar length
     docsplit_contrastive     docsplit without masked LM, to compare with the two below, which have none
@@ -14,8 +14,8 @@
 All train on the same documents from the same weights with the same loss: InfoNCE at temperature 0.05 in one direction,
 plus 0.1 times masked LM where there is any. Documents are random (`benchmarks/speed/jobs.py`); encoding has the
 built-in corpus. Needs torch, transformers and accelerate, sentence-transformers for the contenders that begin with
-`st_`, and for encoding all of requirements.txt. Contenders that need a package that is not installed are unavailable,
-and said to be.
+`st_`, and for encoding all of requirements.txt. A contender whose packages are not installed is reported as
+unavailable.
 """
 
 import functools

@@ -38,7 +38,7 @@ UNTIMED_STEPS = {"cpu": 1, "cuda": 3}  # at the beginning of each round, with it
 
 
 class Clock(TrainerCallback):
-    """Times the steps of a Trainer after the first `untimed_steps`, and counts the tokens that the encoder gets."""
+    """Time the steps of a Trainer after the first `untimed_steps`, and count the tokens that the encoder gets."""
 
     def __init__(self, device: str, precision: str, untimed_steps: int):
         self.device, self.precision, self.untimed_steps = device, precision, untimed_steps
@@ -54,7 +54,7 @@ class Clock(TrainerCallback):
         self.started = self.step_ended = time.perf_counter()
 
     def count(self, module: nn.Module, args: Any, inputs: dict[str, Any]) -> None:
-        """Before each forward pass of the encoder, the recomputed ones too."""
+        """Count tokens before each forward pass of the encoder, recomputed ones included."""
         if torch.is_autocast_enabled(self.device) != (self.precision == "bf16"):
             raise RuntimeError(f"The encoder does not run in {self.precision}.")
         self.tokens = self.tokens + (inputs["input_ids"] != PAD).sum()
@@ -75,14 +75,14 @@ class Clock(TrainerCallback):
             self.start()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """After the last step: `seconds` of all timed steps, with what a GPU still had to do."""
+        """Stop the clock after the last step, once the GPU is done: `seconds` of all timed steps."""
         if self.device == "cuda":
             torch.cuda.synchronize()
         self.seconds = time.perf_counter() - self.started
 
 
 class PlainModel(nn.Module):
-    """DocSplit's loss as one would write it around a masked language model: two dense forward passes."""
+    """DocSplit's loss, written plainly around a masked language model: two dense forward passes."""
 
     def __init__(self, encoder: BertForMaskedLM):
         super().__init__()
@@ -134,10 +134,10 @@ class TrainingContender:
         return loss
 
     def choose(self) -> None:
-        """Choose settings, where there is a choice."""
+        """Choose the contender's settings, if it has any."""
 
     def warm_up(self) -> dict[str, Any]:
-        """Two steps, and what they say about memory."""
+        """Train two steps; return their peak of memory and the settings."""
         self.choose()
         self.memory.start()
         self.train(self.documents(0)[: 2 * self.job.batch_size])
@@ -161,11 +161,11 @@ class TrainingContender:
         }
 
     def documents(self, round_number: int) -> list[Document]:
-        """Those of a round, in the order in which this contender trains on them."""
+        """Return the documents of a round, in the order in which this contender trains on them."""
         return draw_documents(self.job, round_number, self.encoder.config.vocab_size, self.grouped)
 
     def train(self, documents: list[Document], untimed_steps: int = 0) -> Clock:
-        """One pass over the documents, with a Trainer and an optimizer of its own that are gone afterwards."""
+        """Train one pass over the documents, with a new Trainer and optimizer that are gone afterwards."""
         arguments = {
             "output_dir": str(self.job.folder / "trainer"),
             "use_cpu": self.job.device == "cpu",
@@ -251,7 +251,7 @@ class SentenceTransformersLoss(TrainingContender):
             self.settings = fastest(choices, self.seconds_with)
 
     def seconds_with(self, settings: dict[str, Any]) -> float:
-        """Seconds of the second of two steps with these settings."""
+        """Return the seconds of the second of two steps with these settings."""
         self.settings = settings
         return self.train(self.documents(0)[: 2 * self.job.batch_size], untimed_steps=1).seconds
 
@@ -308,7 +308,7 @@ class LossOfColumns(nn.Module):
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **options: Any) -> Any:
-    """Batches of neighbours, as sentence-transformers' Trainer asks its `batch_sampler` for them."""
+    """Batches of neighbours, in the form that sentence-transformers' Trainer wants of a `batch_sampler`."""
     return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 

@@ -19,7 +19,7 @@ Corpus = Callable[[list[str], Path, int], list[str]]  # of the set's own, the da
 
 
 def near_duplicates(corpus: list[str], data_dir: Path, size: int) -> list[str]:
-    """Fewer documents, each several times without one of its sentences, at random; short ones as they are."""
+    """Return fewer documents, each several times without one of its sentences, at random; short ones stay whole."""
     generator, split, copies = np.random.default_rng(0), load_sentence_splitter(), []
     for text in corpus[: size // COPIES]:
         sentences = split(text)
@@ -52,7 +52,7 @@ def _with_corpus(corpus_of: Corpus) -> Callable[[Path, str, int], DataSet]:
 
 
 def _asking(data_dir: Path, part: str, size: int) -> DataSet:
-    """Whether the beginning of a post has a question mark, in place of its topic: a matter of form."""
+    """Label posts by form in place of topic: whether the beginning of a post has a question mark."""
     split = news(data_dir, size)
     train, test = (
         np.array(["?" in text[:BEGINNING] for text in texts], dtype=np.int64)

@@ -40,7 +40,7 @@ OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 
 @dataclass
 class Summary:
-    """What a method measures on a set, over its seeds."""
+    """The values of a method on a set, over its seeds."""
 
     metric: str
     value: float
@@ -81,7 +81,7 @@ def _summary(seeds: list[Row]) -> Summary:
 
 
 def signs(rows: list[Row]) -> dict[str, tuple[float, int]]:
-    """Spearman's correlation of each unsupervised sign with the accuracy, over the cells of the search."""
+    """Return Spearman's correlation of each unsupervised sign with the accuracy, over the cells of the search."""
     cells: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         if row.get("part") == "validation" and row["data"] == SEARCHED:
@@ -105,7 +105,7 @@ def comparison(summary_of: Summaries) -> list[list[str]]:
 
 
 def _cell(method: str, summary: Summary | None) -> str:
-    """In percent; empty where nothing was measured."""
+    """Format a value in percent; empty where nothing was measured."""
     if summary is None:
         return ""
     text = f"{100 * summary.value:.1f}"
@@ -117,7 +117,7 @@ def _cell(method: str, summary: Summary | None) -> str:
 
 
 def geometry(rows: list[Row], data: str) -> list[list[str]]:
-    """Return a line a method: what its vectors of a set look like, and other numbers; means over seeds."""
+    """Return a line a method: the geometry of its vectors of a set, and other numbers; means over seeds."""
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["data"] == data and row["part"] == "test" and "difference" not in row:
@@ -161,14 +161,14 @@ def markdown(results: Results) -> str:
 
 
 def _part_of(data: str, method: str) -> str:
-    """Which table a row stands in."""
+    """Return the name of a row's table."""
     if ", " in data:
         return "limits"
     return "masked_lm" if method.startswith("masked LM, ") else "curve" if " steps" in method else "methods"
 
 
 def table(cells: list[list[str]]) -> list[str]:
-    """Markdown of a table whose first line is its head."""
+    """Return Markdown of a table whose first line is its head."""
     return [f"| {' | '.join(line)} |" for line in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
 
 
@@ -210,7 +210,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the cells, then write what came out so far."""
+    """Run the cells, then write the results so far."""
     if find_spec("ir_measures") is None:
         raise SystemExit("nDCG is computed by ir_measures, which is not installed: pip install ir-measures.")
     arguments: Arguments = {

@@ -1,7 +1,7 @@
-"""The data sets of `benchmarks.studies.adaptation.report`: what is adapted on, what is embedded, and what is measured.
+"""The data sets of `benchmarks.studies.adaptation.report`: texts to adapt on and to embed, and a metric.
 
-Each set has one metric of its own, fixed before anything was searched. What is adapted on has no labels and no
-document that is tested, except that of Cranfield, where the documents are the collection that is searched.
+Each set has one metric, fixed before anything was searched. The texts to adapt on have no labels and no tested
+document, except Cranfield's: they are the collection that is searched.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def news(data_dir: Path, size: int) -> LabelledSplit:
 
 
 def judgments(data_dir: Path) -> LabelledSplit:
-    """ECtHR, with its own validation part."""
+    """Return ECtHR, which has a validation part."""
     files = {f"{n}_file": str(data_dir / "ecthr" / f"{n}.parquet") for n in ("train", "validation", "test")}
     return load_labelled(LabelledArguments(label_column="labels", **files))  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ def _of_items(values: np.ndarray) -> Callable[[Rows], float]:
 
 
 def classes_of(split: LabelledSplit, part: str) -> DataSet:
-    """Accuracy with 5 labels a class, logistic regression, ten draws; with all labels; clusters; neighbours."""
+    """Measure accuracy with 5 labels a class (logistic regression, ten draws) and all labels; clusters; neighbours."""
     texts = split.train_texts
     if part == "validation":
         split = with_validation(split)
@@ -139,7 +139,7 @@ def classes_of(split: LabelledSplit, part: str) -> DataSet:
 
 
 def _geometry(vectors: np.ndarray) -> dict[str, float]:
-    """Mean cosine, uniformity (Wang and Isola 2020, equation 2) and effective rank of unit vectors (N, H)."""
+    """Return mean cosine, uniformity (Wang and Isola 2020, equation 2) and effective rank of unit vectors (N, H)."""
     vectors = vectors[:1000]
     cosines = (vectors @ vectors.T)[~np.eye(len(vectors), dtype=bool)].astype(np.float64)
     return {
@@ -159,7 +159,7 @@ def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _aan(data_dir: Path, part: str, size: int) -> DataSet:
-    """ROC-AUC of the cosine of linked and other papers; adapted on papers of no test pair."""
+    """Measure ROC-AUC of the cosine of linked and other papers; adapt on papers of no test pair."""
     folder = data_dir / "aan"
     pairs = load_pair_files(
         folder / "papers.parquet", *(folder / f"{n}_pairs.tsv" for n in ("train", "validation", "test"))
@@ -180,7 +180,7 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
-    """nDCG@10 of documents ranked by cosine with the query."""
+    """Measure nDCG@10 of documents ranked by cosine with the query."""
     ranking = load_collection(RankingArguments(str(data_dir / "cranfield")))
     count = len(ranking.documents)
 
@@ -200,7 +200,7 @@ def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
-    """Micro-F1 of the articles, logistic regression on all training documents; tested on validation and test part."""
+    """Measure micro-F1 of the articles: logistic regression on all training documents, tested on both other parts."""
     split = judgments(data_dir)
     train, tested = len(split.train_texts), [*(split.validation_texts or []), *split.test_texts]
     parts = [split.test_labels] if split.validation_labels is None else [split.validation_labels, split.test_labels]

@@ -1,4 +1,4 @@
-"""One step of the cells of the study of adaptation: writes a corpus to adapt on, or measures an encoder.
+"""One step of the cells of the study of adaptation: write a corpus to adapt on, or measure an encoder.
 
     python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --corpus corpus.jsonl
     python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --start NAME \\
@@ -6,8 +6,8 @@
     python -m benchmarks.studies.adaptation.step --data 20news --data_dir DIR --start NAME \\
         --rows r.json  # untrained
 
-Rows have, beside the value, the difference to the start on the same test items, its bootstrap interval, and the drawn
-differences, which intervals over seeds are made of.
+Beside the value, rows have the difference to the start on the same test items, its bootstrap interval, and the drawn
+differences. Intervals over seeds are made of these.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def without_first_components(vectors: np.ndarray, fitted_on: np.ndarray, count: 
 def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[str]) -> Iterator[tuple[str, Measured]]:
     """Yield the baselines that need no training, by name.
 
-    What is fitted is fitted on the corpus to adapt on, but neighbours and words on all texts, without labels.
+    Baselines are fitted on the corpus to adapt on, but neighbours and words on all texts, without labels.
 
     Args:
         vectors: (N, H) of the start.
@@ -92,7 +92,7 @@ def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[s
 
 
 def beside_words(data: DataSet, vectors: np.ndarray, words: np.ndarray) -> Iterator[tuple[str, Measured]]:
-    """Vectors of an encoder and of words (N, W) side by side, as they are and smoothed, neither with a weight."""
+    """Yield vectors of an encoder and of words (N, W) side by side, as they are and smoothed, neither weighted."""
     both = unit(np.concatenate([vectors, words], axis=1))
     yield "word vectors", data.measure(both)
     yield "word vectors, smoothed", data.measure(smooth_texts(data.texts, both, SMOOTHED, by_words=False))
@@ -116,7 +116,7 @@ def random_halves(texts: list[str]) -> list[str]:
 
 
 def signs_of_halves(vectors: np.ndarray) -> dict[str, float]:
-    """Alignment and uniformity (Wang and Isola 2020) and how often a half (2N, H) finds its own: needs no label."""
+    """Return alignment and uniformity (Wang and Isola 2020), and how often a half (2N, H) finds its other half."""
     halves = vectors.reshape(-1, 2, vectors.shape[-1])
     is_hit = (halves[:, 0] @ halves[:, 1].T).argmax(axis=1) == np.arange(len(halves))
     geometry = embedding_geometry(torch.from_numpy(halves))
@@ -126,13 +126,13 @@ def signs_of_halves(vectors: np.ndarray) -> dict[str, float]:
 
 
 def kept_neighbours(before: np.ndarray, after: np.ndarray, count: int = 10) -> float:
-    """Share of the nearest neighbours before, of all texts (N, H), that are neighbours still."""
+    """Return the share of nearest neighbours of all texts (N, H) before that are neighbours after."""
     rows = zip(nearest(before, count)[0], nearest(after, count)[0])
     return float(np.mean([len(np.intersect1d(*pair)) / count for pair in rows]))
 
 
 def rows_of(measured: Measured, start: Measured, **fields: Any) -> Iterator[Row]:
-    """Yield a row for the set's own metric, with the difference to the start, and one for each other number."""
+    """Yield a row for the set's metric, with the difference to the start, and one for each other number."""
     generator = np.random.default_rng(0)
     drawn = [generator.integers(measured.num_items, size=measured.num_items) for _ in range(DRAWS)]
     differences = np.array([measured.of_items(rows) - start.of_items(rows) for rows in drawn])

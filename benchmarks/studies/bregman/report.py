@@ -45,13 +45,13 @@ def grid(rows: list[Row]) -> Measured:
 
 
 def percent(row: Row) -> str:
-    """62.1, or 62.1 ± 1.3; marked where the head gives nearly all documents one class."""
+    """Format a value as 62.1 or 62.1 ± 1.3; mark it where the head gives nearly all documents one class."""
     spread = "" if row.get("std") is None else f" ± {100 * row['std']:.1f}"
     return f"{100 * row['value']:.1f}{spread}" + (f" {ONE_CLASS}" if row.get("warning") else "")
 
 
 def level_of(method: str) -> tuple[str, str]:
-    """Factor and level of a method's name; the centre has the paper's level of each."""
+    """Return factor and level of a method's name; the centre has the paper's level of each."""
     for factor in ("batch norm", *CENTRES, "trunk", "form", "temperature", "pooling"):
         if method.startswith(f"{factor} "):
             return factor, method.removeprefix(f"{factor} ")
@@ -191,7 +191,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def plot_collapse(results: Results, path: Path) -> None:
-    """Draw what was logged of embeddings and ensemble, step by step, with and without the Bregman term."""
+    """Plot the logged numbers of embeddings and ensemble over steps, with and without the Bregman term."""
     histories = {(row["metric"], row["method"].strip()): row["history"] for row in results.rows if row.get("history")}
     names = [name for name in LOGGED if any((name, method) in histories for method in WATCHED)]
     if not names:
@@ -220,7 +220,7 @@ def plots(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the cells, then write what came out so far."""
+    """Run the cells, then write the results so far."""
     arguments: Arguments = {"start": {"required": True, "help": "the Longformer to start from, a folder"}}
     run_study(STUDY, __doc__, arguments, markdown, plots)
 

@@ -1,4 +1,4 @@
-"""One step of the cells of `benchmarks.studies.bregman.report`: writes a set's files, or the rows of a probe.
+"""One step of the cells of `benchmarks.studies.bregman.report`: write a set's files, or the rows of a probe.
 
 python -m benchmarks.studies.bregman.step --data_dir DIR --pieces pieces.jsonl     # for the masked LM of the start
 python -m benchmarks.studies.bregman.step --data 20news --data_dir DIR --write folder [--part validation]
@@ -31,7 +31,7 @@ Parts = dict[str, tuple[list[str], list[Any]]]
 
 
 def parts_of(data: str, data_dir: Path, size: int, part: str) -> Parts:
-    """Texts and labels of "train", "validation" and "test"; with part "validation" that part is the test.
+    """Return texts and labels of "train", "validation" and "test"; with part "validation" that part is the test.
 
     Raises:
         ValueError: if there is no such set.

@@ -28,7 +28,7 @@ Rows = dict[tuple[str, str, str], Row]  # (data, metric, method) -> row
 
 
 def by_name(rows: list[Row]) -> Rows:
-    """Rows by data, metric and method."""
+    """Map data, metric and method to their row."""
     return {(row["data"], row["metric"], row["method"]): row for row in rows}
 
 
@@ -47,7 +47,7 @@ def _encoders(rows: Rows, metric: str) -> list[str]:
 
 
 def redundancy_table(rows: Rows, sets: list[str]) -> str:
-    """R, over the R of the null, by length; and how each goes with length."""
+    """Return R over the R of the null, by length, and the correlation of each with length."""
     lines = []
     for data in sets:
         cells = []
@@ -79,7 +79,7 @@ def table(rows: Rows, sets: list[str], metrics: Sequence[str], decimals: int = 2
 
 
 def ratio_table(rows: Rows, sets: list[str]) -> str:
-    """How much more attention nouns get from DocSplit than from the others."""
+    """Return how much more attention nouns get from DocSplit than from the others."""
     metric = f"{COMPARED}, ratio"
     lines = []
     for data in sets:
@@ -125,7 +125,7 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """R over its null by length; inner and inter similarity; attention to nouns: a line or a group of bars a set."""
+    """Plot R over its null by length, inner and inter similarity, and attention to nouns, for each set."""
     rows = by_name(results.rows)
     sets = list(dict.fromkeys(data for data, _, _ in rows))
     shown = (("auc", "a pair of one document is the more alike (AUC)"),
@@ -159,7 +159,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the cells, then write what came out so far."""
+    """Run the cells, then write the results so far."""
     arguments: Arguments = {
         "masked_lm": {"required": True, "help": "where SimCSE and DocSplit go on from, a folder"},
         "model": {"required": True, "help": "another encoder, which is adapted"},

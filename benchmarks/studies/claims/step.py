@@ -1,4 +1,4 @@
-"""One step of the cells of the study of claims: writes a set and random encoders, or the rows of an analysis.
+"""One step of the cells of the study of claims: write a set and random encoders, or the rows of an analysis.
 
 python -m benchmarks.studies.claims.step --data python_docs --data_dir DIR --write folder [--masked_lm NAME]
 python -m benchmarks.studies.claims.step --analysis analysis.json --rows rows.json --masked_lm NAME --model NAME
@@ -36,7 +36,7 @@ Analyses = dict[str, Any]  # analysis.json
 
 
 def sections(data_dir: Path) -> Parts:
-    """Sections of Wikipedia articles, labelled with their headings; two fifths of the articles are the test part."""
+    """Read sections of Wikipedia articles, labelled with their headings; two fifths of the articles are the test."""
     import pyarrow.parquet as pq
 
     articles = pq.read_table(data_dir / "wikipedia" / "train.parquet", columns=["sections"]).to_pylist()
@@ -62,13 +62,13 @@ def sections(data_dir: Path) -> Parts:
 
 
 def news(data_dir: Path, strip: bool) -> LabelledSplit:
-    """20 Newsgroups, with headers or without."""
+    """Read 20 Newsgroups, with headers or without."""
     files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
     return load_labelled(LabelledArguments(strip_newsgroup_headers=strip, **files))  # type: ignore[arg-type]
 
 
 def parts_of(data: str, data_dir: Path, size: int) -> Parts:
-    """Texts and labels of at most so many documents, three fifths of them "train", the others "test".
+    """Return texts and labels of at most so many documents, three fifths of them "train", the others "test".
 
     Raises:
         ValueError: if there is no such set.
@@ -145,7 +145,7 @@ def rows_of(analyses: Analyses, names: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _redundancy(analysis: Analyses) -> Iterator[Row]:
-    """R and R over its null by length of nouns and verbs, and how each goes with length."""
+    """Yield R and R over its null by length, for nouns and verbs, and the correlation of each with length."""
     for row in analysis["rows"]:
         if row["variant"] == "nouns_verbs" and row["n"] and row["length"] in LENGTH_CLASSES:
             for name in ("r", "r_to_null"):

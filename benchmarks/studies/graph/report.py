@@ -158,7 +158,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the cells, then write what came out so far."""
+    """Run the cells, then write the results so far."""
     arguments: Arguments = {
         "start": {"required": True, "help": "the masked LM to start from, a folder"},
         **{name: {"type": int, "help": "default: study.yaml's"} for name in SIZES},

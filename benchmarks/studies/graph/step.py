@@ -1,12 +1,12 @@
-"""One step of the cells of `benchmarks.studies.graph.report`: an encoder measured on sets, by length of document too.
+"""One step of the cells of `benchmarks.studies.graph.report`: measure an encoder on sets, and by document length.
 
     python -m benchmarks.studies.graph.step --data_dir DIR --data 20news aan --encoder outputs/mine --rows rows.json
     python -m benchmarks.studies.graph.step --data_dir DIR --data 20news aan --encoder tfidf --rows rows.json
 
-The sets and their metrics are those of `benchmarks.studies.adaptation.sets`, on frozen vectors, each number of which
-is standardised over training documents; "raw" are metrics of vectors as they are, of length one. Test documents are in
-three classes of equal size by their words. Beside each value stand those on test items drawn with replacement, the
-same for every encoder, so that two can be compared (`docsplit.evaluation.results.bootstrap.paired_bootstrap`).
+The sets and their metrics are those of `benchmarks.studies.adaptation.sets`. Frozen vectors are standardised over
+training documents; "raw" metrics read them as they are, of length one. Test documents are in three classes of equal
+size by their words. Each row also has the values on test items drawn with replacement. The draws are the same for
+every encoder, so that `docsplit.evaluation.results.bootstrap.paired_bootstrap` can compare two of them.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def rows_of(data: DataSet, measured: Measured) -> Iterator[Row]:
 
 
 def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> Iterator[Row]:
-    """`rows_of` standardised vectors, and the metric and accuracy of raw ones.
+    """Yield `rows_of` standardised vectors, and the metric and accuracy of raw ones.
 
     Args:
         vectors: (len(data.texts), H).
@@ -62,7 +62,7 @@ def rows_of_vectors(data: DataSet, vectors: np.ndarray, known: np.ndarray) -> It
 
 
 def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
-    """Table 1: k-means of vectors of length one, fitted on train, as many clusters as classes, mean of ten seeds."""
+    """Measure table 1: k-means of unit vectors, fitted on train, a cluster for each class, mean of ten seeds."""
     clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
     measures = cluster_measures(clusters, labels)
     yield {"metric": "k-means NMI, raw", "value": float(measures["nmi"].mean())}
@@ -77,7 +77,7 @@ def on_items(measured: Measured, items: np.ndarray) -> Row:
 
 
 def embed(encoder: str, data: DataSet, read: str, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors (len(data.texts), H), and the rows of training documents that standardise them.
+    """Return vectors (len(data.texts), H), and the rows of training documents that standardise them.
 
     For links these are `KNOWN` papers. Other papers of no measured pair are not embedded: their vectors are 0.
     """
@@ -95,7 +95,7 @@ def embed(encoder: str, data: DataSet, read: str, **options: Any) -> tuple[np.nd
 
 
 def of_words(data: DataSet) -> Iterator[tuple[str, Row]]:
-    """Rows of what needs no encoder, by name: fitted on the training documents alone."""
+    """Yield rows of the baselines without an encoder, by name: fitted on the training documents alone."""
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     parts = {"train": vectorizer.fit_transform(data.corpus), "all": vectorizer.transform(data.texts)}
     methods = {"TF-IDF": data.measure(parts["all"]), "TF-IDF + SVD": data.measure(unit(tfidf_svd(parts)["all"]))}

@@ -1,4 +1,4 @@
-"""What each view and each objective is worth: one start, as many steps and tokens, the same probes for all.
+"""Compare views and objectives: one start, as many steps and tokens, the same probes for all.
 
     python -m benchmarks.studies.objectives.report --corpus wikipedia/train.parquet \\
         --probe_options "--train_file 20newsgroups/train.parquet --test_file 20newsgroups/test.parquet" \\
@@ -92,7 +92,7 @@ MEASURES = {  # title: (file, head, labels a class, measure)
 
 
 def run_script(script: str, log: Path, *options: object) -> None:
-    """One of the top-level scripts in a process of its own.
+    """Run one of the top-level scripts in a new process.
 
     Raises:
         RuntimeError: if it fails, naming its log.
@@ -142,7 +142,7 @@ class Study:
         self.documents = documents
 
     def folder(self, name: str, seed: int) -> Path:
-        """Where the encoder of a row and a seed lies, and its results."""
+        """Return the folder of the encoder of a row and a seed, and of its results."""
         plain = "".join(letter if letter.isalnum() else "_" for letter in name)
         return self.options.work_dir / f"{plain}-{seed}"
 
@@ -162,7 +162,7 @@ class Study:
         return folder
 
     def probe(self, encoder: Path | str, output_dir: Path) -> None:
-        """Few labels and all of them: a head on the frozen encoder, trained once on the full data."""
+        """Probe the frozen encoder with few labels and with all of them."""
         if not (output_dir / "results.json").exists():
             run_script(
                 "run_probe_classification.py", output_dir / "log.txt",
@@ -172,7 +172,7 @@ class Study:
             )  # fmt: skip
 
     def retrieve(self, encoder: Path, output_dir: Path, reading: list[str]) -> None:
-        """Whether two papers are linked; `reading` are the options that say how much of a paper is read."""
+        """Measure links of papers; `reading` are the options that say how much of a paper is read."""
         if not (output_dir / "results.json").exists():
             run_script(
                 "run_aan_retrieval.py", output_dir / "log.txt",
@@ -196,7 +196,7 @@ class Study:
             self.retrieve(encoder, self.folder(name, seed), reading)
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Mean and standard deviation over seeds, of each measure and each row that is finished for all seeds."""
+        """Return the mean and standard deviation over seeds of each measure and each row that has all seeds."""
 
         def summary(titles: list[str], folders: list[dict[str, Path]]) -> Iterator[tuple[str, dict[str, float]]]:
             for title in titles:
@@ -230,7 +230,7 @@ class Study:
         return {"objectives": objectives, "lengths": lengths}
 
     def references(self) -> list[dict[str, Any]]:
-        """Rows of methods without an encoder: TF-IDF, BM25 and popularity."""
+        """Return the rows of methods without an encoder: TF-IDF, BM25 and popularity."""
         rows = rows_of(self.folder("tfidf", 0)) + rows_of(self.folder("the first 512", self.options.seeds[0]))
         return [row for row in rows if row["head"] in ("bm25", "popularity") or row["encoder"] == "tfidf"]
 
@@ -262,7 +262,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Each seed a dot, their mean a line."""
+    """Plot each seed as a dot and their mean as a line."""
     import matplotlib.pyplot as plt
 
     titles = {"5 labels": "5 labels a class", "all labels": "all labels", "links, MLP": "links"}
@@ -282,7 +282,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Train and measure every row with every seed, as many at a time as there are jobs, then write what came out."""
+    """Train and measure every row with every seed, as many at a time as there are jobs, then write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="python_docs", help="as run_docsplit_pretraining.py has it")
     parser.add_argument("--probe_options", default="", help="labelled data, for run_probe_classification.py")

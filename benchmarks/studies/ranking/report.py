@@ -46,7 +46,7 @@ Found = dict[str, dict[str, Row]]  # method, measure, row
 
 
 def by_data(rows: list[Row]) -> dict[str, Found]:
-    """Rows of each data set by method and measure; BM25 is the same in all cells, and the first counts."""
+    """Return rows of each data set by method and measure; BM25 is the same in all cells, and the first counts."""
     by_method: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         by_method[row["data"]][row["method"]].setdefault(row["metric"], row)
@@ -73,7 +73,7 @@ def orderings(measured: Found) -> list[tuple[str, ...]]:
 
 
 def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a line a method: what tables 3 to 5 print."""
+    """Return a line a method, with the numbers of tables 3 to 5."""
     tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
     return [
         (method, *(" / ".join(f"{value:.2f}" for value in table["rows"][method]) for table in tables))
@@ -128,7 +128,7 @@ def plot(results: Results, path: Path) -> None:
 
 
 def main() -> None:
-    """Run the cells, then write what came out so far."""
+    """Run the cells, then write the results so far."""
     arguments: Arguments = {"start": {"required": True, "help": "the encoder to start from, a folder"}}
     run_study(STUDY, __doc__, arguments, markdown, plot)
 

@@ -37,7 +37,7 @@ DIMENSIONS = (128, 64)
 
 @dataclass(frozen=True)
 class Code:
-    """What stands for a vector (H,): `encode` takes (N, H) to vectors that a dot product compares as the code does."""
+    """A code for vectors: `encode` turns (N, H) into vectors whose dot product compares as the code does."""
 
     name: str
     num_bytes: int
@@ -98,7 +98,7 @@ def compare(model: Any, collection: str) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a line a collection and code."""
+    """Return a Markdown table, a line for each collection and code."""
     lines = ["| collection | code | bytes a vector | rescored | recall@10 | nDCG@10 |", "|---|---|---|---|---|---|"]
     for row in rows:
         told = f"| {row['collection']} | {row['code']} | {row['bytes']:,} | {row['rescored'] or 'no'} "

@@ -12,35 +12,36 @@ BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9
 
 @dataclass
 class RetrievalArguments(ComparisonArguments):
-    """How documents are ranked."""
+    """How documents are ranked, and which queries are measured."""
 
     output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
     methods: list[str] = field(
         default_factory=lambda: [*RANKING_METHODS],
         metadata={
-            "help": "dense (an encoder alone), bm25, hybrid (weighted sum of both), rrf (reciprocal rank fusion of "
-            "both). With the encoder bm25 alone only bm25."
+            "help": "Methods: dense (an encoder alone), bm25, hybrid (weighted sum of both), rrf (reciprocal rank "
+            "fusion of both). If bm25 is the only encoder, only bm25 runs."
         },
     )
     query_prompt: str | None = field(
         default=None,
-        metadata={"help": "Put before each query, as --prompt before each document. Default: the checkpoint's own."},
+        metadata={"help": "Prompt to put before each query (--prompt: each document). Default: the checkpoint's own."},
     )
     folds: str = field(
         default="5",
         metadata={
-            "help": "Folds of queries; a fold's weight is chosen on the others. A number, or a JSON file of ids."
+            "help": "Number of folds of queries, or a JSON file of ids; a fold's weight is chosen on the others."
         },
     )
     fold: int | None = field(
         default=None,
         metadata={
-            "help": "From 0: measure on the queries of this fold alone, of an encoder that was trained without them, "
-            "and choose the hybrid's weight on those of the next one."
+            "help": "Measure on the queries of this fold alone, counted from 0; the encoder was trained without "
+            "them. The hybrid's weight is chosen on the next fold. Default: all folds."
         },
     )
     selection_split: str | None = field(
-        default=None, metadata={"help": "Choose the weight on (at most 1,000) queries of this split, not on folds."}
+        default=None,
+        metadata={"help": "Choose the weight on queries of this split, at most 1,000. Default: on other folds."},
     )
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ def union_of(first: Retrieved, second: Retrieved) -> Union:
 
 
 def _scaled(joined: np.ndarray, lists: list[np.ndarray], retrieved: Retrieved) -> np.ndarray:
-    """Scores of one list, 0 to 1, in the places of the union, (Q, U)."""
+    """Scale the scores of one list to 0 to 1, in the places of the union, (Q, U)."""
     scaled = np.zeros(joined.shape, dtype=np.float32)
     for query_scores, union, rows, scores in zip(scaled, lists, retrieved.rows, retrieved.scores):
         is_there = rows >= 0
@@ -64,7 +64,7 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
 
 
 def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the weight of each query, (Q,): the best one of the queries of all other folds."""
+    """Return the weight of each query, (Q,): the best for the queries of all other folds."""
     values, weights = ndcg_of_weights(union, ranking), np.empty(len(ranking.query_ids))
     for fold in folds:
         others = np.setdiff1d(np.arange(len(weights)), fold)
@@ -73,7 +73,7 @@ def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray])
 
 
 def ndcg_of_weights(union: Union, ranking: Ranking) -> np.ndarray:
-    """nDCG@10 of each query with each of `WEIGHTS`, (weights, Q)."""
+    """Return nDCG@10 of each query with each of `WEIGHTS`, (weights, Q)."""
     grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, [CHOSEN_BY])[:, 0]
     values = []
     for weight in WEIGHTS:

@@ -1,4 +1,4 @@
-"""What a ranking of documents for queries is worth."""
+"""Measures of a ranking of documents for queries."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def top_of_scores(scores: np.ndarray, depth: int) -> Retrieved:
 
 
 def measure_retrieved(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemScores]:
-    """Each of `MEASURES` of each query, by ir_measures, as one run; what is not judged is not relevant.
+    """Compute each of `MEASURES` for each query by ir_measures, as one run; unjudged documents are not relevant.
 
     The order of the lists is what counts, also where scores are equal.
 
@@ -62,7 +62,7 @@ def measure_retrieved(retrieved: Retrieved, ranking: Ranking) -> dict[str, ItemS
 
 
 def check_measures() -> None:
-    """Stop before any long work where the measures cannot be computed.
+    """Check before any long work that the measures can be computed.
 
     Raises:
         ValueError: naming the remedy.
@@ -90,7 +90,7 @@ def grades_of(rows: np.ndarray, ranking: Ranking) -> np.ndarray:
 
 
 def ideal_dcg(ranking: Ranking, depths: Sequence[int]) -> np.ndarray:
-    """DCG of the judged documents in the best order, (Q, depths); those that are not in the collection count."""
+    """Return the DCG of the best order, (Q, depths); judged documents count even if the collection lacks them."""
     deepest = max(depths)
     best = np.zeros((len(ranking.query_ids), deepest))
     for row, query in zip(best, ranking.query_ids):
@@ -100,14 +100,14 @@ def ideal_dcg(ranking: Ranking, depths: Sequence[int]) -> np.ndarray:
 
 
 def dcg(grades: np.ndarray, depths: Sequence[int]) -> np.ndarray:
-    """Discounted cumulative gain of ranked grades (Q, K) at depths, (Q, depths): grade / log2(1 + rank)."""
+    """Return the discounted cumulative gain of ranked grades (Q, K), (Q, depths): grade / log2(1 + rank)."""
     discounts = np.array([1 / math.log2(2 + rank) for rank in range(grades.shape[1])])
     sums = np.cumsum(grades * discounts, axis=1)
     return sums[:, np.minimum(depths, grades.shape[1]) - 1]
 
 
 def curves(retrieved: Retrieved, ranking: Ranking, depths: Sequence[int]) -> dict[str, np.ndarray]:
-    """Mean nDCG and recall over queries at each depth, (depths,) each."""
+    """Return the mean nDCG and recall over queries at each depth, (depths,) each."""
     grades = grades_of(retrieved.rows, ranking)
     relevant = np.array([sum(g > 0 for g in ranking.judgments[query].values()) for query in ranking.query_ids])
     found_so_far = np.cumsum(grades > 0, axis=1)[:, np.minimum(depths, grades.shape[1]) - 1]

@@ -97,7 +97,7 @@ class DocumentRanking(Evaluation):
         return text_statistics(self.source(), parts, num_classes=None)
 
     def settings(self) -> dict[str, Any]:
-        """Return the collection, and what was left out of it."""
+        """Return facts about the collection and what was left out."""
         return {
             "counts": self.ranking.counts,
             "data_fingerprint": self.ranking.fingerprint(),
@@ -120,7 +120,7 @@ class DocumentRanking(Evaluation):
 
     @property
     def queries(self) -> list[str]:
-        """Those reported, and after them those for selection."""
+        """The queries reported, then those for selection."""
         return [*self.ranking.queries, *(self.selection.queries if self.selection else [])]
 
     def prepare(self, is_main: bool) -> None:
@@ -130,7 +130,7 @@ class DocumentRanking(Evaluation):
             self.by_words = self.find_by_words()
 
     def find_by_words(self) -> list[Result]:
-        """BM25 with the default parameters, which hybrids use too, and with Anserini's."""
+        """Rank by BM25 with the default parameters, which hybrids use too, and with Anserini's."""
         results = []
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
@@ -167,8 +167,8 @@ class DocumentRanking(Evaluation):
         """Measure the lists of an encoder, alone and joined with BM25's.
 
         Args:
-            found: for `queries`.
-            seconds: that the search took.
+            retrieved: the lists of `queries`.
+            seconds: how long the search took.
 
         Raises:
             ValueError: if they are to be joined with BM25's, and `find_by_words` was not called.
@@ -212,7 +212,7 @@ class DocumentRanking(Evaluation):
         )
 
     def finish(self) -> None:
-        """Put BM25 where it was typed, else last, and what is joined with it behind all others."""
+        """Put BM25 where it was typed, else last, and the joined methods behind all others."""
         if BM25_NAME in (*self.given, *self.args.methods):
             self.results += self.by_words
         order = [*self.given, BM25_NAME]
@@ -230,7 +230,7 @@ class DocumentRanking(Evaluation):
 
 
 def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -> None:
-    """Every measure of every query, encoder and method, as CSV: means over the members of a group of seeds."""
+    """Write every measure of every query, encoder and method as CSV: means over the members of a group of seeds."""
     fold_of = np.zeros(len(run.ranking.queries), dtype=int)
     for number, fold in enumerate(run.folds):
         fold_of[fold] = number

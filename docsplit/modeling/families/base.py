@@ -1,4 +1,4 @@
-"""`Family`: all that can be particular to an encoder. The defaults are those of a plain one, such as BERT.
+"""`Family`: the habits that an encoder can have. The defaults are those of a plain one, such as BERT.
 
 The rest of the library asks `docsplit.modeling.families.table.family_of(config)`, and knows no family by its name.
 """
@@ -61,7 +61,7 @@ class Family:
     # --- The model ---
 
     def token_encoder(self, owner: Any) -> Any:
-        """Return what reads tokens, of an encoder or of its configuration."""
+        """Return the part of an encoder, or of its configuration, that reads tokens."""
         return owner if self.inner_encoder is None else getattr(owner, self.inner_encoder)
 
     def new_encoder(self, config: Any) -> Any:
@@ -102,7 +102,7 @@ class Family:
         return 1
 
     def patch_forward(self, base_model: Any) -> None:
-        """Make an encoder, called with ids and mask alone, run as `forward` says."""
+        """Let an encoder that is called with ids and mask alone run `forward`."""
         if self.forward is not None:
             # No hook, which sentence-transformers would pass by; and a method, of which a deep copy has its own.
             base_model.forward = types.MethodType(self.forward, base_model)
@@ -154,7 +154,7 @@ class Family:
     # --- Words of a card ---
 
     def reads(self, config: Any, tokens: str) -> str:
-        """Say how much of a document an embedding is of; `tokens` is "up to 512 tokens"."""
+        """Say how much of a document goes into an embedding; `tokens` is "up to 512 tokens"."""
         return f"a document of {tokens}"
 
     def layers(self, config: Any) -> str:

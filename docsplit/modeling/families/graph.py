@@ -92,7 +92,7 @@ class GraphDocuments(Family):
         return f", with {config.graph_layers} of graph attention over its passages (`{config.graph_kind}` graph),"
 
     def with_transformers(self, address: str) -> str:
-        """Say what the model's forward takes and gives."""
+        """Describe the inputs and outputs of the model's forward."""
         return (
             f"`AutoModel.from_pretrained({address}, trust_remote_code=True)`: its `forward` takes the passages of "
             "documents and gives their `embeddings`, and attention weights with `output_attentions=True`. "

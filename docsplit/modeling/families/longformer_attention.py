@@ -44,7 +44,7 @@ def use_blocked_attention(model: nn.Module) -> None:
     """
     classes: dict[type, type] = {LongformerModel: BlockedLongformerModel, LongformerSelfAttention: BlockedAttention}
     if not _exchange_classes(model, classes):
-        raise ValueError(f"{type(model).__name__} has no Longformer in it, whose attention could be replaced.")
+        raise ValueError(f"{type(model).__name__} has no Longformer in it: there is no attention to replace.")
 
 
 def use_transformers_attention(model: nn.Module) -> None:
@@ -53,7 +53,7 @@ def use_transformers_attention(model: nn.Module) -> None:
 
 
 def _exchange_classes(model: nn.Module, classes: dict[type, type]) -> int:
-    """They differ in methods alone. Returns the number of modules that have another class now or had it before."""
+    """Swap classes that differ in methods alone; return the number of modules that have the new class."""
     modules = [module for module in model.modules() if type(module) in {*classes, *classes.values()}]
     for module in modules:
         module.__class__ = classes.get(type(module), type(module))
@@ -81,7 +81,7 @@ class BlockedLongformerModel(LongformerModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As transformers' `LongformerModel.forward`, without padding to the window and without attention weights."""
+        """Run transformers' `LongformerModel.forward`, without padding to the window and without attention weights."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
         if input_ids is not None:
@@ -216,7 +216,7 @@ def _attend_from_global_tokens(self: Any, hidden_states: Tensor, places: Tensor,
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether its weight and bias are all that it does: no LoRA, no quantised or pruned weight, no hook."""
+    """Whether a layer only has its weight and bias: no LoRA, no quantised or pruned weight, no hook."""
     is_hooked = layer._forward_hooks or layer._forward_pre_hooks
     return type(layer) is nn.Linear and type(layer.weight) in (nn.Parameter, Tensor) and not is_hooked
 

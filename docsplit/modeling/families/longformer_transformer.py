@@ -16,7 +16,7 @@ class LongformerTransformer(Transformer):
     """A transformer whose first token is global."""
 
     def forward(self, features: Features, **kwargs: Any) -> Features:
-        """Run the parent's, with the global attention."""
+        """Run the parent's forward, with global attention."""
         global_attention_mask = torch.zeros_like(features["attention_mask"])
         global_attention_mask[:, 0] = 1
         return super().forward(features, global_attention_mask=global_attention_mask, **kwargs)

@@ -1,4 +1,4 @@
-"""What an objective is: a loss on the embeddings of a batch, with all that is trained for it.
+"""The base of objectives: a loss on the embeddings of a batch, with all that is trained for it.
 
 An objective owns what it trains besides the encoder (a second encoder, a queue, a head): all of it is training state,
 kept in a checkpoint beside the released weights. To add one, write a class as `InfoNCE` and name it in
@@ -16,14 +16,14 @@ Similarity = Literal["cosine", "dot"]
 
 
 class Encode(Protocol):
-    """Encodes the batch with an encoder."""
+    """A function that encodes the batch with an encoder."""
 
     def __call__(self, base_model: nn.Module, view: int | None = None) -> Tensor:
         """Return both views of each document, (B, 2, H), or the one with this number, (B, H)."""
 
 
 class Preparation(Protocol):
-    """What a run offers to `Objective.prepare`: `docsplit.training.run.Run` has it."""
+    """The part of `docsplit.training.run.Run` that `Objective.prepare` uses."""
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of a vector for each document, averaged with its neighbours' as the options say."""
@@ -106,7 +106,7 @@ class Objective(nn.Module):
         """
 
     def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
-        """Decide which encoder embeds which view: (B, 2, H). Who overrides this goes without masked LM."""
+        """Choose which encoder embeds which view: (B, 2, H). An objective that overrides this has no masked LM."""
         return encode(base_model)
 
     def forward(self, embeddings: Tensor, document_ids: Tensor | None, counts: list[int]) -> ObjectiveOutput:

@@ -1,4 +1,4 @@
-"""InfoNCE: the loss that most papers have, on the two views of each document, or on queries and their documents."""
+"""InfoNCE, the usual contrastive loss: on the two views of each document, or on queries and their documents."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ def info_nce(
     excluded: Tensor | None = None,
     similarity: Similarity = "cosine",
 ) -> Tensor:
-    """Sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
+    """Return the sum over anchors of -log softmax of similarity / temperature at the positive (SimCSE, equation 1).
 
     Computed in fp32 (float64 for float64 inputs), whatever autocast says.
 

@@ -77,7 +77,7 @@ class NeighbourDistillation(Objective):
 
         num_neighbours: int = field(
             default=20,
-            metadata={"help": "Neighbours that each target is averaged with; 0: none, the start's own vector."},
+            metadata={"help": "Neighbours that each target is averaged with; 0: the target is the start's vector."},
         )
         smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
         smoothing_share: float = field(default=0.5, metadata={"help": "Weight of the neighbours' mean in each round."})
@@ -115,7 +115,7 @@ class NeighbourDistillation(Objective):
         """Return the mean over documents and their two views, as `Objective.forward`.
 
         Raises:
-            RuntimeError: if nobody has given the targets.
+            RuntimeError: if there are no targets.
             ValueError: if a document has none, or their width is another than the encoder's.
         """
         if self.targets is None or document_ids is None:

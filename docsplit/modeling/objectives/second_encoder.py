@@ -1,7 +1,7 @@
 """Two objectives with a second encoder, which starts as a copy of the first and embeds the second view of a document.
 
-That of Contrastive Tension is trained like the first. That of MoCo follows it as a moving average, and the last
-embeddings that it made, in place of the other documents of the batch, are the negatives. The price: the weights twice.
+Contrastive Tension trains both encoders. In MoCo the second one follows the first as a moving average, and its last
+embeddings are the negatives, in place of the other documents of the batch. Both need memory for the weights twice.
 """
 
 import copy
@@ -43,7 +43,7 @@ class ContrastiveTension(_SecondEncoder):
 
     @dataclass
     class Options:
-        """Contrastive Tension: the paper leaves nothing open."""
+        """Contrastive Tension has no options: the paper leaves nothing open."""
 
     def train(self, mode: bool = True) -> "ContrastiveTension":
         """Leave dropout off, as `has_dropout` says."""
@@ -72,7 +72,7 @@ class ContrastiveTension(_SecondEncoder):
 
 
 def contrastive_tension(anchors: Tensor, candidates: Tensor, targets: Tensor, excluded: Tensor) -> Tensor:
-    """Sum over anchors of the binary cross-entropy of dot products with the positive and 7 drawn negatives.
+    """Return the sum over anchors of the binary cross-entropy of dot products, with 7 drawn negatives each.
 
     Contrastive Tension, section 3. Its negatives are pairs of other sentences; here each anchor meets other documents
     of the batch, drawn anew in each step from PyTorch's generator, which Trainer saves and restores.

@@ -21,7 +21,7 @@ def results_of(folder):
 
 
 def starts(folder):
-    """Of every cell, by the value that it gave, the process and whether it was told to go on, at each start."""
+    """Return the starts of each cell: its value, the process, and whether it was told to go on."""
     return [path.read_text().splitlines() for path in sorted((folder / "work").glob("*/out/starts.txt"))]
 
 

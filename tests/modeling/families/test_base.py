@@ -1,4 +1,4 @@
-"""What any family does: nothing is changed for good, and code travels without this package."""
+"""Every family restores what it changes, and its code travels without this package."""
 
 import copy
 

@@ -55,7 +55,7 @@ def make_inputs(lengths, num_global, seed=0):
 
 
 def states_and_gradients(model, inputs):
-    """Of a loss of all states of real tokens."""
+    """Return the states, and the gradients of a loss of all states of real tokens."""
     model.zero_grad()
     states = model(**inputs)[0]
     weight = torch.randn(states.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What it takes to add an objective: a class and its row. What it trains is kept, resumed and not released."""
+"""An objective is a class and its row: the weights that it trains are kept and resumed, and not released."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ class Predicted(Objective):
 
     @dataclass
     class Options:
-        """Of this objective."""
+        """Options of this objective."""
 
         head_width: int = field(default=8, metadata={"help": "Of the predictor."})
 

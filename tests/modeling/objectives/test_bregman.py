@@ -184,7 +184,7 @@ def test_phi_is_convex_in_what_the_last_layer_reads_and_not_in_the_embedding(tru
 
 
 def test_batch_norm_of_two_rows_gives_signs(caplog):
-    """What the authors' code does at batch 2, view by view; here both views of all documents are one batch."""
+    """The authors' code does this at batch 2, view by view; here both views of all documents are one batch."""
     ensemble = Ensemble(6, 4, 1, "separate", True)
     assert ensemble(torch.randn(2, 6)).abs().sub(1).abs().median() < 1e-2
     assert ensemble(torch.randn(4, 6)).abs().sub(1).abs().median() > 0.05

@@ -63,7 +63,7 @@ def test_standardised_vectors_and_raw_ones():
 
 
 def test_of_links_only_papers_that_count_are_embedded(monkeypatch):
-    """Those of pairs, and some that standardise."""
+    """The papers of pairs are embedded, and some more that standardise."""
     texts = [f"paper {row}" for row in range(10)]
     data = DataSet("links", texts[4:], texts, lambda features: Measured("roc_auc", lambda rows: 0.5, 2))
     monkeypatch.setattr(step, "KNOWN", 2)
