@@ -20,7 +20,7 @@ import torch
 from docsplit.data.preparation import document_id
 from docsplit.data.words import TOKEN_PATTERN
 from docsplit.embedding import inverted_file
-from docsplit.runtime.vectors import best_of_blocks, unit
+from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ def nearest(embeddings: np.ndarray, count: int, chunk: int = 1024) -> tuple[np.n
     for start in range(0, len(documents), chunk):
         scores = documents[start : start + chunk] @ documents.T
         scores.diagonal(start).fill_(float("-inf"))  # each with itself
-        best_rows, best_scores = best_of_blocks([scores], len(scores), count)
+        best_scores, best_rows = scores.topk(count, dim=1)
         rows.append(best_rows)
         products.append(best_scores)
-    return np.concatenate(rows), np.concatenate(products)
+    return torch.cat(rows).numpy(), torch.cat(products).numpy()
 
 
 def check_search(num_documents: int) -> None:
