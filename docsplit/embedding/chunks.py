@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -31,6 +32,16 @@ T = TypeVar("T")
 CHUNK_TEXTS = 1024
 Advance = Callable[[float], None]  # told which share of a chunk is done
 MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How texts are cut, put together and padded."""
+
+    max_length: int | None  # tokens of a text, special ones included; None: all
+    micro_batch_tokens: int  # bound on texts x longest text
+    multiple: int = 1  # what the encoder pads the longest text to
+    padding_side: str = "right"
 
 
 class Embedder(Protocol):
@@ -160,16 +171,9 @@ def _on_all(work: Callable[[], T]) -> list[T]:
     return [result for result, _ in results]
 
 
-def padded_batches(
-    tokenizer: PreTrainedTokenizerBase,
-    texts: list[str],
-    max_length: int | None,
-    micro_batch_tokens: int,
-    padding_side: str,
-    multiple: int,
-) -> list[MicroBatch]:
-    """Yield batches of texts of similar length, tokenised and padded to their longest text."""
-    limit = {"truncation": True, "max_length": max_length} if max_length else {}
+def padded_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[MicroBatch]:
+    """Texts of similar length together, tokenised and padded to the longest of them."""
+    limit = {"truncation": True, "max_length": layout.max_length} if layout.max_length else {}
     features: dict[str, list[Tensor]] = defaultdict(list)
     for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
         for name, values in tokenizer(texts[start : start + CHUNK_TEXTS], verbose=False, **limit).items():
@@ -178,10 +182,10 @@ def padded_batches(
 
     def pad(name: str, rows: list[int]) -> Tensor:  # as `tokenizer.pad`, which is slower
         values = [features[name][row] for row in rows]
-        return pad_sequence(values, True, padding.get(name, 0), padding_side)
+        return pad_sequence(values, True, padding.get(name, 0), layout.padding_side)
 
     lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
-    groups = [rows for rows, _ in micro_batches(lengths, micro_batch_tokens, multiple)]
+    groups = [rows for rows, _ in micro_batches(lengths, layout.micro_batch_tokens, layout.multiple)]
     return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
 
 

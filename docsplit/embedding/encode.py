@@ -25,7 +25,16 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
-from docsplit.embedding.chunks import Advance, Embedder, MicroBatch, collect, embed_chunk, in_chunks, padded_batches
+from docsplit.embedding.chunks import (
+    Advance,
+    Embedder,
+    Layout,
+    MicroBatch,
+    collect,
+    embed_chunk,
+    in_chunks,
+    padded_batches,
+)
 from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.modeling.encoding import pool
@@ -87,8 +96,8 @@ def encode(
     family = family_of(encoder.config)
     if family.rows == "passages":
         graph: Any = encoder
-        length, prompt = settings["max_seq_length"], prompt_of(settings)
-        embedder = GraphEmbedder(graph, tokenizer, length, prompt, torch.float32, budget)
+        layout = Layout(settings["max_seq_length"], budget)
+        embedder = GraphEmbedder(graph, tokenizer, layout, prompt_of(settings), torch.float32)
     shape = (len(texts), encoder.config.hidden_size)
     was_training = encoder.training
     try:
@@ -139,8 +148,8 @@ def embed_documents(
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
         first: Any = model[0]
-        parts = (first.model, first.tokenizer, first.max_seq_length)
-        embedder = GraphEmbedder(*parts, prompt, dtype, micro_batch_tokens)
+        layout = Layout(first.max_seq_length, micro_batch_tokens)
+        embedder = GraphEmbedder(first.model, first.tokenizer, layout, prompt, dtype)
     elif long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
     else:
@@ -194,8 +203,9 @@ class _EncoderEmbedder:
 
     def tokenize(self, texts: list[str]) -> list[MicroBatch]:
         texts = [self.prompt + text for text in texts]
-        limit, multiple = self.settings["max_seq_length"], family_of(self.encoder.config).length_multiple(self.encoder)
-        return padded_batches(self.tokenizer, texts, limit, self.micro_batch_tokens, "right", multiple)
+        multiple = family_of(self.encoder.config).length_multiple(self.encoder)
+        layout = Layout(self.settings["max_seq_length"], self.micro_batch_tokens, multiple)
+        return padded_batches(self.tokenizer, texts, layout)
 
     def embed(self, tokenized: list[MicroBatch], advance: Advance) -> np.ndarray:
         return embed_chunk(self._forward, self.encoder.device, tokenized, advance)
@@ -257,9 +267,10 @@ class _DocumentEmbedder:
     def _batches(self, texts: Iterable[str]) -> list[MicroBatch]:
         prompted = [self.prompt + text for text in texts]
         encoder = self.modules[0].model
-        limit, multiple = self.model.max_seq_length, family_of(encoder.config).length_multiple(encoder)
+        multiple = family_of(encoder.config).length_multiple(encoder)
         side = self.tokenizer.padding_side
-        return padded_batches(self.tokenizer, prompted, limit, self.micro_batch_tokens, side, multiple)
+        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, side)
+        return padded_batches(self.tokenizer, prompted, layout)
 
     def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
         features = self.modules[0](inputs | self.extra_features)

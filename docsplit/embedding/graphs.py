@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
-from docsplit.embedding.chunks import Advance, MicroBatch, embed_chunk, padded_batches
+from docsplit.embedding.chunks import Advance, Layout, MicroBatch, embed_chunk, padded_batches
 from docsplit.modeling.encoding import Rows
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import family_of
@@ -118,21 +118,19 @@ class GraphEmbedder:
         self,
         model: GraphDocumentModel,
         tokenizer: PreTrainedTokenizerBase,
-        max_seq_length: int,
+        layout: Layout,
         prompt: str,
         dtype: torch.dtype,
-        micro_batch_tokens: int,
     ):
-        self.model, self.tokenizer, self.prompt = model, tokenizer, prompt
-        self.transformer = GraphDocumentTransformer(model, tokenizer, max_seq_length)
-        self.dtype, self.micro_batch_tokens = dtype, micro_batch_tokens
+        self.model, self.tokenizer, self.layout, self.prompt, self.dtype = model, tokenizer, layout, prompt, dtype
+        assert layout.max_length is not None
+        self.transformer = GraphDocumentTransformer(model, tokenizer, layout.max_length)
 
     def tokenize(self, texts: list[str]) -> tuple[list[MicroBatch], Rows]:
         """Return batches of the passages, and which document each passage is part of."""
         documents = self.transformer.passages(texts)
         pieces = [self.prompt + passage.text for passages in documents for passage in passages]
-        length = self.transformer.max_seq_length
-        batches = padded_batches(self.tokenizer, pieces, length, self.micro_batch_tokens, "right", multiple=1)
+        batches = padded_batches(self.tokenizer, pieces, self.layout)
         rows = rows_of(documents)
         return batches, Rows(view=torch.zeros_like(rows["document"]), **rows)
 
