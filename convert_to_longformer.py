@@ -167,9 +167,9 @@ def parse_options() -> argparse.Namespace:
         help="tokens that each token attends to, half of them to either side; default: 512",
     )
     release = parser.add_argument_group("Its release")
-    release.add_argument("--push_to_hub", action="store_true", help="upload it to the Hub")
+    release.add_argument("--push_to_hub", action="store_true", help="upload the Longformer to the Hub")
     release.add_argument("--hub_model_id", help="user/name on the Hub; default: the name of the folder")
-    release.add_argument("--hub_private_repo", action="store_true", default=None, help="if the repository is new")
+    release.add_argument("--hub_private_repo", action="store_true", default=None, help="make a new repository private")
     return parser.parse_args()
 
 

@@ -197,17 +197,21 @@ def parse_options() -> argparse.Namespace:
         "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
     )
     documents.add_argument("--corpus", help="file, folder, Hub name or python_docs (default); not with an index")
-    documents.add_argument("--text_column", default="text", help="default: text")
+    documents.add_argument("--text_column", default="text", help="column of the texts; default: text")
     documents.add_argument("--label_column", help="column that colours the map; default: label, if there is one")
-    documents.add_argument("--max_documents", type=int, default=20_000, help="drawn at random; default: 20000")
+    documents.add_argument(
+        "--max_documents", type=int, default=20_000, help="documents drawn at random; default: 20000"
+    )
     shown = parser.add_argument_group("The page")
     shown.add_argument("--neighbours", type=int, default=8, help="neighbours shown with a document; default: 8")
     shown.add_argument(
         "--map",
         choices=["tsne", "pca"],
-        help=f"default: tsne for up to {LARGEST_TSNE:,} documents, else pca",
+        help=f"projection of the map; default: tsne for up to {LARGEST_TSNE:,} documents, else pca",
     )
-    shown.add_argument("--output", type=Path, default=Path("explore.html"), help="default: explore.html")
+    shown.add_argument(
+        "--output", type=Path, default=Path("explore.html"), help="page to write; default: explore.html"
+    )
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")

@@ -58,7 +58,7 @@ def _few_threads() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_plots_of_trainings() -> Iterator[None]:
-    """In this process: they take a fifth of a run of two steps. Scripts in processes of their own draw them."""
+    """Draw no figures in this process: they take a fifth of a run of two steps. Separate processes draw them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reporting, "plot_training", lambda log_history, results, path: path.write_bytes(b""))
         yield

@@ -137,7 +137,7 @@ def _read_environment_again(env: dict[str, str]) -> None:
 
 
 def start(*words: object, processes: int = 1, **options: Any) -> list[Script]:
-    """As `torchrun` starts them."""
+    """Start processes as `torchrun` does."""
     if processes == 1:
         return [Script(*words, **options)]
     env = {"OMP_NUM_THREADS": "1"} | dict(options.pop("env", os.environ)) | {"MASTER_ADDR": "127.0.0.1"}

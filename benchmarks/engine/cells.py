@@ -295,10 +295,16 @@ def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, ou
         parser.add_argument(f"--{name}", type=Path, default=default, required=default is None, help=text)
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time; cores are divided (default: 1)")
     parser.add_argument("--nice", type=int, default=10, help="niceness of the processes (default: 10)")
-    parser.add_argument("--budget_hours", type=float, help="start no cell once all, finished ones too, took this long")
+    parser.add_argument(
+        "--budget_hours",
+        type=float,
+        help="start no cell once all cells, finished ones included, took so many hours (default: no limit)",
+    )
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
-    parser.add_argument("--any_code", action="store_true", help="count cells that other code ran as finished")
-    parser.add_argument("--list", action="store_true", help="say what is done, running and to do; run nothing")
+    parser.add_argument("--any_code", action="store_true", help="count cells of other code as finished")
+    parser.add_argument(
+        "--list", action="store_true", help="list the cells that are done, running and to do; run nothing"
+    )
 
 
 def list_or_run(study: Study, options: argparse.Namespace) -> int:
@@ -349,9 +355,15 @@ def run_study(
 def main() -> None:
     """Run a study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", type=Path, help="the YAML")
+    parser.add_argument("study", type=Path, help="the YAML of the study")
     add_options(parser)
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="variables; paths if they exist")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="variables of the YAML; values that exist as paths are paths",
+    )
     options = parser.parse_args()
     given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
     sys.exit(list_or_run(Study(options.study, options.work_dir, given, options.output, options.any_code), options))

@@ -165,7 +165,7 @@ class Study:
         return self.hashes[pattern]
 
     def _best(self, chosen: Variables, candidates: Sequence[Cell]) -> list[Variables] | None:
-        """Variables of the best cells of a group; None as long as one is to do, or if none has a value."""
+        """Return the variables of the best cells of a group; None as long as one is to do, or if none has a value."""
         selection, records = self.groups[chosen["group"]]["selection"], [self.record(cell) for cell in candidates]
         sign = {"max": -1, "min": 1}[selection.get("mode", "max")]
         scored = []
@@ -179,7 +179,7 @@ class Study:
         return ordered[: chosen.get("best", 1)] or None
 
     def folder(self, cell: Cell) -> Path:
-        """Where a cell's processes write."""
+        """Return the folder that a cell's processes write to."""
         return self.work_dir / cell.key
 
     def record(self, cell: Cell) -> Record | None:

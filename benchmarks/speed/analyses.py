@@ -104,14 +104,18 @@ def main() -> None:
     parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
     parser.add_argument("--test_file")
     parser.add_argument("--spacy_pipeline", default="en_core_web_sm")
-    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
+    parser.add_argument(
+        "--tokenizer_name", help="tokenizer on the Hub or here (default: WordPiece trained on the documents)"
+    )
     parser.add_argument(
         "--documents", type=int, default=10_000, help="documents of train and test together (default: 10000)"
     )
     parser.add_argument("--max_seq_length", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12, help="layers of the timed encoder (default: 12, BERT-base)")
     parser.add_argument("--sample", type=int, default=128, help="documents timed in passes (default: 128)")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/analyses.json"), help="JSON written")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/analyses.json"), help="JSON file to write"
+    )
     options = parser.parse_args()
 
     sizes = {"max_train_samples": round(0.6 * options.documents), "max_test_samples": round(0.4 * options.documents)}

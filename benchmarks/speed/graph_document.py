@@ -263,12 +263,19 @@ def table(results: dict[str, Any]) -> str:
 def main() -> None:
     """Compare, measure a step of each batch and the embedding, then write JSON and table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256, 1024, 1536], help="documents of a step")
-    parser.add_argument("--micro_batch_tokens", type=int, default=4096, help="default: 4096")
-    parser.add_argument("--texts", type=int, default=40, help="to embed; 0: none (default: 40)")
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[64, 256, 1024, 1536], help="numbers of documents a step"
+    )
+    parser.add_argument(
+        "--micro_batch_tokens", type=int, default=4096, help="most tokens of a forward pass (default: 4096)"
+    )
+    parser.add_argument("--texts", type=int, default=40, help="texts to embed; 0: none (default: 40)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of embedding; the median counts (default: 5)")
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/graph_document.json"), help="JSON; a table beside it"
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/graph_document.json"),
+        help="JSON file to write, with a table beside it",
     )
     options = parser.parse_args()
     if min(options.batches) < 2:

@@ -121,11 +121,15 @@ def measure_resuming(
 def main() -> None:
     """Measure the three on one corpus, then write JSON and print a line for each number."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default=corpora.PYTHON_DOCS, help="as in the pretraining script")
-    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
+    parser.add_argument("--corpus", default=corpora.PYTHON_DOCS, help="corpus, named as in the pretraining script")
+    parser.add_argument(
+        "--tokenizer_name", help="tokenizer on the Hub or here (default: WordPiece trained on the documents)"
+    )
     parser.add_argument("--documents", type=int, default=2000, help="documents to draw and preprocess (default: 2000)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/loading.json"), help="JSON written")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/loading.json"), help="JSON file to write"
+    )
     options = parser.parse_args()
 
     corpus = corpora.add_text(corpora.load_corpus(options.corpus), "text").select_columns(["text"])

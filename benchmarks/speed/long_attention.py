@@ -269,9 +269,11 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192, 16384, 32768], help="tokens"
+        "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192, 16384, 32768], help="tokens of a text"
     )
-    parser.add_argument("--window", type=int, default=512, help="tokens, half of them to either side (default: 512)")
+    parser.add_argument(
+        "--window", type=int, default=512, help="tokens that a token attends to, half to either side (default: 512)"
+    )
     parser.add_argument("--batch_size", type=int, default=1)
     parser.add_argument(
         "--dropout",
@@ -279,10 +281,10 @@ def main() -> None:
         default=0.0,
         help="dropout of attention weights and hidden states (default: 0; checkpoints: 0.1)",
     )
-    parser.add_argument("--rounds", type=int, default=3, help=f"at {LENGTH_OF_RATIO} tokens (default: 3)")
-    parser.add_argument("--steps", type=int, default=3, help="timed in each round, of which the fastest counts")
+    parser.add_argument("--rounds", type=int, default=3, help=f"rounds at {LENGTH_OF_RATIO} tokens (default: 3)")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps a round; the fastest counts")
     parser.add_argument(
-        "--longest_step", type=float, default=60, help="seconds; longer ones are left out (default: 60)"
+        "--longest_step", type=float, default=60, help="most seconds of a step; longer ones are left out (default: 60)"
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     parser.add_argument(
@@ -292,7 +294,10 @@ def main() -> None:
         help="auto: bf16 where the hardware multiplies it natively",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/long_attention.json"), help="JSON, table and PNG"
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/long_attention.json"),
+        help="JSON file to write, with a table and a PNG beside it",
     )
     options = parser.parse_args()
     if not {"blocked", "longformer"} <= set(options.contenders) or LENGTH_OF_RATIO not in options.lengths:

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="timed steps; the fastest counts (default: 20)")
     parser.add_argument("--step_rows", type=int, default=72, help="largest batch with timed steps (default: 72)")
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/micro_batches.json"), help="JSON written"
+        "--output", type=Path, default=Path("benchmarks/results/micro_batches.json"), help="JSON file to write"
     )
     options = parser.parse_args()
 

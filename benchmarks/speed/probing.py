@@ -48,13 +48,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train_file", help="labelled documents (default: python_docs)")
     parser.add_argument("--test_file")
-    parser.add_argument("--tokenizer_name", help="on the Hub or here (default: WordPiece trained on the documents)")
+    parser.add_argument(
+        "--tokenizer_name", help="tokenizer on the Hub or here (default: WordPiece trained on the documents)"
+    )
     parser.add_argument("--max_seq_length", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12, help="layers of the timed encoder (default: 12, BERT-base)")
     parser.add_argument("--sample", type=int, default=128, help="documents timed in each round (default: 128)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10, 20])
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/probing.json"), help="JSON written")
+    parser.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/probing.json"), help="JSON file to write"
+    )
     options = parser.parse_args()
 
     split = load_labelled(LabelledArguments(train_file=options.train_file, test_file=options.test_file))

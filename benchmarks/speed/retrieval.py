@@ -133,7 +133,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--width", type=int, default=384, help="numbers of a vector (default: 384, as MiniLM)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/retrieval.json"), help="and .md")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/retrieval.json"),
+        help="JSON file to write, with a table beside it",
+    )
     options = parser.parse_args()
 
     context = multiprocessing.get_context("spawn")

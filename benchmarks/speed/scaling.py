@@ -174,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument(
-        "--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="documents of each batch"
+        "--documents", type=int, nargs="+", default=[36, 96, 384, 1536], help="numbers of documents a batch"
     )
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="tokens of a view"
@@ -183,8 +183,10 @@ def main() -> None:
     parser.add_argument(
         "--tokens", type=int, default=16384, help="tokens of each batch while its length grows (default: 16384)"
     )
-    parser.add_argument("--micro_batch_tokens", type=int, help="default: 1024 (GPU 4096)")
-    parser.add_argument("--steps", type=int, default=2, help="timed steps, of which the fastest counts (default: 2)")
+    parser.add_argument(
+        "--micro_batch_tokens", type=int, help="most tokens of a forward pass (default: 1024; GPU 4096)"
+    )
+    parser.add_argument("--steps", type=int, default=2, help="timed steps; the fastest counts (default: 2)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     parser.add_argument(
         "--precision",
@@ -192,7 +194,12 @@ def main() -> None:
         default="auto",
         help="auto: bf16 where the hardware multiplies it natively",
     )
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/scaling.json"), help="JSON and PNG")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/scaling.json"),
+        help="JSON file to write, with a PNG beside it",
+    )
     options = parser.parse_args()
 
     options.output.parent.mkdir(parents=True, exist_ok=True)

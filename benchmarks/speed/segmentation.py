@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--max_documents", type=int, default=2000, help="documents timed (default: 2000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds over the documents (default: 5)")
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/segmentation.json"), help="JSON written"
+        "--output", type=Path, default=Path("benchmarks/results/segmentation.json"), help="JSON file to write"
     )
     options = parser.parse_args()
 

@@ -288,16 +288,23 @@ def parse_options() -> argparse.Namespace:
     """Return the command line's options; None where it leaves them to each model's `PLANS`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--models", nargs="+", choices=list(MODELS), default=["small", "base"], help="default: small base"
+        "--models",
+        nargs="+",
+        choices=list(MODELS),
+        default=["small", "base"],
+        help="sizes of the model (default: small base)",
     )
     parser.add_argument(
         "--contenders",
         nargs="+",
         choices=list(CONTENDERS),
-        help="default: all; for base on a CPU those without much waiting",
+        help="contenders to measure (default: all; for base on a CPU those without much waiting)",
     )
     parser.add_argument(
-        "--minutes", type=float, default=20, help="rounds that would not fit are left out; default: 20"
+        "--minutes",
+        type=float,
+        default=20,
+        help="time for all models; rounds that do not fit are left out (default: 20)",
     )
     parser.add_argument("--rounds", type=int, help="timed rounds at most (default: 1 to 5)")
     parser.add_argument(
@@ -322,7 +329,10 @@ def parse_options() -> argparse.Namespace:
         help="on a CPU, all contenders keep what they free, as with a tuned allocator (default: the system's)",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/latest.json"), help="JSON written; beside it .md"
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/latest.json"),
+        help="JSON file to write, with a table beside it",
     )
     options = parser.parse_args()
     if options.precision == "auto":

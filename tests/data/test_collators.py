@@ -147,7 +147,7 @@ def documents(texts, tokenizer):
 
 
 def rows_of(batch):
-    """(document, view) -> the rows there: (position, section, is_query, ids without padding)."""
+    """Map (document, view) to its rows: (position, section, is_query, ids without padding)."""
     rows_of_view = {}
     for number in range(len(batch["input_ids"])):
         place = {name: int(value[number]) for name, value in batch["rows"].items()}
@@ -217,7 +217,7 @@ def same(first, second):
 
 @pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])
 def test_passages_are_drawn_by_seed_epoch_and_document_alone(documents, tokenizer, view):
-    """So a run that was killed, and resumed by a new collator within an epoch, sees what it would have seen."""
+    """A killed run that a new collator resumes within an epoch sees the views that it would have seen."""
 
     def batches(start=0, epoch=1, seed=3, workers=0):
         collator = PassageCollator(tokenizer, view, seed=seed)

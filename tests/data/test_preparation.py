@@ -189,7 +189,7 @@ def test_features_are_compact(corpus, wordpiece):
 
 
 def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
-    """Also with the tokenizer of a checkpoint: a resumed run does not tokenise again."""
+    """A resumed run does not tokenise again, with the tokenizer of a checkpoint either."""
     wordpiece = copy.deepcopy(wordpiece)  # the other tests' stays as it is
     wordpiece.model_max_length = 99
     wordpiece(["a ship"], truncation=True, padding=True)

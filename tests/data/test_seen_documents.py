@@ -50,7 +50,7 @@ def random_text(num_sentences, vocabulary=5_000):
 
 
 def changed(text, share):
-    """With that share of the words replaced, in one piece."""
+    """Return the text with that share of its words replaced, in one piece."""
     words = text.split()
     size = round(share * len(words))
     start = RNG.integers(len(words) - size + 1)
@@ -141,7 +141,7 @@ def test_many_documents_go_into_filters(monkeypatch, tmp_path):
 
 
 def test_a_filter_has_the_false_alarms_that_it_states(monkeypatch):
-    """With three hash functions there are enough of them to count."""
+    """Three hash functions give enough false matches to count."""
     monkeypatch.setattr(seen_documents, "DOCUMENTS_OF_A_FILTER", 1_000)
     monkeypatch.setattr(seen_documents, "HASHES_OF_A_DOCUMENT", 3)
     monkeypatch.setattr(seen_documents, "BITS_OF_A_DOCUMENT", 8)

@@ -56,7 +56,7 @@ IDS = {document_id(text): index for index, text in enumerate(TEXTS)}
 
 
 def given(stream, reader, readers, number, skip=0):
-    """(pass, index of the text) of the next documents."""
+    """Return (pass, index of the text) of the next documents."""
     features = itertools.islice(stream.documents(reader, readers, skip), number)
     return [(feature["epoch"], IDS[int(feature["document_id"])]) for feature in features]
 

@@ -44,7 +44,7 @@ class OnDisk:
 
 
 def embed_in_each_way(checkpoint, texts, output_file=None, **options):
-    """(name, embeddings) from an encoder in memory, from a SentenceTransformer, and averaged over pieces."""
+    """Yield (name, embeddings) from an encoder in memory, from a SentenceTransformer, and averaged over pieces."""
     model = load_encoder(str(checkpoint), device="cpu", max_seq_length=12)
     encoder, options = model[0].model, {"micro_batch_tokens": 100, "output_file": output_file} | options
     yield "encode", encode(encoder, model.tokenizer, texts, **options)

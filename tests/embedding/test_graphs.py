@@ -52,7 +52,7 @@ def checkpoint(tmp_path_factory, wordpiece):
 
 @pytest.fixture(scope="module")
 def expected(checkpoint):
-    """Each document by itself, without any batch."""
+    """Embed each document by itself, without any batch."""
     model, tokenizer = AutoModel.from_pretrained(checkpoint).eval(), AutoTokenizer.from_pretrained(checkpoint)
     vectors = []
     for text in TEXTS:

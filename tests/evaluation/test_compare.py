@@ -39,7 +39,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def loads(monkeypatch):
-    """Names of the encoders that were loaded, and how many SentenceTransformers were made."""
+    """List the names of loaded encoders, and count the SentenceTransformers that are made."""
     names, made, load, start = [], [], encoder_module.load_encoder, SentenceTransformer.__init__
     monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *rest: names.append(name) or load(name, *rest))
     monkeypatch.setattr(

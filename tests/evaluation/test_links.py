@@ -23,7 +23,7 @@ def as_pairs(parts):
 
 
 def mixed_graph(seed):
-    """Families of all sizes, in which degrees resemble each other, and hubs that many papers of one field cite."""
+    """Make families of all sizes with similar degrees, and hubs that many papers of one field cite."""
     rng = np.random.default_rng(seed)
     links, num_papers = families(rng.integers(3, 11, size=120).tolist(), seed)
     fields = []

@@ -14,7 +14,7 @@ WORDS = 20  # of a passage
 
 
 def embed(texts):
-    """Each text gets a vector of its own, of length one."""
+    """Give each text another vector of length one."""
     vectors = np.stack([np.random.default_rng(abs(hash_of(text))).normal(size=8) for text in texts])
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 

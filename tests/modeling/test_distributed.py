@@ -20,7 +20,7 @@ CASES = {  # documents of each process, and settings
         (5, 4),
         {"objective": "momentum_contrast", "momentum_queue_size": 12, "momentum": 0.5, "mlm_weight": 0.0},
     ),
-    # Of eight documents all are drawn.
+    # All of eight documents are drawn.
     "contrastive tension": ((3, 5), {"objective": "contrastive_tension", "mlm_weight": 0.0}),
     "longformer": ((5, 4), {"kind": "longformer"}),  # in whose attention [CLS] has projections of its own
     "graph": ((3, 5), {"kind": "graph", "symmetric_loss": True}),

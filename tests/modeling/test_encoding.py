@@ -137,7 +137,7 @@ class MeanOfPassages(BertModel):
     """A document is the mean of its passages."""
 
     def combine(self, row_vectors: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """(R, H) -> (D, H), one for each document and view among the rows."""
+        """Combine (R, H) to (D, H), one for each document and view among the rows."""
         _, numbers = torch.unique(2 * rows.document + rows.view, return_inverse=True)
         sums = row_vectors.new_zeros(int(numbers.max()) + 1, row_vectors.shape[1]).index_add(0, numbers, row_vectors)
         return sums / torch.bincount(numbers)[:, None]

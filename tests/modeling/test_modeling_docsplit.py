@@ -260,7 +260,7 @@ def test_stock_resume_really_loads_native_weights(tmp_path):
 
 
 def with_names_of_the_hub(folder):
-    """As bert-base-uncased is on the Hub, whose normalisations are called gamma and beta."""
+    """Rename weights as in bert-base-uncased on the Hub, which calls its normalisations gamma and beta."""
     weights = load_file(folder / "model.safetensors")
     new = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     for name in [name for name in weights if name.endswith(tuple(new))]:

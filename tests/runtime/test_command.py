@@ -97,7 +97,7 @@ def options_of(name):
 
 
 def test_waiting_threads_sleep():
-    """As OpenMP says itself, once torch is there."""
+    """OpenMP itself says so, once torch is there."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     code = "import docsplit.runtime.command, torch"
     result = subprocess.run(

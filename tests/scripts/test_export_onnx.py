@@ -114,7 +114,7 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
     ids=str,
 )
 def test_onnx_gives_the_vector_of_a_document_of_passages(settings, wordpiece, tmp_path, run_here, capsys):
-    """With model.onnx, tokenizer.json and passages.py alone."""
+    """Embed with model.onnx, tokenizer.json and passages.py alone."""
     torch.manual_seed(0)
     config = tiny_config(wordpiece, initializer_range=0.3, num_hidden_layers=1)
     config = GraphDocumentConfig(config, graph_hidden_size=16, passage_words=12, **settings)

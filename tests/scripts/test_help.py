@@ -93,7 +93,7 @@ def test_no_example_is_broken_within_a_word(script):
 
 
 def own_options(script):
-    """As the design counts them: not those of TrainingArguments with other defaults, and none that scripts share."""
+    """Return a script's options, without TrainingArguments' and those that scripts share."""
     inherited = {field.name for field in dataclasses.fields(TrainingArguments)}
     return [name for group in OWN[script] for name in get_annotations(group) if name not in inherited]
 

@@ -55,7 +55,7 @@ def installed(tmp_path_factory):
 
 
 def run(folder, *command):
-    """In an environment where no path leads to the repository."""
+    """Run in an environment where no path leads to the repository."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     variables |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     result = subprocess.run(map(str, command), cwd=folder, env=variables, capture_output=True, text=True, timeout=300)

@@ -109,7 +109,7 @@ def assert_same_weights(first, second):
 
 
 def assert_same_documents(first, second):
-    """Their records of the documents that they were trained on."""
+    """Assert that both records name the same training documents."""
     first, second = (load_numpy(Path(directory) / "training_documents.safetensors") for directory in (first, second))
     assert first.keys() == second.keys()
     for name in first:

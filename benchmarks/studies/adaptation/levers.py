@@ -143,7 +143,7 @@ def soft_contrast(embeddings: Tensor, targets: Tensor, same: Tensor) -> Tensor:
 
 
 def masked_negatives(targets: Tensor, same: Tensor) -> Tensor:
-    """(B, H) and (B, B) to (B, B): the same documents, and those of which each is among the other's nearest.
+    """Return (B, B), True for the same documents and for those that are among each other's nearest.
 
     Not all that are among the nearest of one: of a batch of 16 that would be up to 10 of 15 negatives, whether they
     are alike or not. A threshold of the cosine would be another one for each encoder and set.

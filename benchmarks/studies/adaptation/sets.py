@@ -45,7 +45,7 @@ class Measured:
 
     @property
     def value(self) -> float:
-        """On the test items as they are."""
+        """The value on the test items as they are."""
         return self.of_items(np.arange(self.num_items))
 
 

@@ -158,9 +158,11 @@ def main() -> None:
     parser.add_argument("--max_documents", type=int, default=2000, help="documents to adapt on")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--pooling", default="mean", help="pooling of encoders that name none")
-    parser.add_argument("--start", help="the encoder before")
-    parser.add_argument("--prefix", default="", help="put before the names of untrained methods")
-    parser.add_argument("--encoder", help="the one after; not given: the start, and what needs no training")
+    parser.add_argument("--start", help="the encoder before training")
+    parser.add_argument("--prefix", default="", help="prefix of the names of untrained methods")
+    parser.add_argument(
+        "--encoder", help="the encoder after; without it the start and the untrained methods are measured"
+    )
     parser.add_argument("--corpus", type=Path, help="write the texts to adapt on")
     parser.add_argument("--rows", type=Path, help="measure, and write the rows")
     options = parser.parse_args()

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="the folder for a set's files")
     parser.add_argument("--probe", type=Path, nargs="+", help="results.json of run_probe_classification.py")
     parser.add_argument("--encoder", type=Path, help="the run of one encoder, whose last log makes rows")
-    parser.add_argument("--rows", type=Path, help="where the rows go")
+    parser.add_argument("--rows", type=Path, help="file for the rows")
     options = parser.parse_args()
     if options.pieces is not None:
         write_pieces(options.data_dir, options.max_documents, options.pieces)

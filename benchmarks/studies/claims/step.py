@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--data", help="20news; 20news, with headers; python_docs; ecthr; wikipedia sections")
     parser.add_argument("--data_dir", type=Path)
     parser.add_argument("--max_documents", type=int, default=2500)
-    parser.add_argument("--masked_lm", help="whose form the random encoders have")
+    parser.add_argument("--masked_lm", help="encoder whose form the random encoders have")
     parser.add_argument("--model", help="another encoder")
     parser.add_argument("--write", type=Path, help="folder for train.jsonl, test.jsonl, corpus.jsonl and encoders")
     parser.add_argument("--analysis", type=Path, help="analysis.json")

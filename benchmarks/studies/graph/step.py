@@ -110,16 +110,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--data", nargs="+", required=True)
-    parser.add_argument("--max_documents", type=int, default=2000, help="to train on (default: 2000)")
+    parser.add_argument("--max_documents", type=int, default=2000, help="documents to train on (default: 2000)")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--encoder", help="any encoder, or tfidf: words alone")
     chosen.add_argument("--finetuned", type=Path, help="results.json of one fine-tuned encoder: its rows and curve")
     parser.add_argument(
         "--seen", type=Path, help="its run of the pretraining script, for rows of its tokens and seconds"
     )
-    parser.add_argument("--override_pooling", choices=["mean", "cls"], help="in place of the encoder's own")
+    parser.add_argument("--override_pooling", choices=["mean", "cls"], help="pooling in place of the encoder's")
     parser.add_argument("--read", nargs="+", default=["truncate"], choices=["truncate", "chunk_mean"])
-    parser.add_argument("--rows", type=Path, required=True, help="write the rows here")
+    parser.add_argument("--rows", type=Path, required=True, help="file for the rows")
     options = parser.parse_args()
     rows: list[Row] = []
     if options.seen is not None:

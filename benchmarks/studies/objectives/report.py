@@ -110,7 +110,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def documents_a_step(corpus_name: str, tokens: int) -> dict[tuple[str, int], int]:
-    """(view, longest view) -> documents whose two views have so many tokens together, on average."""
+    """Map (view, longest view) to the documents a step whose views have so many tokens together, on average."""
     corpus = corpora.add_text(corpora.load_corpus(corpus_name), "text")
     tokenizer = train_wordpiece(corpus, "text", VOCABULARY, corpora.cache_directory())
     features = {}
@@ -284,19 +284,26 @@ def plot(results: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Train and measure every row with every seed, as many at a time as there are jobs, then write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="python_docs", help="as run_docsplit_pretraining.py has it")
+    parser.add_argument("--corpus", default="python_docs", help="corpus, named as in run_docsplit_pretraining.py")
     parser.add_argument("--probe_options", default="", help="labelled data, for run_probe_classification.py")
     parser.add_argument("--retrieval_options", default="", help="papers and pairs, for run_aan_retrieval.py")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument(
         "--tokens_a_step", type=int, default=12_500, help="tokens of all views of a step (default: 12500)"
     )
-    parser.add_argument("--learning_rate", type=float, default=2e-3, help="peak, of all rows (default: 0.002)")
+    parser.add_argument(
+        "--learning_rate", type=float, default=2e-3, help="peak learning rate of all rows (default: 0.002)"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, help="trainings at a time (default: one a core)")
-    parser.add_argument("--work_dir", type=Path, default=Path("outputs/objectives"), help="encoders and logs")
     parser.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/objectives.json"), help="and a table and a plot"
+        "--work_dir", type=Path, default=Path("outputs/objectives"), help="folder for encoders and logs"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/objectives.json"),
+        help="JSON file to write, with a table and a plot beside it",
     )
     options = parser.parse_args()
     options.work_dir = options.work_dir.resolve()

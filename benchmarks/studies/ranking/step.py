@@ -95,14 +95,16 @@ def write_collection(corpus: str, max_documents: int, path: Path) -> None:
 def main() -> None:
     """Train, measure and write rows; or write a collection."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", help="to start from")
-    parser.add_argument("--method", help="what the rows call it")
-    parser.add_argument("--negatives", nargs="+", default=[UNTRAINED], help="kinds, bm25+self for one and the other")
-    parser.add_argument("--folds", type=int, default=0, help="0: the collection has splits")
+    parser.add_argument("--encoder", help="encoder to start from")
+    parser.add_argument("--method", help="name of the encoder in the rows")
+    parser.add_argument(
+        "--negatives", nargs="+", default=[UNTRAINED], help="kinds of negatives; bm25+self: one for each half"
+    )
+    parser.add_argument("--folds", type=int, default=0, help="number of folds; 0: the collection has splits")
     parser.add_argument("--train", default="", help="options of run_docsplit_pretraining.py")
     parser.add_argument("--measure", default="", help="options of run_document_retrieval.py")
     parser.add_argument("--work_dir", type=Path)
-    parser.add_argument("--rows", type=Path, help="where the rows go")
+    parser.add_argument("--rows", type=Path, help="file for the rows")
     parser.add_argument("--write", type=Path, help="write a collection here, and nothing else")
     parser.add_argument("--corpus")
     parser.add_argument("--max_documents", type=int, default=5000)

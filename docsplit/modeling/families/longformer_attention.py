@@ -176,7 +176,7 @@ BlockedAttention.__name__ = "LongformerSelfAttention"  # by which FSDP and devic
 
 
 def _split_heads(self: Any, states: Tensor) -> Tensor:
-    """(B, T, H) -> (B, heads, T, d), such that a tile of it is a view for a batched product."""
+    """Split heads, (B, T, H) to (B, heads, T, d), such that a tile is a view for a batched product."""
     states = states.unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
     return states if len(states) == 1 else states.contiguous()
 
@@ -236,7 +236,7 @@ def _draw_kept(weights: Tensor, dropout: float, generator: torch.Generator) -> T
 
 
 class _WindowAttention(torch.autograd.Function):
-    """Attention of queries (B, heads, T, d) to keys at most `window` away and to global ones (B, heads, G, d).
+    """Compute attention of queries (B, heads, T, d) to keys at most `window` away and to global ones (B, heads, G, d).
 
     `is_removed` (B, T) says which tokens are no keys of a window (padding and global ones), `is_no_global` (B, G)
     which of the global keys are none. Returns (B, T, heads x d), 0 for the removed tokens.

@@ -41,7 +41,7 @@ def info_nce(
 
 
 class InfoNCE(Objective):
-    """Each first view against the second views of all documents of the batch (DocSplit, section 2.1; SimCSE).
+    """Cross-entropy of each first view against the second views of the batch (DocSplit, section 2.1; SimCSE).
 
     A query is a first view, a relevant document its second one; further views are documents that are not relevant.
     """

@@ -42,7 +42,7 @@ def test_two_contenders_and_their_ratios(run, tmp_path):
 
 @pytest.mark.slow
 def test_all_contenders(run, tmp_path):
-    """In bf16 where the hardware has it: a CPU that emulates it takes ten minutes."""
+    """Train in bf16 where the hardware has it: a CPU that emulates it takes ten minutes."""
     results = run(tmp_path / "latest.json", "--precision", "auto")
     assert set(results["rows"]) == set(CONTENDERS)
     assert set(results["ratios"]) == set(training.RATIOS)

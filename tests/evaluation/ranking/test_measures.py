@@ -39,7 +39,7 @@ def many_queries(count=200, size=400):
 
 
 def slow_measures(rows, judged):
-    """Each measure from its definition; linear gains."""
+    """Compute each measure from its definition; gains are linear."""
     grades = [max(judged.get(f"d{row}", 0), 0) for row in rows if row >= 0]
     relevant, ideal = [grade > 0 for grade in grades], sorted((max(g, 0) for g in judged.values()), reverse=True)
     total = sum(grade > 0 for grade in judged.values())

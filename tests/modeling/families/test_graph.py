@@ -31,7 +31,7 @@ def graph_config(**settings):
 
 
 def make_graph_model(**settings):
-    """In float64, with biases that are not 0."""
+    """Make the model in float64, with biases that are not 0."""
     torch.manual_seed(0)
     model = GraphDocumentModel(graph_config(**settings)).double().eval()
     with torch.no_grad():
@@ -42,7 +42,7 @@ def make_graph_model(**settings):
 
 
 def random_rows(sizes, seed=0, sections=3):
-    """Passages of documents of these sizes: their vectors, and where each belongs."""
+    """Make passages of documents of these sizes: their vectors, and where each belongs."""
     generator = torch.Generator().manual_seed(seed)
     document = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     section = [torch.randint(sections, (size,), generator=generator).sort().values for size in sizes]
@@ -390,7 +390,7 @@ def passage_batch(sizes, seed=0, queries=False):
 
 
 def slow_embeddings(model, batch):
-    """(B, 2, H), each sub-document by itself."""
+    """Embed each sub-document by itself, (B, 2, H)."""
     rows, graph_model, embeddings = batch["rows"], model.encoder, {}
     for document, view in sorted(set(zip(rows["document"].tolist(), rows["view"].tolist()))):
         is_inside = (rows["document"] == document) & (rows["view"] == view)

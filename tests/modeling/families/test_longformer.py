@@ -132,7 +132,7 @@ def test_embedding_probing_and_export_attend_alike(longformer, corpus, byte_leve
     ids=["longformer", "modernbert", "bert"],
 )
 def test_activation_checkpointing_within_micro_batches(config):
-    """The same gradients, from fewer tensors kept: whatever the layers have inside is recomputed."""
+    """Recomputing layers gives the same gradients and keeps fewer tensors."""
     batch, results = random_batch(longest=90), []
     for checkpointing, cache_gradients in itertools.product([False, True], [False, True]):
         model, kept = make_model(config, max_seq_length=90), set()

@@ -45,7 +45,7 @@ class Predicted(Objective):
 
 
 class KillAt(TrainerCallback):
-    """As a power cut does: nothing is flushed and nobody is told."""
+    """End the process as a power cut does: nothing is flushed."""
 
     def __init__(self, step):
         self.step = step

@@ -34,7 +34,7 @@ def test_words_stand_for_ids(job):
 
 
 def test_sentence_transformers_without_its_trainer(job):
-    """Where `datasets` is missing: the same loss in the stock Trainer, with the same steps."""
+    """The stock Trainer gives the same loss in the same steps where `datasets` is missing."""
     speeds = []
     for own_trainer in (True, False):
         contender = CONTENDERS["st_cached_mnrl"](job)
