@@ -238,7 +238,7 @@ def main() -> None:
 
     from docsplit.data.segmentation import load_sentence_splitter
     from docsplit.embedding.encode import embed_documents
-    from docsplit.embedding.loading import load_encoder
+    from docsplit.embedding.encoder import Encoder
     from docsplit.embedding.neighbours import nearest
     from docsplit.runtime.vectors import unit
 
@@ -249,7 +249,7 @@ def main() -> None:
         documents, encoder = documents_of_index(directory, options.max_documents)
     else:
         documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
-        encoder = load_encoder(options.encoder)
+        encoder = Encoder(options.encoder).model
     texts, labels = documents.texts, documents.labels
     # Vectors of sentences and of documents.
     split = load_sentence_splitter()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from docsplit.modeling.families.longformer import LongDocuments
 from docsplit.modeling.settings import Pooling
+
+LongDocuments = Literal["truncate", "chunk_mean"]
 
 
 @dataclass

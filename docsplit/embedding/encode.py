@@ -25,6 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import cut_into_chunks
+from docsplit.embedding.arguments import LongDocuments
 from docsplit.embedding.chunks import (
     Advance,
     Embedder,
@@ -38,7 +39,6 @@ from docsplit.embedding.chunks import (
 from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.modeling.encoding import pool
-from docsplit.modeling.families.longformer import LongDocuments
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.modeling.settings import normalizes
@@ -109,7 +109,7 @@ def encode(
 
 
 @torch.no_grad()  # in inference mode autocast would cast all weights anew for each micro-batch
-def embed_documents(
+def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
     model: SentenceTransformer,
     texts: Sequence[str],
     prompt: str | None = None,

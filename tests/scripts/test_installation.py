@@ -15,17 +15,7 @@ from docsplit.runtime.files import hash_of_code
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes", "docs")
-COMMANDS = (
-    "pretrain",
-    "probe",
-    "links",
-    "rank",
-    "analyse",
-    "search",
-    "convert-to-longformer",
-    "export-onnx",
-    "explore",
-)
+COMMANDS = re.findall(r'^(docsplit-[a-z-]+) = "', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docsplit.py")
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
 
@@ -82,9 +72,7 @@ def test_what_is_installed_is_what_is_here(installed):
     assert {path.name: path.read_text() for path in (there / "docsplit" / "recipes").glob("*")} == recipes
     papers = {path.name: path.read_text() for path in (ROOT / "docs" / "papers").glob("*.json")}
     assert {path.name: path.read_text() for path in (there / "docsplit" / "papers").glob("*")} == papers
-    assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {
-        f"docsplit-{name}" for name in COMMANDS
-    }
+    assert {path.name for path in (installed / "environment" / "bin").glob("docsplit-*")} == {*COMMANDS}
     (metadata,) = there.glob("docsplit-*.dist-info/METADATA")
     wanted = re.findall(r"\nRequires-Dist: (.*)", metadata.read_text())
     required = sum("extra ==" not in line for line in wanted)

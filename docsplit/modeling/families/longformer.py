@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 from docsplit.modeling.families.base import Family
 
 # Texts longer than the encoder reads: the beginning alone, or the mean over pieces of that length.
-LongDocuments = Literal["truncate", "chunk_mean"]
 
 
 def _with_a_global_token(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
