@@ -41,7 +41,7 @@ class CardEvaluation:
     plot: str | None = None  # address of the curve, relative to the card
 
     def to_json(self) -> Json:
-        """The contents of its results.json."""
+        """Return the contents of its results.json."""
         rows = [row.to_json() for row in self.rows]
         contents = {"title": self.title, "dataset": self.dataset, "task": self.task.to_json()}
         return contents | {"rows": rows, "encoder": self.encoder}
@@ -54,7 +54,7 @@ class CardEvaluation:
 
 
 def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
-    """The task and the rows of a results.json."""
+    """Return the task and the rows of a results.json."""
     task = task_of_file(contents)
     return task, [Row.from_json(row, task) for row in contents["rows"]]
 
@@ -80,7 +80,7 @@ def plain(text: object) -> str:
 
 
 def code(text: object) -> str:
-    """The same, in the letters of a program."""
+    """Return text in the letters of a program."""
     return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 

@@ -85,7 +85,7 @@ def item_draws(num_items: int, num_samples: int = NUM_SAMPLES, seed: int = 0) ->
 
 
 def _sampled(items: Items, statistic: Statistic, draws: Iterator[np.ndarray]) -> np.ndarray:
-    """The statistic of each run on each set of items, (N, R)."""
+    """Return the statistic of each run on each set of items, (N, R)."""
     if statistic is not ratio_of_sums:
         return np.array([statistic(items.repeated(times)) for some in draws for times in some])
     # Sums of the repeated items are products with how often each is drawn.
@@ -99,7 +99,8 @@ def _summable(values: np.ndarray) -> np.ndarray:
 
 
 def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean score, over test items and pretraining seeds; the head's runs stay.
+    """Return the 95 % percentile interval of the mean score, over test items and pretraining seeds; the head's runs
+    stay.
 
     With one seed it is over test items alone.
 
@@ -114,7 +115,7 @@ def interval(system: Resampled, seed: int = 0, is_share: bool = True) -> tuple[f
 
 
 def _percentiles(samples: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of the samples."""
+    """Return the middle 95 % of the samples."""
     low, high = np.quantile(samples, [0.025, 0.975])
     return float(low), float(high)
 
@@ -196,7 +197,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def sample_deviation(values: np.ndarray) -> float | None:
-    """The standard deviation of a sample (ddof 1); None of a single value, which has none."""
+    """Return the standard deviation of a sample (ddof 1); None of a single value, which has none."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 

@@ -50,7 +50,7 @@ def _check_one_task(results: Sequence[Result]) -> None:
 
 
 def _intervals(results: Sequence[Result], measure: str) -> list[tuple[float | None, float | None]]:
-    """The interval of a measure of each result; None where it has no test items."""
+    """Return the interval of a measure of each result; None where it has no test items."""
     statistic = results[0].task.statistic(measure)
     with_items = [result for result in results if isinstance(result.measured[measure], Items)]
     resampled = resample(
@@ -115,7 +115,7 @@ def _trainable_share(result: Result) -> float | None:
 
 
 def comparisons(results: Sequence[Result]) -> list[Comparison]:
-    """A paired test for each two encoders with the same head, number of labels and features.
+    """Return a paired test for each two encoders with the same head, number of labels and features.
 
     The measure is the main one of the task. Baselines, which are heads without an encoder, are compared with the head
     `baseline_opponent` of every encoder; and where the task names `head_pairs`, so are these, of one encoder or with a

@@ -8,7 +8,7 @@ from docsplit.evaluation.results.tables import names_of
 
 
 def contamination_note(rows: Sequence[Row]) -> str:
-    """The share of seen test documents of each encoder, as a sentence; "" where the rows have none."""
+    """Return the share of seen test documents of each encoder, as a sentence; "" where the rows have none."""
     names = names_of(rows)
     shares = {
         names[row.encoder]: [row.facts[share] for share in SHARES]

@@ -9,7 +9,7 @@ Options = LabelledArguments | CitationArguments | RankingArguments
 
 
 def without_folders(name: str) -> str:
-    """The name of a local file or folder without its path; a relative path keeps one folder."""
+    """Return the name of a local file or folder without its path; a relative path keeps one folder."""
     try:
         path = Path(name).expanduser()
         if path.is_absolute() or ".." in path.parts:
@@ -20,7 +20,7 @@ def without_folders(name: str) -> str:
 
 
 def describe_data(options: Options, name: str | None = None) -> str:
-    """The evaluation data in one line: the name, and what was done to the documents.
+    """Return the evaluation data in one line: the name, and what was done to the documents.
 
     Args:
         options: that chose the data.
@@ -32,7 +32,7 @@ def describe_data(options: Options, name: str | None = None) -> str:
 
 
 def data_source(options: Options, name: str | None = None) -> str:
-    """The name alone, for tables."""
+    """Return the name alone, for tables."""
     return name or _parts(options)[0]
 
 
@@ -84,7 +84,7 @@ def _citations(options: CitationArguments) -> list[str]:
 
 
 def _files(*files: str | None) -> str:
-    """A folder and the files in it, or files: news (train.jsonl, test.jsonl)."""
+    """Return a folder and the files in it, or files: news (train.jsonl, test.jsonl)."""
     shown = [without_folders(file) for file in files if file]
     folders = {name.rpartition("/")[0] for name in shown}
     if len(folders) > 1 or "" in folders:

@@ -57,7 +57,7 @@ class ItemScores(Items):
     denominators: np.ndarray  # (R, M) float32
 
     def of_runs(self) -> np.ndarray:
-        """The score of each run, (R,) float64."""
+        """Return the score of each run, (R,) float64."""
         return ratio_of_sums(self)
 
 

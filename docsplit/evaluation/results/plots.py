@@ -21,7 +21,7 @@ SHIFT = 0.045  # between the points of two encoders at the same number of labels
 
 
 def plot_few_shot(rows: Sequence[Row], task: Task, path: str | Path) -> bool:
-    """The task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
+    """Plot the task's measures over the number of labels per class as PNG (Figure 2 of the DocSplit paper, v2).
 
     A row of panels for each of the task's columns (accuracy and macro-F1, say), a column of them for each head; one
     line for each encoder, a band of one standard deviation over the draws, or over pretraining seeds where there are
@@ -103,7 +103,7 @@ def plot_convergence(rows: Sequence[Row], task: Task, path: Path) -> bool:
 
 
 def _style(number: int) -> dict[str, Any]:
-    """A colour and a marker for each encoder; colours come back after ten, with another line."""
+    """Return a colour and a marker for each encoder; colours come back after ten, with another line."""
     return {
         "color": f"C{number % 10}",
         "marker": "osD^vPX<>p"[number % 10],
@@ -134,7 +134,7 @@ def _curve(axis: Any, rows: Sequence[Row], measure: str, full: float, shift: flo
 
 
 def _spread(row: Row, measure: str) -> float:
-    """The standard deviation in points; of a single run none, which is drawn as 0."""
+    """Return the standard deviation in points; of a single run none, which is drawn as 0."""
     return 100 * (row.measures[measure].std or 0.0)
 
 

@@ -39,7 +39,7 @@ class Measured:
         return columns | {f"{name}_std_runs": self.std_runs, f"{name}_of_seeds": list(self.of_seeds)}
 
     def interval(self, name: str) -> Json:
-        """The interval as columns, if there is one."""
+        """Return the interval as columns, if there is one."""
         return {} if self.low is None else {f"{name}_low": self.low, f"{name}_high": self.high}
 
     @classmethod
@@ -212,7 +212,7 @@ class Report:
         return f"{self.heading}: {self.data}" if self.data else self.heading
 
     def to_json(self) -> Json:
-        """The contents of results.json, but for the versions of packages."""
+        """Return the contents of results.json, but for the versions of packages."""
         return {
             "title": self.title,
             "data": self.data,

@@ -73,7 +73,7 @@ def _markdown(report: Report) -> str:
 
 
 def _explained(num_tests: int, task: Task) -> str:
-    """What the table of differences has, and what its p-values are worth."""
+    """Say what the table of differences has, and what its p-values are worth."""
     text = (
         "Points, first minus second encoder, each with the same features. Paired bootstrap over test items, runs of "
         "the head and, where there are several, pretraining seeds."
@@ -113,7 +113,7 @@ def _caption(report: Report) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: no numpy, no NaN, no infinity; anything else as text."""
+    """Turn a value into what JSON can hold: no numpy, NaN or infinity; anything else as text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Row | Comparison):

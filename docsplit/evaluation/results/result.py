@@ -117,18 +117,18 @@ class Result(System):
         return self.items(self.task.main)
 
     def items(self, measure: str) -> Items:
-        """The test items of a measure that has them."""
+        """Return the test items of a measure that has them."""
         items = self.measured[measure]
         assert isinstance(items, Items)
         return items
 
     def of_runs(self, measure: str) -> np.ndarray:
-        """The value of a measure in each run, (R,)."""
+        """Return the value of a measure in each run, (R,)."""
         measured = self.measured[measure]
         return self.task.statistic(measure)(measured) if isinstance(measured, Items) else measured
 
     def of_seeds(self, measure: str) -> np.ndarray:
-        """The mean over runs of each pretraining seed, (S,)."""
+        """Return the mean over runs of each pretraining seed, (S,)."""
         return self.of_runs(measure).reshape(self.pretraining_seeds or 1, -1).mean(axis=1)
 
 
@@ -272,7 +272,7 @@ def _result(
 
 
 def _largest_shares(predicted: np.ndarray) -> np.ndarray:
-    """The share of the test items that get the most frequent class, or set of labels, in each run, (R,)."""
+    """Return the share of the test items that get the most frequent class, or set of labels, in each run, (R,)."""
     return np.array([np.unique(run, axis=0, return_counts=True)[1].max() / len(run) for run in predicted])
 
 

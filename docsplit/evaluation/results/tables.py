@@ -59,7 +59,7 @@ def names_of(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose columns also line up on screen; numbers, after the first column, to the right."""
+    """Return a Markdown table whose columns also line up on screen; numbers, after the first column, to the right."""
     lines = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
     rule = ["-" * width if index == 0 else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
@@ -126,12 +126,12 @@ def _shots(shots: int | None) -> str:
 
 
 def result_tables(rows: Sequence[Row], task: Task) -> str:
-    """The tables of `tables_of_rows` in Markdown, under headings."""
+    """Return the tables of `tables_of_rows` in Markdown, under headings."""
     return "\n\n".join(f"## {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
 
 
 def tables_of_rows(rows: Sequence[Row], task: Task) -> list[Table]:
-    """The columns of a task, in its layout.
+    """Return the columns of a task, in its layout.
 
     A grid has encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2),
     and a line for raw and for standardised features of each encoder. Lines have one for each encoder, head and
@@ -170,12 +170,12 @@ def _has_groups(rows: Iterable[Row]) -> bool:
 
 
 def _seeds(row: Row) -> str:
-    """The number of pretraining seeds; nothing for what was not pretrained."""
+    """Return the number of pretraining seeds; nothing for what was not pretrained."""
     return str(row.pretraining_seeds or "")
 
 
 def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str]) -> Table:
-    """A line for each row. DocSplit v1, Table 3, is such a table with accuracy alone."""
+    """Return a line for each row. DocSplit v1, Table 3, is such a table with accuracy alone."""
     cells = [[_cell(row, measure) for measure in task.columns] for row in rows]
     has_kinds = len({row.features for row in rows}) > 1
     body = [
@@ -196,13 +196,13 @@ def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, st
 
 
 def _interval(row: Row) -> str:
-    """The interval of the main measure, in percent."""
+    """Return the interval of the main measure, in percent."""
     low, high = row.main.low, row.main.high
     return "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def table_notes(rows: Sequence[Row], task: Task) -> list[str]:
-    """What has to stand under the tables: test items, pretraining runs, and heads that learnt nothing.
+    """Return the notes under the tables: test items, pretraining runs, and heads that learnt nothing.
 
     Rows of older files say less, and so do the notes.
     """
@@ -251,7 +251,7 @@ def _notes_on_lengths(lengths: set[int | None]) -> list[str]:
 
 
 def _notes_on_seeds(rows: Sequence[Row]) -> list[str]:
-    """What intervals and deviations are over."""
+    """Say what intervals and deviations are over."""
     notes, has_groups = [], _has_groups(rows)
     if any(row.pretraining_seeds == 1 for row in rows):
         notes.append(
@@ -292,7 +292,7 @@ def difference_table(comparisons: Sequence[Comparison], task: Task, names: dict[
 
 
 def detail_table(rows: Sequence[Row], detail: str) -> str:
-    """A detail of each label with the full training set, of each encoder and head; "" without such rows.
+    """Return the table of a detail of each label with the full training set; "" without such rows.
 
     Labels are lines, or columns where there are fewer of them.
 
@@ -316,7 +316,7 @@ def detail_table(rows: Sequence[Row], detail: str) -> str:
 
 
 def encoder_table(rows: Sequence[Row]) -> str:
-    """What was measured: the full name, pooling, length and size of each encoder."""
+    """Return the table of encoders: full name, pooling, length and size."""
     columns = {
         "pooling": "pooling",
         "max_seq_length": "maximum length",
@@ -330,7 +330,7 @@ def encoder_table(rows: Sequence[Row]) -> str:
 
 
 def _fact(row: Row, name: str) -> str:
-    """What a row says of its encoder; beside another pooling the one that the encoder brought."""
+    """Return a fact of a row's encoder; a replaced pooling names the one that the encoder brought."""
     brought = row.facts.get("pooling_of_checkpoint")
     if name == "pooling" and brought is not None:
         return f"{row.facts['pooling']} (it brings {brought})"
@@ -369,7 +369,7 @@ def _value(value: Any) -> str:
 
 
 def table_of_probe(results: Json) -> Table:
-    """The probe's accuracies: random start, after pretraining, TF-IDF."""
+    """Return the probe's accuracies: random start, after pretraining, TF-IDF."""
     selected = "probe_validation_documents" in results  # runs of before had C = 1, and no validation documents
     body = []
     for name, prefix in (
@@ -385,7 +385,7 @@ def table_of_probe(results: Json) -> Table:
 
 
 def probe_table(results: Json) -> str:
-    """A Markdown table of the probe, and what is to be known of it."""
+    """Return a Markdown table of the probe, and what is to be known of it."""
     if "probe_after_accuracy" not in results:
         return "No probe was asked for (--probe_corpus)."
     table = table_of_probe(results).markdown()
@@ -401,7 +401,7 @@ def probe_table(results: Json) -> str:
 
 
 def _seen_text(results: Json) -> str:
-    """What the probe's table says of test documents that the encoder was trained on; "" for runs of before."""
+    """Say how many test documents of the probe were seen in training; "" where nothing is known."""
     if "probe_seen_in_pretraining_share" not in results:
         return ""
     shares = (results[f"probe_{name}"] for name in ("seen_in_pretraining_share", "near_duplicate_share"))

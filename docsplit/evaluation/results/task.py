@@ -42,11 +42,11 @@ class Task:
             )
 
     def statistic(self, measure: str) -> Statistic:
-        """The function that computes a measure from test items, for their scores and in the bootstrap."""
+        """Return the function that computes a measure from test items, for their scores and in the bootstrap."""
         return self.statistics.get(measure, ratio_of_sums)
 
     def to_json(self) -> dict[str, Any]:
-        """What results.json states: all that its tables need."""
+        """Return what results.json states: all that its tables need."""
         stated = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "statistics"}
         return json.loads(json.dumps(stated))
 
@@ -130,7 +130,7 @@ CLUSTERING = Task(
 
 
 def task_of_file(contents: dict[str, Any]) -> Task:
-    """The task that a results.json states."""
+    """Return the task that a results.json states."""
     stated = contents["task"]
     pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
     return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})
