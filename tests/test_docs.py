@@ -149,8 +149,8 @@ def test_links_within_the_repository_lead_somewhere(page):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
-def said(page):
-    """The text of a page; of the changes what is new, and not the names of before."""
+def checked_text(page):
+    """Return the text of a page; of CHANGELOG.md leave out the old names."""
     if page.name != "CHANGELOG.md":
         return page.read_text()
     before, _, table = page.read_text().partition("| old | new |\n")
@@ -160,7 +160,7 @@ def said(page):
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_modules_and_names_exist(page):
     roots = "|".join(["docsplit", "benchmarks", *(path.stem for path in ROOT.glob("*.py"))])
-    for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", said(page))):
+    for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", checked_text(page))):
         if name.rpartition(".")[2] in ("py", "md", "yaml", "html"):
             continue
         parts, value = name.split("."), None
@@ -175,7 +175,7 @@ def test_modules_and_names_exist(page):
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_files_and_tests_exist(page):
-    text = said(page)
+    text = checked_text(page)
     folders = "docsplit|tests|benchmarks|recipes|docs|model_cards"
     for path in set(re.findall(rf"(?<![\w./-])(?:{folders})/[\w./-]*\w", text)):
         made_up = "NAME" in path or path == "recipes/projected_info_nce.yaml"

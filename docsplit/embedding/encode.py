@@ -184,7 +184,7 @@ def embed_queries(
     prompt = resolve_query_prompt(model, prompt)
     similarity = str(model.similarity_fn_name)
     if similarity not in SIMILARITIES:
-        logger.warning(f"This encoder compares by {similarity} distance; here documents are ranked by cosine.")
+        logger.warning(f"This encoder compares by {similarity} distance; documents are ranked by cosine here.")
         similarity = "cosine"
     if isinstance(model[0], Transformer):
         vectors, _ = embed_documents(model, queries, prompt, **options)

@@ -231,7 +231,7 @@ class Encoder:
         similarity = self._similarity
         if similarity not in SIMILARITIES:
             raise ValueError(
-                f"{self.name} compares vectors by {similarity}: an index can by cosine or dot product alone."
+                f"{self.name} compares vectors by {similarity}: an index compares by cosine or dot product alone."
             )
         local, facts = Path(self.name), describe_encoder(self._model)
         return {

@@ -114,7 +114,7 @@ class _Worker:
         self.encoder = Encoder.of(description)
         if self.encoder.description["hash"] != description["hash"]:
             raise ValueError(
-                f"On {os.uname().nodename} {description['name']} is another encoder than where it started."
+                f"{description['name']} is another encoder on {os.uname().nodename} than where the build starts."
             )
 
     def __call__(self, shard: dict[str, np.ndarray]) -> Shard:

@@ -241,7 +241,7 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
     for key in aside.keys() & set(MODEL_OPTIONS):
         aside[key] = {name: value for name, value in aside[key].items() if name not in HARMLESS_MODEL_OPTIONS}
     if aside := {key: value for key, value in aside.items() if value}:
-        logger.warning(f"{name}: kept in the checkpoints, but of no effect in training: {aside}.")
+        logger.warning(f"{name}: the checkpoints keep these settings, but training does not use them: {aside}.")
 
 
 def warn_of_overrides(name: Any, of_start: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

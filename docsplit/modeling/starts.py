@@ -140,7 +140,9 @@ def load_start(
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
     if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
-        logger.info(f"{name}: {len(left_out)} weights that the encoder has no place for are left out: {left_out[:3]}.")
+        logger.info(
+            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
+        )
     return Start(encoder, has_head, dtype, pooler)
 
 

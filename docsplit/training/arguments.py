@@ -204,7 +204,9 @@ class QueryArguments:
     def __post_init__(self) -> None:
         check_choices("negatives", self.negatives, ("in_batch", *KINDS_OF_NEGATIVES))
         if "in_batch" in self.negatives and self.negatives != ["in_batch"]:
-            raise ValueError(f"--negatives {' '.join(self.negatives)}: in_batch are there always, leave it out.")
+            raise ValueError(
+                f"--negatives {' '.join(self.negatives)}: in_batch negatives are always there: leave it out."
+            )
         if not 1 <= len(self.negatives) <= 2:
             raise ValueError(f"--negatives {' '.join(self.negatives)}: expected one kind, or one for each half.")
         if self.negatives_per_query is not None and (self.negatives_per_query < 1 or not self.phases):
@@ -310,7 +312,7 @@ class PretrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         refuse_sharded_parameters()
         if self.fsdp or self.deepspeed:
-            raise ValueError("--fsdp and --deepspeed shard parameters: leave them out, DDP is what is needed here.")
+            raise ValueError("--fsdp and --deepspeed shard parameters, and this training needs DDP: leave them out.")
         if self.hub_token is not None:
             raise ValueError("--hub_token would show in logs and process lists: `hf auth login`, or set HF_TOKEN.")
         if self.hub_revision is not None:

@@ -183,8 +183,8 @@ class NegativesCallback(TrainerCallback):
         few = int(((pools >= 0).sum(axis=1) < self.collator.negatives_per_query).sum())
         skipped = ", ".join(f"{share:.1%} {name.replace('_', ' ')}" for name, share in shares.items())
         logger.info(
-            f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents for {len(pools):,} queries, to draw from; of "
-            f"those found {skipped} are skipped. {few:,} queries have too few: random ones fill up."
+            f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents to draw from, for {len(pools):,} queries. "
+            f"Skipped: {skipped} of the ranked ones. {few:,} queries have too few, and get random ones too."
         )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_array(self.folder / file, pools)

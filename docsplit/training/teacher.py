@@ -62,8 +62,8 @@ def provide_targets(
         )
     if options.start is None:
         raise ValueError(
-            "--objective neighbour_distillation learns from what the start makes of the documents, and this one is "
-            "random: give --model_name_or_path."
+            "--objective neighbour_distillation learns from the start's vectors of the documents, and a random start "
+            "has none worth learning: give --model_name_or_path."
         )
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}

@@ -55,7 +55,7 @@ def make(wordpiece, tmp_path, monkeypatch):
 IDS = {document_id(text): index for index, text in enumerate(TEXTS)}
 
 
-def given(stream, reader, readers, number, skip=0):
+def next_documents(stream, reader, readers, number, skip=0):
     """Return (pass, index of the text) of the next documents."""
     features = itertools.islice(stream.documents(reader, readers, skip), number)
     return [(feature["epoch"], IDS[int(feature["document_id"])]) for feature in features]
@@ -76,12 +76,12 @@ def test_each_document_comes_once_a_pass_over_all_readers(files, make, readers, 
 
 
 def test_the_order_is_shuffled_and_other_in_each_pass_and_for_each_seed(files, make):
-    order = [index for _, index in given(make(files), 0, 1, 206)]
+    order = [index for _, index in next_documents(make(files), 0, 1, 206)]
     first, second = order[:103], order[103:]
     assert first != sorted(first)
     assert first != second
-    assert first != [index for _, index in given(make(files, seed=4), 0, 1, 103)]
-    assert order == [index for _, index in given(make(files), 0, 1, 206)]
+    assert first != [index for _, index in next_documents(make(files, seed=4), 0, 1, 103)]
+    assert order == [index for _, index in next_documents(make(files), 0, 1, 206)]
 
 
 @pytest.mark.parametrize("shards_per_reader", [0, 10**6])
@@ -89,13 +89,14 @@ def test_the_order_is_shuffled_and_other_in_each_pass_and_for_each_seed(files, m
 def test_resuming_anywhere_gives_what_would_have_come(files, make, known, shards_per_reader, monkeypatch):
     monkeypatch.setattr(streaming, "SHARDS_PER_READER", shards_per_reader)
     readers = 1 if make(files).rows.num_shards == 1 else 3
-    whole = given(make(files), 0, readers, 270)
+    whole = next_documents(make(files), 0, readers, 270)
     stream = make(files)
     for skip in (1, 9, 10, 11, 34, 35, 36, 99, 103, 104, 206, 229):
         if not known:
             for file in stream.sizes.glob("*"):
                 file.unlink()
-        assert given(stream, 0, readers, 40, skip) == whole[skip : skip + 40], skip  # the end of a pass is among them
+        # the end of a pass is among them
+        assert next_documents(stream, 0, readers, 40, skip) == whole[skip : skip + 40], skip
 
 
 def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):

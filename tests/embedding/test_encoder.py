@@ -101,7 +101,7 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
     np.testing.assert_allclose(vectors[0] @ again.embed_query("read: a ship"), 1, atol=1e-5)
     other = Encoder(str(checkpoint))
     other.model.similarity_fn_name = "euclidean"
-    with pytest.raises(ValueError, match="an index can by cosine or dot product alone"):
+    with pytest.raises(ValueError, match="an index compares by cosine or dot product alone"):
         other.description  # noqa: B018
 
 

@@ -20,7 +20,7 @@ def test_kinds_of_negatives_by_halves():
     ("options", "message"),
     [
         ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
-        ({"negatives": ["in_batch", "bm25"]}, "in_batch are there always"),
+        ({"negatives": ["in_batch", "bm25"]}, "in_batch negatives are always there"),
         ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
         ({"negatives_per_query": 2}, "expected 1 or more, with --negatives random, bm25, self"),
         ({"negatives": ["bm25"], "negatives_min_rank": 100}, "less than --negatives_depth, 100"),

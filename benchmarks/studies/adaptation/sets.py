@@ -167,16 +167,16 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
     tested = set(pairs.test.first) | set(pairs.test.second)
     corpus = [text for row, text in enumerate(pairs.texts) if row not in tested][:size]
 
-    def of(scores: np.ndarray) -> Measured:
+    def figure_of(scores: np.ndarray) -> Measured:
         labels = pairs.test.labels
         return Measured("roc_auc", lambda rows: float(roc_auc_score(labels[rows], scores[rows])), len(labels))
 
     def measure(features: Any) -> Measured:
-        measured = of(cosine_scores(features, pairs.test))
+        measured = figure_of(cosine_scores(features, pairs.test))
         measured.others |= {} if issparse(features) else _geometry(features)
         return measured
 
-    return DataSet("links", corpus, pairs.texts, measure, lambda: of(bm25_scores(pairs.texts, pairs.test)))
+    return DataSet("links", corpus, pairs.texts, measure, lambda: figure_of(bm25_scores(pairs.texts, pairs.test)))
 
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
@@ -184,18 +184,18 @@ def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
     ranking = load_collection(RankingArguments(str(data_dir / "cranfield")))
     count = len(ranking.documents)
 
-    def of(retrieved: Retrieved) -> Measured:
+    def figure_of(retrieved: Retrieved) -> Measured:
         values = measure_retrieved(retrieved, ranking)["ndcg_at_10"].numerators[0]
         return Measured("ndcg_at_10", _of_items(values), len(values))
 
     def measure(features: Any) -> Measured:
         scores = features[count:] @ features[:count].T
-        measured = of(top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH))
+        measured = figure_of(top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH))
         measured.others |= {} if issparse(features) else _geometry(features[:count])
         return measured
 
     texts = [*ranking.documents, *ranking.queries]
-    bm25 = lambda: of(BM25(ranking.documents).retrieve(ranking.queries, DEPTH))  # noqa: E731
+    bm25 = lambda: figure_of(BM25(ranking.documents).retrieve(ranking.queries, DEPTH))  # noqa: E731
     return DataSet("ranking", ranking.documents[:size], texts, measure, bm25)
 
 
