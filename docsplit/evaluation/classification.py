@@ -5,7 +5,7 @@ read an encoder whose vectors are all alike, and standardising can change the or
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ class Classification(LabelledEvaluation):
     not_encoders = (TFIDF,)
     args: ProbeArguments
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """Return the documents, and how encoders are fine-tuned."""
         finetuning = {name: value for name, value in asdict(self.args.finetuning).items() if value is not None}
         return super().settings() | {"finetuning": finetuning}
@@ -99,7 +99,7 @@ def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Head, str 
 
 
 def probe(
-    name: str, features: dict[str, Any], info: dict[str, Any], split: LabelledSplit, options: ProbeArguments
+    name: str, features: Mapping[str, Any], info: Facts, split: LabelledSplit, options: ProbeArguments
 ) -> Iterator[Result]:
     """Train each head on frozen features: on each few-shot draw, and on the full data for each seed.
 
@@ -141,7 +141,7 @@ def probe(
 
 
 def tune(
-    encoder: Encoder, info: dict[str, Any], split: LabelledSplit, options: ProbeArguments, show_progress: bool
+    encoder: Encoder, info: Facts, split: LabelledSplit, options: ProbeArguments, show_progress: bool
 ) -> Iterator[Result]:
     """Train the encoder itself, by all processes: on the full data (finetune) and on the draws (setfit).
 

@@ -26,7 +26,7 @@ from docsplit.evaluation.heads.base import HeadInput, HeadOutput, Run
 from docsplit.evaluation.heads.frozen import standardize
 from docsplit.evaluation.heads.mlp import mlp
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.evaluation.results.records import Row, TextStatistics, text_statistics
+from docsplit.evaluation.results.records import Facts, Row, TextStatistics, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Result, System, link_result
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Links(Evaluation):
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
         return text_statistics(self.source(), texts, 2)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """Return notes on the pairs and on what was left out."""
         return {
             "pairs": {name: len(part.labels) for name, part in self.pairs.parts.items()},
@@ -90,7 +90,7 @@ class Links(Evaluation):
 
 
 def link(
-    name: str, embeddings: np.ndarray, info: dict[str, Any], pairs: CitationPairs, options: LinkArguments
+    name: str, embeddings: np.ndarray, info: Facts, pairs: CitationPairs, options: LinkArguments
 ) -> Iterator[Result]:
     """Train and measure the heads on an encoder's embeddings."""
     papers, labels = num_papers(pairs.test), pairs.test.labels

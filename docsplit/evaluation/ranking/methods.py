@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from docsplit.evaluation.ranking.fusion import (
 )
 from docsplit.evaluation.ranking.measures import check_measures, curves, measure_retrieved
 from docsplit.evaluation.results.plots import plot_ranking
-from docsplit.evaluation.results.records import Row, TextStatistics, text_statistics
+from docsplit.evaluation.results.records import Facts, Row, TextStatistics, text_statistics
 from docsplit.evaluation.results.result import NO_ENCODER, Result
 from docsplit.evaluation.results.tables import encoder_names
 from docsplit.evaluation.results.task import RANKING
@@ -96,7 +95,7 @@ class DocumentRanking(Evaluation):
         parts = {"documents": self.ranking.documents, "queries": self.ranking.queries}
         return text_statistics(self.source(), parts, num_classes=None)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """Return facts about the collection and what was left out."""
         return {
             "counts": self.ranking.counts,
@@ -163,7 +162,7 @@ class DocumentRanking(Evaluation):
         info = facts.row() | asdict(query_facts) | {"queries_seen_in_training_share": seen}
         return self.rank(name, retrieved, info, seconds)
 
-    def rank(self, name: str, retrieved: Retrieved, info: dict[str, Any], seconds: float) -> list[Result]:
+    def rank(self, name: str, retrieved: Retrieved, info: Facts, seconds: float) -> list[Result]:
         """Measure the lists of an encoder, alone and joined with BM25's.
 
         Args:
@@ -196,7 +195,7 @@ class DocumentRanking(Evaluation):
             results.append(self._result(name, "rrf", fused, info, seconds))
         return results
 
-    def _result(self, name: str, method: str, retrieved: Retrieved, info: dict[str, Any], seconds: float) -> Result:
+    def _result(self, name: str, method: str, retrieved: Retrieved, info: Facts, seconds: float) -> Result:
         is_baseline = name == BM25_NAME
         self.curves[name, method] = curves(retrieved, self.ranking, CURVE_DEPTHS)
         return Result(
