@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,16 @@ from docsplit.evaluation.analysis import estimates, sections
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights
 from docsplit.evaluation.analysis.clustering import clusterings, one_label
+from docsplit.evaluation.analysis.contents import (
+    AttentionContents,
+    GeometryContents,
+    GraphAttentionContents,
+    MapContents,
+    RedundancyContents,
+    SimilarityContents,
+)
 from docsplit.evaluation.analysis.embedded import Embedded, embed, embed_tfidf, num_neighbours
-from docsplit.evaluation.analysis.estimates import Estimates
+from docsplit.evaluation.analysis.estimates import EstimateRow, Estimates, Facts, Json
 from docsplit.evaluation.analysis.geometry import geometry
 from docsplit.evaluation.analysis.graph_attention import graph_attention_section
 from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, plot_maps, project
@@ -41,6 +49,8 @@ from docsplit.runtime.files import versions
 
 logger = logging.getLogger(__name__)
 
+Contents = dict[str, Any]  # of each analysis its contents, by name
+
 
 @dataclass
 class Measured:
@@ -48,11 +58,12 @@ class Measured:
 
     encoder: str
     members: list[str]  # of a group, also of one that has another name; else none
-    info: dict[str, Any]  # what a row says of the encoder
+    info: Facts  # what a row says of the encoder
     similarity: Estimates | None = None
     attention: Estimates | None = None
     clustering: list[Result] | None = None  # of each kind of features
-    geometry: dict[str, Any] | None = None
+    geometry: dict[str, float] | None = None
+    geometry_row: EstimateRow | None = None  # the same of a group
     graph_attention: GraphReadings | None = None
     map: tuple[np.ndarray, str] | None = None  # (D, 2), and how it was made
 
@@ -69,7 +80,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
     def __init__(self, data_args: LabelledArguments, args: AnalysisArguments):
         super().__init__(data_args, args)
         self.measured: list[Measured] = []
-        self.redundancy: dict[str, Any] | None = None
+        self.redundancy: RedundancyContents | None = None
 
     def sample(self) -> list[str]:
         """Two test documents."""
@@ -130,50 +141,45 @@ class EmbeddingAnalysis(LabelledEvaluation):
             f"{folder / MARKDOWN_FILE}, those of each picture in the CSV of its name.\n"
         )
 
-    def contents(self) -> dict[str, Any]:
-        """What analysis.json says of each analysis: rows, paired differences, and on how much it was measured."""
-        contents: dict[str, Any] = {} if self.redundancy is None else {"redundancy": self.redundancy}
+    def contents(self) -> Contents:
+        """Return what analysis.json says of each analysis that was asked for, but for the map."""
+        contents: Contents = {} if self.redundancy is None else {"redundancy": self.redundancy}
         documents, args = self.documents, self.args
-        if found := [one.similarity for one in self.measured if one.similarity is not None]:
+        if measured := [encoder.similarity for encoder in self.measured if encoder.similarity is not None]:
             sentences = documents.sentences
-            contents["similarity"] = {
-                "rows": [estimates.row_of(one) for one in found],
-                "differences": estimates.differences(found, COMPARED),
-                "documents": len(documents.rows),
-                "counts": sentences.counts,
-                "inter_pairs": len(sentences.inter),
-                "same_class_pairs": len(sentences.same_class),
-                "splitter": args.sentence_splitter,
-            }
-        if found := [one.attention for one in self.measured if one.attention is not None]:
-            contents["attention"] = {
-                "rows": [estimates.row_of(one) for one in found],
-                "differences": estimates.differences(found, [f"{name}_to_uniform" for name in CLASSES]),
-                "documents": len(documents.rows),
-                "pipeline": documents.pipeline,
-                "word_weight": args.word_weight,
-            }
-        if clusters := [result for one in self.measured for result in one.clustering or []]:
+            contents["similarity"] = SimilarityContents(
+                rows=[estimates.row_of(encoder) for encoder in measured],
+                differences=estimates.differences(measured, COMPARED),
+                documents=len(documents.rows),
+                counts=sentences.counts,
+                inter_pairs=len(sentences.inter),
+                same_class_pairs=len(sentences.same_class),
+                splitter=args.sentence_splitter,
+            )
+        if measured := [encoder.attention for encoder in self.measured if encoder.attention is not None]:
+            contents["attention"] = AttentionContents(
+                rows=[estimates.row_of(encoder) for encoder in measured],
+                differences=estimates.differences(measured, [f"{name}_to_uniform" for name in CLASSES]),
+                documents=len(documents.rows),
+                pipeline=documents.pipeline,
+                word_weight=args.word_weight,
+            )
+        if clusters := [result for encoder in self.measured for result in encoder.clustering or []]:
             contents["clustering"] = cluster_contents(clusters, self.split)
-        if rows := [one.geometry for one in self.measured if one.geometry is not None]:
+        if rows := [encoder.geometry_row for encoder in self.measured if encoder.geometry_row is not None]:
             tested = len(self.split.test_texts)
-            contents["geometry"] = {"rows": rows, "documents": tested, "halved": len(documents.halves) // 2}
-            contents["geometry"]["neighbours"] = num_neighbours(tested)
-        if readings := self._graph_readings():
-            graphs = {name: asdict(reading) for name, reading in readings.items()}
-            contents[GRAPH_ATTENTION] = {"document": self._graph_document(), "encoders": graphs}
+            halved = len(documents.halves) // 2
+            contents["geometry"] = GeometryContents(rows, tested, halved, num_neighbours(tested))
+        all_readings = {encoder.encoder: encoder.graph_attention for encoder in self.measured}
+        if readings := {name: reading for name, reading in all_readings.items() if reading is not None}:
+            number = int(documents.rows[documents.of_graph])
+            contents[GRAPH_ATTENTION] = GraphAttentionContents(number, readings)
         return contents
 
-    def _graph_readings(self) -> dict[str, GraphReadings]:
-        all_readings = {measured.encoder: measured.graph_attention for measured in self.measured}
-        return {name: reading for name, reading in all_readings.items() if reading is not None}
-
-    def _graph_document(self) -> int:
-        return int(self.documents.rows[self.documents.of_graph])
-
-    def _sections(self, contents: dict[str, Any], setup: Setup) -> list[Section]:
-        """The report, section by section; that of the map adds its own contents."""
-        shown, folder = [_about_data(setup.statistics, self.measured)], setup.folder
+    def _sections(self, contents: Contents, setup: Setup) -> list[Section]:
+        """Return the report, section by section; that of the map adds its own contents."""
+        folder = setup.folder
+        shown = [_about_data(setup.statistics, self.measured)]
         if "redundancy" in contents:
             shown.append(sections.redundancy_section(contents["redundancy"], setup.data, folder))
         if "similarity" in contents:
@@ -185,12 +191,12 @@ class EmbeddingAnalysis(LabelledEvaluation):
         if "geometry" in contents:
             shown.append(sections.geometry_section(contents["geometry"]))
         if GRAPH_ATTENTION in contents:
-            shown.append(graph_attention_section(self._graph_document(), self._graph_readings(), folder))
+            shown.append(graph_attention_section(contents[GRAPH_ATTENTION], folder))
         if "map" in self.args.analyses:
             shown.append(self._map_section(contents, folder))
         return shown
 
-    def _map_section(self, contents: dict[str, Any], folder: Path) -> Section:
+    def _map_section(self, contents: Contents, folder: Path) -> Section:
         names, rows = encoder_names({one.encoder: one.members for one in self.measured}), self.documents.rows
         maps = {one.encoder: one.map for one in self.measured if one.map is not None}
         how = next(iter(maps.values()))[1]
@@ -202,8 +208,8 @@ class EmbeddingAnalysis(LabelledEvaluation):
         figure = plot_maps(named, mapped, folder / "map.png", how)
         several = any(len(one.members) > 1 for one in self.measured)
         note = " Of several pretraining seeds it is the first one's." if several else ""
-        contents["map"] = {"documents": len(rows), "method": how, "note": note, "rows": rows}
-        contents["map"]["points"] = {encoder: points for encoder, (points, _) in maps.items()}
+        points = {encoder: points for encoder, (points, _) in maps.items()}
+        contents["map"] = MapContents(len(rows), how, note, rows, points)
         return sections.map_section(contents["map"], figure)
 
 
@@ -254,12 +260,12 @@ def merge(name: str, members: Sequence[str], measured: Sequence[Measured]) -> Me
     if first.clustering is not None:
         merged.clustering = results.merge_members(name, members, [one.clustering or [] for one in measured])
     if first.geometry is not None:
-        merged.geometry = estimates.mean_row(name, members, [one.geometry or {} for one in measured])
+        merged.geometry_row = estimates.mean_row(name, members, [one.geometry or {} for one in measured])
     return merged
 
 
-def cluster_contents(clusters: list[Result], split: LabelledSplit) -> dict[str, Any]:
-    """What analysis.json says of clusters."""
+def cluster_contents(clusters: list[Result], split: LabelledSplit) -> Json:
+    """Return what analysis.json says of clusters."""
     kept = {
         part: one_label(labels)[1] for part, labels in (("train", split.train_labels), ("test", split.test_labels))
     }

@@ -14,6 +14,7 @@ import numpy as np
 
 from docsplit.data.passages import to_passages
 from docsplit.embedding.graphs import GraphReadings
+from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure
 
 matplotlib.use("Agg")  # no screen needed
@@ -82,13 +83,9 @@ def _panels(readings: dict[str, GraphReadings], height: float) -> tuple[Any, Any
     return figure, axes
 
 
-def graph_attention_section(document: int, readings: dict[str, GraphReadings], folder: Path) -> Section:
-    """Show the two figures, and the passages that the document's vector takes most from.
-
-    Args:
-        document: its number among the test documents.
-        readings: of the document by each encoder.
-    """
+def graph_attention_section(contents: GraphAttentionContents, folder: Path) -> Section:
+    """Show the two figures, and the passages that the document's vector takes most from."""
+    readings = contents.encoders
     cells = []
     for name, reading in readings.items():
         weights = reading.weights[reading.kind][0]
@@ -97,7 +94,7 @@ def graph_attention_section(document: int, readings: dict[str, GraphReadings], f
             text = "the document" if node == 0 else " ".join(reading.passages[node - 1].split())[:LETTERS]
             cells.append([name, str(node), number(float(weights[node]), 3), text])
     notes = [
-        f"Test document {document}: of the sample the one with the most sections, and then passages. Weights "
+        f"Test document {contents.document}: of the sample the one with the most sections, and then passages. Weights "
         "of the last layer, the mean over heads. Uniform attention would be 1 / number of neighbours.",
         "Full and section graph side by side are two readings by the same weights, of which one was trained.",
     ]

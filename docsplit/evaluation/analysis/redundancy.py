@@ -13,11 +13,10 @@ repeats by being about something is R / R_null.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from docsplit.evaluation.analysis.estimates import over_documents
+from docsplit.evaluation.analysis.estimates import Estimate, Json, over_documents
 from docsplit.evaluation.results.bootstrap import interval, paired_bootstrap, resample
 from docsplit.evaluation.results.items import ItemPairs, rank_correlation
 
@@ -79,6 +78,26 @@ def redundancies(content: ContentWords, variant: str, seed: int = 0) -> tuple[np
     return observed, null
 
 
+@dataclass(frozen=True)
+class RedundancyRow:
+    """What the documents of one class of lengths repeat, by one variant."""
+
+    variant: str
+    length: str
+    n: int  # documents
+    left_out: int  # documents without one of the words
+    numbers: dict[str, Estimate]  # r, r_null and r_to_null; none of no documents
+
+    def to_json(self) -> Json:
+        """Return the row with the columns of each number."""
+        row = {"variant": self.variant, "length": self.length, "n": self.n, "left_out": self.left_out}
+        return row | {
+            column: value
+            for name, estimate in self.numbers.items()
+            for column, value in estimate.columns(name).items()
+        }
+
+
 class _Pool:
     """The words of one part of speech of all documents, in the order of the documents."""
 
@@ -104,8 +123,8 @@ def length_class(words: np.ndarray) -> np.ndarray:
     return np.searchsorted(list(LENGTH_CLASSES.values()), words)
 
 
-def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What is repeated, by variant and length class, and whether it grows with length.
+def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[RedundancyRow], list[Json]]:
+    """Measure what is repeated, by variant and length class, and whether it grows with length.
 
     Returns: for each variant and class, `All` last, n documents, means of R and R_null, and R / R_null, the ratio of
         these means, with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0).
@@ -121,24 +140,21 @@ def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[dict[str
         has_words = np.isfinite(observed) & np.isfinite(null)
         for number, name in enumerate([*LENGTH_CLASSES, ALL]):
             chosen = np.full(len(classes), True) if name == ALL else classes == number
-            row = {"variant": variant, "length": name, "n": int((chosen & has_words).sum())}
-            row["left_out"] = int((chosen & ~has_words).sum())
-            rows.append(row | _measured(observed[chosen & has_words], null[chosen & has_words]))
-        kept = (content.words[has_words], observed[has_words], null[has_words])
-        growth.append({"variant": variant, **_growth(*kept)})
+            sizes = int((chosen & has_words).sum()), int((chosen & ~has_words).sum())
+            numbers = _estimates(observed[chosen & has_words], null[chosen & has_words])
+            rows.append(RedundancyRow(variant, name, *sizes, numbers))
+        growing = (content.words[has_words], observed[has_words], null[has_words])
+        growth.append({"variant": variant, **_growth(*growing)})
     return rows, growth
 
 
-def _measured(r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
-    """Values and intervals of the documents of a cell, if there are any."""
+def _estimates(r: np.ndarray, r_null: np.ndarray) -> dict[str, Estimate]:
+    """Return values and intervals for the documents of a cell, if there are any."""
     if not len(r):
         return {}
-    one = np.ones_like(r)
-    row: dict[str, float] = {}
-    for name, value in over_documents({"r": (r, one), "r_null": (r_null, one), "r_to_null": (r, r_null)}).items():
-        low, high = interval(value)
-        row |= {f"{name}_mean": float(value.scores.mean()), f"{name}_low": low, f"{name}_high": high}
-    return row
+    ones = np.ones_like(r)
+    resampled = over_documents({"r": (r, ones), "r_null": (r_null, ones), "r_to_null": (r, r_null)})
+    return {name: Estimate(float(value.scores.mean()), *interval(value)) for name, value in resampled.items()}
 
 
 def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:

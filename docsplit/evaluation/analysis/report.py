@@ -7,13 +7,15 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 
+from docsplit.evaluation.analysis.contents import as_json
+from docsplit.evaluation.analysis.estimates import Estimate
 from docsplit.evaluation.results.report import plain
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import write_text, write_whole
@@ -51,16 +53,16 @@ class Section:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A cell; nothing for None and NaN."""
+    """Return the text of a cell; nothing for None and NaN."""
     return "" if value is None or value != value else f"{value:,.{digits}f}"
 
 
-def with_interval(row: dict[str, Any], name: str, digits: int = 2) -> str:
-    """`1.28 [1.25, 1.31]` of a row's NAME_mean, NAME_low and NAME_high; nothing if the row has none."""
-    if row.get(f"{name}_mean") is None:
+def with_interval(estimate: Estimate | None, digits: int = 2) -> str:
+    """Return `1.28 [1.25, 1.31]`; nothing for None."""
+    if estimate is None:
         return ""
-    low, high = (number(row[f"{name}_{end}"], digits) for end in ("low", "high"))
-    return f"{number(row[f'{name}_mean'], digits)} [{low}, {high}]"
+    low, high = (number(end, digits) for end in (estimate.low, estimate.high))
+    return f"{number(estimate.mean, digits)} [{low}, {high}]"
 
 
 def literal(name: str) -> str:
@@ -83,12 +85,12 @@ def save_figure(figure: Any, path: Path, caption: str, header: Sequence[str], ro
     return Figure(caption, path, path.with_suffix(".csv"))
 
 
-def write_report(folder: Path, title: str, sections: Sequence[Section], contents: dict[str, Any]) -> None:
+def write_report(folder: Path, title: str, sections: Sequence[Section], contents: Mapping[str, object]) -> None:
     """Write analysis.json (all of `contents`), analysis.md and report.html, which holds its pictures, each whole."""
     title = " ".join(title.split())
     # A single encoder has no differences.
     sections = [replace(section, tables=[table for table in section.tables if table.rows]) for section in sections]
-    write_text(folder / JSON_FILE, json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
+    write_text(folder / JSON_FILE, json.dumps(plain(as_json(contents)), indent=2, allow_nan=False) + "\n")
     write_text(folder / MARKDOWN_FILE, markdown(title, sections))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["picture"] = _inside

@@ -14,6 +14,7 @@ from docsplit.data.tagging import describe_tagger, tag
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import DocumentWords, document_words
 from docsplit.evaluation.analysis.clustering import check_labels
+from docsplit.evaluation.analysis.contents import RedundancyContents
 from docsplit.evaluation.analysis.graph_attention import choose_document
 from docsplit.evaluation.analysis.maps import check_size
 from docsplit.evaluation.analysis.redundancy import content_words, redundancy_rows
@@ -96,8 +97,8 @@ def random_halves(sentences: Sequence[Sequence[str]], seed: int) -> list[str]:
     return halves
 
 
-def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> dict[str, Any]:
-    """`redundancy_rows` of a random sample of the documents of all parts."""
+def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> RedundancyContents:
+    """Measure `redundancy_rows` on a random sample of the documents of all parts."""
     texts = [text for part in split.texts.values() for text in part]
     chosen = np.sort(np.random.default_rng((seed, 8)).permutation(len(texts))[:MAX_REDUNDANCY])
     sample = [texts[row] for row in chosen]
@@ -105,5 +106,4 @@ def redundancy(split: LabelledSplit, tagger: Any, seed: int) -> dict[str, Any]:
     tagged = ((own.lemmas, own.parts_of_speech) for own in tag(tagger, sample))
     rows, growth = redundancy_rows(content_words(tagged, [len(text.split()) for text in sample]), seed)
     sampled = f" drawn from {len(texts):,}" if len(sample) < len(texts) else ", all parts together"
-    found = {"rows": rows, "growth": growth, "documents": len(sample), "sampled": sampled}
-    return found | {"pipeline": describe_tagger(tagger)}
+    return RedundancyContents(rows, growth, len(sample), sampled, describe_tagger(tagger))

@@ -14,10 +14,18 @@ import numpy as np
 
 from docsplit.evaluation.analysis import paper_numbers
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, TERCILES
-from docsplit.evaluation.analysis.redundancy import ALL, LENGTH_CLASSES, VARIANTS
+from docsplit.evaluation.analysis.contents import (
+    AttentionContents,
+    GeometryContents,
+    MapContents,
+    RedundancyContents,
+    SimilarityContents,
+)
+from docsplit.evaluation.analysis.estimates import EncoderDifference, Estimate, EstimateRow
+from docsplit.evaluation.analysis.redundancy import ALL, LENGTH_CLASSES, VARIANTS, RedundancyRow
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure, with_interval
 from docsplit.evaluation.analysis.similarity import MAX_SENTENCES, MEASURES, MIN_WORDS
-from docsplit.evaluation.results.bootstrap import Difference, is_clear
+from docsplit.evaluation.results.bootstrap import Difference
 from docsplit.evaluation.results.records import Measured
 from docsplit.evaluation.results.tables import encoder_names, names_of
 from docsplit.evaluation.results.task import CLUSTERING
@@ -31,39 +39,39 @@ VARIANT_NAMES = {
 }
 
 
-def _names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    return encoder_names({row["encoder"]: row["members"] for row in rows})
+def _names(rows: Sequence[EstimateRow]) -> dict[str, str]:
+    return encoder_names({row.encoder: row.members for row in rows})
 
 
-def redundancy_section(found: dict[str, Any], data: str, folder: Path) -> Section:
-    """Table 4 of the DocSplit paper, with its null."""
-    rows, paper = found["rows"], paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+def redundancy_section(contents: RedundancyContents, data: str, folder: Path) -> Section:
+    """Show Table 4 of the DocSplit paper, with its null."""
+    rows, paper = contents.rows, paper_numbers.read_paper(paper_numbers.DOCSPLIT)
     tables = []
     for variant in VARIANTS:
-        own = [row for row in rows if row["variant"] == variant]
+        of_variant = [row for row in rows if row.variant == variant]
         cells = [
             [
-                row["length"],
-                f"{row['n']:,}",
-                *(with_interval(row, name) for name in ("r", "r_null", "r_to_null")),
-                *([paper_numbers.beside(paper, "4", row["length"], data)] if variant == "nouns_verbs" else []),
+                row.length,
+                f"{row.n:,}",
+                *(with_interval(row.numbers.get(name)) for name in ("r", "r_null", "r_to_null")),
+                *([paper_numbers.beside(paper, "4", row.length, data)] if variant == "nouns_verbs" else []),
             ]
-            for row in own
+            for row in of_variant
         ]
         header = ["words", "n", "R", "R of the null", "R / R of the null"]
         header += [f"R, {paper_numbers.COLUMN}"] if variant == "nouns_verbs" else []
-        left_out = own[-1]["left_out"]
+        left_out = of_variant[-1].left_out
         caption = f"{VARIANT_NAMES[variant]}. {BETWEEN}"
         tables.append(Table(f"{caption} Left out, without any of them: {left_out:,} documents.", header, cells))
     correlations = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
     correlations |= {"r_minus_r_null": "first less second"}
     cells = [
-        [VARIANT_NAMES[row["variant"]], *(_correlation(row, name) for name in correlations)] for row in found["growth"]
+        [VARIANT_NAMES[row["variant"]], *(_correlation(row, name) for name in correlations)] for row in contents.growth
     ]
     caption = f"Spearman's rank correlation with the number of words of a document. {BETWEEN}"
     tables.append(Table(caption, ["", *correlations.values()], cells))
     notes = [
-        f"{found['documents']:,} documents{found['sampled']}, tagged by {found['pipeline']}.",
+        f"{contents.documents:,} documents{contents.sampled}, tagged by {contents.pipeline}.",
         "R: nouns and verbs of a document / distinct ones among them. The null has as many nouns and as many verbs, "
         "drawn from all other documents: R grows with length in any text, and says something where R / R of the null "
         "does.",
@@ -71,16 +79,16 @@ def redundancy_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
     return Section("Redundancy by length", notes, tables, [_plot_redundancy(rows, folder / "redundancy.png")])
 
 
-def _plot_redundancy(rows: list[dict[str, Any]], path: Path) -> Figure:
-    own = [row for row in rows if row["variant"] == "nouns_verbs" and row["length"] != ALL and row["n"]]
+def _plot_redundancy(rows: list[RedundancyRow], path: Path) -> Figure:
+    shown = [row for row in rows if row.variant == "nouns_verbs" and row.length != ALL and row.n]
     figure, axis = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
-    positions = [list(LENGTH_CLASSES).index(row["length"]) for row in own]
+    positions = [list(LENGTH_CLASSES).index(row.length) for row in shown]
     cells = []
     for name, label in (("r", "R"), ("r_null", "R of the null"), ("r_to_null", "R / R of the null")):
-        means, lows, highs = (np.array([row[f"{name}_{end}"] for row in own]) for end in ("mean", "low", "high"))
+        means, lows, highs = _ends([row.numbers[name] for row in shown])
         errors = np.maximum([means - lows, highs - means], 0)
         axis.errorbar(positions, means, yerr=errors, marker="o", capsize=3, label=label)
-        cells += [[label, row["length"], row["n"], *values] for row, *values in zip(own, means, lows, highs)]
+        cells += [[label, row.length, row.n, *values] for row, *values in zip(shown, means, lows, highs)]
     axis.set_xticks(range(len(LENGTH_CLASSES)), list(LENGTH_CLASSES))
     axis.set(xlabel="words of the document", ylabel="nouns and verbs / distinct ones")
     axis.grid(alpha=0.3)
@@ -94,20 +102,25 @@ def _correlation(row: dict[str, Any], name: str) -> str:
     return number(row.get(name)) + (f" [{', '.join(interval)}]" if all(interval) else "")
 
 
-def similarity_section(found: dict[str, Any], data: str, folder: Path) -> Section:
-    """Table 5 of the DocSplit paper, with what compares across encoders."""
-    rows, counts = found["rows"], found["counts"]
+def _ends(estimates: Sequence[Estimate]) -> list[np.ndarray]:
+    """Return means, lower and upper ends of the intervals."""
+    return [np.array([getattr(estimate, end) for estimate in estimates]) for end in ("mean", "low", "high")]
+
+
+def similarity_section(contents: SimilarityContents, data: str, folder: Path) -> Section:
+    """Show Table 5 of the DocSplit paper, with what compares across encoders."""
+    rows, counts = contents.rows, contents.counts
     names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
-    shown = [name for name in MEASURES if any(f"{name}_mean" in row for row in rows)]
-    cells = [[names[row["encoder"]], *(with_interval(row, name, 3) for name in shown)] for row in rows]
+    shown = [name for name in MEASURES if any(name in row.numbers for row in rows)]
+    cells = [[names[row.encoder], *(with_interval(row.numbers.get(name), 3) for name in shown)] for row in rows]
     beside = {name: paper_numbers.beside(paper, "5", name, data) for name in ("inner", "inter")}
     cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
     notes = [
-        f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {found['documents']:,} test "
+        f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {contents.documents:,} test "
         f"documents, {counts['documents_without_pair']:,} of which have fewer than two and no inner pair. Left out: "
         f"{counts['short']:,} shorter ones, {counts['duplicates']:,} exact duplicates, {counts['beyond_the_cap']:,} "
-        f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {found['splitter']!r}.",
-        f"{found['inter_pairs']:,} pairs of two documents and {found['same_class_pairs']:,} of two that share a "
+        f"beyond {MAX_SENTENCES} of a document. Sentences are those of the splitter {contents.splitter!r}.",
+        f"{contents.inter_pairs:,} pairs of two documents and {contents.same_class_pairs:,} of two that share a "
         "class, the same for all encoders.",
         "Cosines do not compare across encoders: where all vectors point the same way all are high. AUC does: how "
         "often a pair of one document is more alike than one of two, 0.5 at random.",
@@ -115,11 +128,14 @@ def similarity_section(found: dict[str, Any], data: str, folder: Path) -> Sectio
     table = Table(f"Cosines of sentences. {BETWEEN}", ["encoder", *(MEASURES[name] for name in shown)], cells)
     figure = _plot_similarity(rows, names, shown, folder / "similarity.png")
     return Section(
-        "Sentences of one document and of two", notes, [table, _differences(found, names, MEASURES)], [figure]
+        "Sentences of one document and of two",
+        notes,
+        [table, _differences(contents.differences, names, MEASURES)],
+        [figure],
     )
 
 
-def _plot_similarity(rows: list[dict[str, Any]], names: dict[str, str], shown: Sequence[str], path: Path) -> Figure:
+def _plot_similarity(rows: list[EstimateRow], names: dict[str, str], shown: Sequence[str], path: Path) -> Figure:
     groups = {name: MEASURES[name] for name in ("inner", "same_class", "inter") if name in shown}
     caption = "Cosines of pairs of sentences, mean and 95 % interval over documents."
     return _plot_bars(rows, names, _Bars(groups, "cosine", caption), path)
@@ -135,35 +151,35 @@ class _Bars:
     line: float | None = None  # a height that is marked
 
 
-def _plot_bars(rows: list[dict[str, Any]], names: dict[str, str], bars: _Bars, path: Path) -> Figure:
+def _plot_bars(rows: list[EstimateRow], names: dict[str, str], bars: _Bars, path: Path) -> Figure:
     """Draw for each encoder a group of bars with intervals."""
     groups = bars.measures
     figure, axis = plt.subplots(figsize=(2 + 0.35 * len(rows) * len(groups), 3.6), layout="constrained")
     width, cells = 0.8 / len(groups), []
     for place, (name, label) in enumerate(groups.items()):
-        own = [(index, row) for index, row in enumerate(rows) if f"{name}_mean" in row]
-        means, lows, highs = (np.array([row[f"{name}_{end}"] for _, row in own]) for end in ("mean", "low", "high"))
-        positions = [index + (place - (len(groups) - 1) / 2) * width for index, _ in own]
+        measured = [(index, row) for index, row in enumerate(rows) if name in row.numbers]
+        means, lows, highs = _ends([row.numbers[name] for _, row in measured])
+        positions = [index + (place - (len(groups) - 1) / 2) * width for index, _ in measured]
         axis.bar(positions, means, width, yerr=np.maximum([means - lows, highs - means], 0), capsize=2, label=label)
-        cells += [[row["encoder"], label, *values] for (_, row), *values in zip(own, means, lows, highs)]
+        cells += [[row.encoder, label, *values] for (_, row), *values in zip(measured, means, lows, highs)]
     if bars.line is not None:
         axis.axhline(bars.line, color="0.4", linewidth=0.8)
-    axis.set_xticks(range(len(rows)), [literal(names[row["encoder"]]) for row in rows], rotation=20, ha="right")
+    axis.set_xticks(range(len(rows)), [literal(names[row.encoder]) for row in rows], rotation=20, ha="right")
     axis.set_ylabel(bars.axis)
     axis.grid(alpha=0.3, axis="y")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return save_figure(figure, path, bars.caption, ["encoder", "what", "mean", "low", "high"], cells)
 
 
-def _differences(found: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> Table:
-    """Pairs of encoders, in bold where the interval leaves 0 out."""
+def _differences(rows: Sequence[EncoderDifference], names: dict[str, str], titles: dict[str, str]) -> Table:
+    """Show pairs of encoders, in bold where the interval leaves 0 out."""
     cells = []
-    for row in found["differences"]:
-        text = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-        pair = f"{names[row['a']]} v {names[row['b']]}"
-        verdict = "yes" if is_clear(row["low"], row["high"]) else ""
-        cells.append([pair, titles.get(row["measure"], row["measure"]), text, ratio, f"{row['p_value']:.3f}", verdict])
+    for row in rows:
+        text = f"{row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+        pair = f"{names[row.a]} v {names[row.b]}"
+        verdict = "yes" if row.is_clear else ""
+        cells.append([pair, titles.get(row.measure, row.measure), text, ratio, f"{row.p_value:.3f}", verdict])
     caption = (
         "Two encoders on the same documents, first minus second and first / second: paired bootstrap over documents, "
         f"and over pretraining seeds where there are several. The {len(cells)} p-values are not corrected for "
@@ -180,31 +196,33 @@ ATTENTION_KINDS = {  # of weights: caption, digits
 }
 
 
-def attention_section(found: dict[str, Any], folder: Path) -> Section:
-    """Figure 3 of the DocSplit paper's first version, with length, special tokens and frequency controlled."""
-    rows = found["rows"]
+def attention_section(contents: AttentionContents, folder: Path) -> Section:
+    """Show Figure 3 of the DocSplit paper's first version, with length, special tokens and frequency controlled."""
+    rows = contents.rows
     names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
     tables = []
     for kind, (caption, digits) in ATTENTION_KINDS.items():
         cells = [
-            [names[row["encoder"]], *(with_interval(row, f"{name}_{kind}", digits) for name in CLASSES)]
+            [names[row.encoder], *(with_interval(row.numbers.get(f"{name}_{kind}"), digits) for name in CLASSES)]
             for row in rows
         ]
         tables.append(Table(f"{caption} {BETWEEN}", ["encoder", *CLASSES], cells))
     header = ["encoder", "class", *(f"{tercile} words" for tercile in TERCILES)]
     cells = [
-        [names[row["encoder"]], name, *(_third(row, f"{name}_{tercile}") for tercile in TERCILES)]
+        [names[row.encoder], name, *(_third(row, f"{name}_{tercile}") for tercile in TERCILES)]
         for row in rows
         for name in CLASSES[:4]
     ]
     caption = "1 is uniform, by class and by thirds of the words' document frequency in these documents; n words."
     tables.append(Table(caption, header, cells))
-    tables.append(_differences(found, names, {f"{name}_to_uniform": f"{name}, 1 is uniform" for name in CLASSES}))
+    tables.append(
+        _differences(contents.differences, names, {f"{name}_to_uniform": f"{name}, 1 is uniform" for name in CLASSES})
+    )
     tables.append(_what_was_read(rows, names))
     ratio = paper_numbers.beside(paper, "figure 3 of the first version", "noun_ratio", "NYT")
     notes = [
-        f"Last layer, mean over heads, of {found['documents']:,} test documents, tagged by "
-        f"{found['pipeline']}. A word's weight is the {found['word_weight']} over its pieces.",
+        f"Last layer, mean over heads, of {contents.documents:,} test documents, tagged by "
+        f"{contents.pipeline}. A word's weight is the {contents.word_weight} over its pieces.",
         "Names (PROPN) are nouns, auxiliaries are other words. Mismatched pieces are part of several words and count "
         "for the one of which they have most letters.",
         f"Attention to nouns / that of BERT and of SimCSE, {paper_numbers.COLUMN}: more than {ratio} on NYT. See the "
@@ -217,13 +235,13 @@ def attention_section(found: dict[str, Any], folder: Path) -> Section:
     return Section("Attention by part of speech", notes, tables, [figure])
 
 
-def _third(row: dict[str, Any], name: str) -> str:
-    """The number of a class and third, and of how many words it is."""
-    shown = with_interval(row, f"{name}_to_uniform")
-    return shown and f"{shown} n {cell(row[f'words_{name}'])}"
+def _third(row: EstimateRow, name: str) -> str:
+    """Show the number of a class and third, and of how many words it is."""
+    shown = with_interval(row.numbers.get(f"{name}_to_uniform"))
+    return shown and f"{shown} n {cell(row.facts[f'words_{name}'])}"
 
 
-def _what_was_read(rows: list[dict[str, Any]], names: dict[str, str]) -> Table:
+def _what_was_read(rows: list[EstimateRow], names: dict[str, str]) -> Table:
     columns = {"attended_from": "attention of", "max_tokens": "first tokens"}
     columns |= {"documents": "documents", "documents_without_a_word": "without a word"}
     columns |= {f"words_{name}": f"{name} words" for name in CLASSES}
@@ -231,9 +249,9 @@ def _what_was_read(rows: list[dict[str, Any]], names: dict[str, str]) -> Table:
     shares = {"special_share": "share of special tokens", "outside_share": "share outside of words"}
     cells = [
         [
-            names[row["encoder"]],
-            *(cell(row[name]) for name in columns),
-            *(with_interval(row, name, 3) for name in shares),
+            names[row.encoder],
+            *(cell(row.facts[name]) for name in columns),
+            *(with_interval(row.numbers.get(name), 3) for name in shares),
         ]
         for row in rows
     ]
@@ -311,42 +329,41 @@ GEOMETRY = {  # measure: title
 }
 
 
-def geometry_section(found: dict[str, Any]) -> Section:
-    """How the embeddings lie in space."""
-    rows = found["rows"]
+def geometry_section(contents: GeometryContents) -> Section:
+    """Show how the embeddings lie in space."""
+    rows = contents.rows
     names = _names(rows)
     cells = [
         [
-            names[row["encoder"]],
+            names[row.encoder],
             *(
-                f"{number(row[f'{name}_mean'], 0 if name == 'width' else 3)}{_deviation(row, name)}"
+                f"{number(row.numbers[name].mean, 0 if name == 'width' else 3)}{_deviation(row.numbers[name])}"
                 for name in GEOMETRY
             ),
         ]
         for row in rows
     ]
     notes = [
-        f"{found['documents']:,} test documents, of length one; alignment and uniformity of the embeddings of two "
-        f"random halves (sentences to one of two) of {found['halved']:,} of them.",
+        f"{contents.documents:,} test documents, of length one; alignment and uniformity of the embeddings of two "
+        f"random halves (sentences to one of two) of {contents.halved:,} of them.",
         "Alignment: mean squared distance of the halves of a document, low is good; uniformity: log of the mean of "
         "exp(-2 squared distance) of halves of two, low is good (Wang and Isola 2020).",
-        f"Collapse: a mean cosine near 1, an effective rank far below the width (or the {found['documents']:,} "
+        f"Collapse: a mean cosine near 1, an effective rank far below the width (or the {contents.documents:,} "
         "documents), a deviation of a dimension x sqrt(width) far below 1, correlated dimensions.",
-        f"Hubness: skewness of the number of documents that have one among their {found['neighbours']} nearest; "
+        f"Hubness: skewness of the number of documents that have one among their {contents.neighbours} nearest; "
         "largest hub: its maximum / mean; antihubs: share of documents that nobody has among the nearest.",
     ]
     return Section("Geometry", notes, [Table("", ["encoder", *GEOMETRY.values()], cells)])
 
 
-def _deviation(row: dict[str, Any], name: str) -> str:
-    spread = row.get(f"{name}_std")
-    return f" ± {spread:.3f}" if spread else ""
+def _deviation(estimate: Estimate) -> str:
+    return f" ± {estimate.std:.3f}" if estimate.std else ""
 
 
-def map_section(found: dict[str, Any], figure: Figure) -> Section:
-    """Figures 3 and 4 of the graph document model's paper."""
+def map_section(contents: MapContents, figure: Figure) -> Section:
+    """Show figures 3 and 4 of the graph document model's paper."""
     notes = [
-        f"{found['documents']:,} test documents, {found['method']}. Numbers stand at the median of a class."
-        f"{found['note']}"
+        f"{contents.documents:,} test documents, {contents.method}. Numbers stand at the median of a class."
+        f"{contents.note}"
     ]
     return Section("Map", notes, [], [figure])

@@ -62,8 +62,8 @@ def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
     ]
     group = merge("G=a,b", ["a", "b"], members)
     assert (group.encoder, group.members) == ("G=a,b", ["a", "b"])
-    assert group.geometry["uniformity_mean"] == 0.5
-    assert group.geometry["uniformity_of_seeds"] == [0, 1]
+    assert group.geometry_row.numbers["uniformity"].mean == 0.5
+    assert group.geometry_row.numbers["uniformity"].of_seeds == [0, 1]
     np.testing.assert_array_equal(group.map[0], points[0])
     assert (group.similarity, group.attention, group.clustering) == (None, None, None)
 
@@ -71,5 +71,4 @@ def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
 def test_an_encoder_alone_has_no_members():
     alone = merge("a", ["a"], [Measured("a", [], INFO, geometry={"uniformity": 2.0})])
     assert alone.members == []
-    assert alone.geometry["uniformity_mean"] == 2.0
-    assert "uniformity_std" not in alone.geometry
+    assert alone.geometry_row.to_json() == {"encoder": "a", "members": [], "uniformity_mean": 2.0}

@@ -28,7 +28,7 @@ def test_means_over_the_documents_that_have_a_value():
     times = np.concatenate(list(item_draws(40)))
     slow = [np.average(VALUES[0], weights=PRESENT * own) for own in times[:50]]
     np.testing.assert_allclose(found.values["mean"].samples[:50, 0], slow)
-    row = row_of(found)
+    row = row_of(found).to_json()
     assert (row["mean_low"], row["mean_high"]) == interval(found.values["mean"])
     assert times.sum(axis=1) == pytest.approx(40)
     assert times.mean() == pytest.approx(1)
@@ -45,7 +45,7 @@ def test_a_set_without_a_value_has_that_of_all():
 def test_a_group_of_seeds_is_wider_than_its_members():
     members = [estimates(str(seed), VALUES[0] + shift, n=1) for seed, shift in enumerate((0, 0.5, 1.5))]
     group = merge_members("group", ["0", "1", "2"], members)
-    row, alone = row_of(group), row_of(members[0])
+    row, alone = row_of(group).to_json(), row_of(members[0]).to_json()
     assert row["mean_mean"] == pytest.approx(alone["mean_mean"] + 2 / 3)
     assert row["mean_std"] == pytest.approx(sample_deviation(np.array([0, 0.5, 1.5])))
     assert row["mean_of_seeds"] == pytest.approx([alone["mean_mean"] + shift for shift in (0, 0.5, 1.5)])
@@ -61,7 +61,7 @@ def test_the_interval_of_a_share_alone_ends_at_1():
         Estimates("", over_documents({name: (factor * above, below) for name, (above, below) in parts.items()}))
         for factor in (0.5, 0.7, 0.9)
     ]
-    row = row_of(merge_members("group", ["0", "1", "2"], members))
+    row = row_of(merge_members("group", ["0", "1", "2"], members)).to_json()
     assert row["noun_to_uniform_high"] > 1.05
     assert row["noun_share_high"] == row["auc_high"] == 1
 
@@ -75,11 +75,11 @@ def test_differences_are_paired():
     """b is a plus a little in each document: the difference is clear where both intervals overlap."""
     a, b = estimates("a", VALUES[0]), estimates("b", VALUES[0] + 0.1 + 0.01 * VALUES[1])
     (row,) = differences([a, b], ["mean", "absent"])
-    assert row["high"] < 0
-    assert row_of(a)["mean_high"] > row_of(b)["mean_low"]
-    assert row["difference"] == pytest.approx(a.values["mean"].scores[0] - b.values["mean"].scores[0])
-    assert row["ratio"] == pytest.approx(a.values["mean"].scores[0] / b.values["mean"].scores[0])
-    assert row["ratio_low"] < row["ratio"] < row["ratio_high"] < 1
+    assert row.high < 0
+    assert row_of(a).numbers["mean"].high > row_of(b).numbers["mean"].low
+    assert row.difference == pytest.approx(a.values["mean"].scores[0] - b.values["mean"].scores[0])
+    assert row.ratio == pytest.approx(a.values["mean"].scores[0] / b.values["mean"].scores[0])
+    assert row.ratio_low < row.ratio < row.ratio_high < 1
 
 
 def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
@@ -88,19 +88,19 @@ def test_a_ratio_is_over_pretraining_seeds_as_its_difference_is():
     other = estimates("b", VALUES[0])
     (alone,) = differences([members[1], other], ["mean"])
     (row,) = differences([merge_members("group", ["0", "1", "2"], members), other], ["mean"])
-    assert alone["low"] > 0
-    assert (alone["ratio_low"], alone["ratio_high"]) == pytest.approx((1.1, 1.1))
-    assert row["low"] < 0 < row["high"]
-    assert row["ratio_low"] < 1 < row["ratio"] < row["ratio_high"]
-    assert row["ratio"] == pytest.approx(1.2)
+    assert alone.low > 0
+    assert (alone.ratio_low, alone.ratio_high) == pytest.approx((1.1, 1.1))
+    assert row.low < 0 < row.high
+    assert row.ratio_low < 1 < row.ratio < row.ratio_high
+    assert row.ratio == pytest.approx(1.2)
 
 
 def test_no_ratio_to_what_may_be_0():
     (row,) = differences([estimates("a", VALUES[0]), estimates("b", VALUES[1] - 5)], ["mean"])
-    assert row["ratio"] is None
+    assert row.ratio is None
 
 
 def test_mean_rows():
-    row = mean_row("g", ["a", "b"], [{"x": 1.0}, {"x": 3.0}])
+    row = mean_row("g", ["a", "b"], [{"x": 1.0}, {"x": 3.0}]).to_json()
     assert (row["x_mean"], row["x_std"], row["x_of_seeds"]) == (2.0, pytest.approx(2**0.5), [1.0, 3.0])
-    assert mean_row("a", ["a"], [{"x": 1.0}]) == {"encoder": "a", "members": [], "x_mean": 1.0}
+    assert mean_row("a", ["a"], [{"x": 1.0}]).to_json() == {"encoder": "a", "members": [], "x_mean": 1.0}

@@ -4,6 +4,7 @@ import json
 
 import matplotlib.pyplot as plt
 
+from docsplit.evaluation.analysis.estimates import Estimate
 from docsplit.evaluation.analysis.report import Section, Table, number, save_figure, with_interval, write_report
 
 
@@ -38,7 +39,6 @@ def test_the_page_and_the_tables(tmp_path):
 
 
 def test_cells():
-    row = {"r_mean": 1.234, "r_low": 1.2, "r_high": 1.29}
-    assert with_interval(row, "r") == "1.23 [1.20, 1.29]"
-    assert with_interval({}, "r") == ""
+    assert with_interval(Estimate(1.234, 1.2, 1.29)) == "1.23 [1.20, 1.29]"
+    assert with_interval(None) == ""
     assert (number(None), number(float("nan")), number(1234.5, 1)) == ("", "", "1,234.5")
