@@ -106,7 +106,7 @@ def clusterings(
     seed: int,
     pretraining_seeds: int | None = 1,
 ) -> Iterator[Result]:
-    """A result for each kind of features, as they are and of length one.
+    """Yield a result for each kind of features, as they are and of length one.
 
     Args:
         kinds: of each kind (`raw`, say) train and test, (N, H).

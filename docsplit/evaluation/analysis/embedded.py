@@ -80,7 +80,7 @@ def embed_tfidf(split: LabelledSplit, documents: Documents, options: AnalysisArg
 
 
 def nearest_of(vectors: np.ndarray) -> np.ndarray:
-    """The nearest others of each document by cosine, (N, k)."""
+    """Return the nearest others of each document by cosine, (N, k)."""
     return nearest(unit(vectors), num_neighbours(len(vectors)))[0]
 
 

@@ -17,14 +17,14 @@ def read_paper(name: str) -> dict[str, Any]:
 
 
 def set_named(paper: dict[str, Any], data: str) -> str | None:
-    """The paper's name of a data set, if what results call the data has one of its spellings in it."""
+    """Return the paper's name of a data set, if what results call the data has one of its spellings in it."""
     plain = "".join(letter for letter in data.lower() if letter.isalnum())
     found = [name for name, spellings in paper["names"].items() if any(one in plain for one in spellings)]
     return found[0] if found else None
 
 
 def beside(paper: dict[str, Any], table: str, column: str, data: str) -> str:
-    """The number of the same data set, or else the range over those that the table has: `1.06 to 1.12 (5 sets)`."""
+    """Return the number of the same data set, else the range over those in the table: `1.06 to 1.12 (5 sets)`."""
     content = paper["tables"][table]
     position = content["columns"].index(column)
     values = {name: row[position] for name, row in content["rows"].items()}

@@ -38,7 +38,7 @@ class ContentWords:
 
 
 def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: Sequence[int]) -> ContentWords:
-    """Of each document its lemmas and parts of speech (`docsplit.data.tagging.TaggedText`), and its words."""
+    """Each document's lemmas and parts of speech (`docsplit.data.tagging.TaggedText`) and number of words."""
     numbers: dict[str, int] = {}
     part_numbers = {part: number for number, part in enumerate(PARTS)}
     lemmas: list[int] = []
@@ -119,7 +119,7 @@ def _ratio(keys: np.ndarray) -> float:
 
 
 def length_class(words: np.ndarray) -> np.ndarray:
-    """The index of each document's class in `LENGTH_CLASSES`, (D,)."""
+    """Return the index of each document's class in `LENGTH_CLASSES`, (D,)."""
     return np.searchsorted(list(LENGTH_CLASSES.values()), words)
 
 

@@ -66,7 +66,7 @@ def with_interval(estimate: Estimate | None, digits: int = 2) -> str:
 
 
 def literal(name: str) -> str:
-    """A name for matplotlib, which would read what is between two dollars as a formula."""
+    """Return a name for matplotlib, which would read what is between two dollars as a formula."""
     return name.replace("$", r"\$")
 
 

@@ -40,7 +40,7 @@ class Documents:
 
 
 def strata_of(labels: np.ndarray) -> np.ndarray:
-    """A number for each document, equal for equal labels: of (N,) or (N, C)."""
+    """Return a number for each document, equal for equal labels: of (N,) or (N, C)."""
     return labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
 
 

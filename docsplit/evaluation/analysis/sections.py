@@ -259,7 +259,7 @@ def _what_was_read(rows: list[EstimateRow], names: dict[str, str]) -> Table:
 
 
 def cell(value: Any) -> str:
-    """A count, number or word; nothing for None."""
+    """Show a count, number or word; nothing for None."""
     if isinstance(value, float):
         return number(value, 0 if abs(value) >= 10 else 1)
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -214,7 +214,7 @@ def _unit(vectors: Any) -> Any:
 
 
 def _inner_cosines(unit: Any, sentences: Sentences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of all pairs i < j of a document: cosines, the document, and 1 / the number of its pairs, (K,) each."""
+    """Return, for all pairs i < j of a document, cosines, the document, and 1 / the number of its pairs, (K,) each."""
     ends = np.cumsum(np.bincount(sentences.documents, minlength=sentences.num_documents))
     cosines, documents, weights = [], [], []
     for document, (start, end) in enumerate(zip([0, *ends], ends)):

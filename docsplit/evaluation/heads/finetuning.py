@@ -245,7 +245,7 @@ def _world_size() -> int:
 
 
 def check_batch_size(batch_size: int) -> int:
-    """The documents a process and step.
+    """Return the documents of a process in a step.
 
     Raises:
         ValueError: if the processes cannot share such a batch.
@@ -260,7 +260,7 @@ def check_batch_size(batch_size: int) -> int:
 
 
 def encodable(text: str) -> str:
-    """A lone surrogate would make the tokenizer raise."""
+    """Replace lone surrogates, which would make the tokenizer raise."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -343,7 +343,7 @@ def num_trainable(model: nn.Module) -> int:
 
 
 def _measures(prediction: EvalPrediction) -> dict[str, float]:
-    """Of logits (N, C) against class indices (N,) or multi-hot labels (N, C), where probability 0.5 is a yes."""
+    """Return the accuracy of logits (N, C) against class indices (N,) or multi-hot labels (N, C), where probability 0.5 is a yes."""
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
     metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))

@@ -98,7 +98,7 @@ def setfit(start: Start, split: LabelledSplit, runs: Sequence[Run], show_progres
 
 
 def check_setfit(split: LabelledSplit, runs: Sequence[Run]) -> int:
-    """What `setfit` needs, before any long work.
+    """Check what `setfit` needs, before any long work.
 
     Returns: documents a process and step.
 
