@@ -343,7 +343,7 @@ def num_trainable(model: nn.Module) -> int:
 
 
 def _measures(prediction: EvalPrediction) -> dict[str, float]:
-    """Return the accuracy of logits (N, C) against class indices (N,) or multi-hot labels (N, C), where probability 0.5 is a yes."""
+    """Measure logits (N, C) against class indices (N,) or multi-hot labels (N, C); probability 0.5 is a yes."""
     logits, labels = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
     predicted = logits.argmax(axis=-1) if labels.ndim == 1 else (logits >= 0).astype(np.int64)
     metrics = ClassificationMetric().compute(predictions=predicted, references=labels.astype(np.int64))
