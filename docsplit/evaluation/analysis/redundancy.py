@@ -38,7 +38,7 @@ class ContentWords:
 
 
 def content_words(tagged: Iterable[tuple[Sequence[str], Sequence[str]]], words: Sequence[int]) -> ContentWords:
-    """Collect the content words of documents from their lemmas and parts of speech (`docsplit.data.tagging.TaggedText`)."""
+    """Collect the content words of documents from lemmas and parts of speech (`docsplit.data.tagging.TaggedText`)."""
     numbers: dict[str, int] = {}
     part_numbers = {part: number for number, part in enumerate(PARTS)}
     lemmas: list[int] = []
