@@ -26,7 +26,7 @@ from transformers.utils import ModelOutput
 
 from docsplit.modeling import encoding, lora, saving, starts
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import RowBatch, lay_out, pool
+from docsplit.modeling.encoding import Encoded, RowBatch, lay_out, pool
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
 from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, normalizes, setting_names
@@ -56,7 +56,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
     similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
     with it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
-    `contrastive_weight`, `mlm_weight`. A checkpoint is its encoder; the rest is training state (`modeling.saving`).
+    `contrastive_weight`, `mlm_weight`. A checkpoint is the encoder, and training state beside it.
 
     Attributes:
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
@@ -257,10 +257,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
         # Encode them: the objective says which encoder reads which view
-        encode, base_model, output = functools.partial(self._encode, batch), self.encoder.base_model, DocSplitOutput()
+        encoded, base_model, output = Encoded(), self.encoder.base_model, DocSplitOutput()
+        encode = functools.partial(self._encode, batch, encoded)
         compares = return_loss and contrastive
         output.embeddings = self.objective.encode(encode, base_model) if compares else encode(base_model)
-        output.num_computed_tokens = torch.tensor(batch.num_computed_tokens, device=input_ids.device)
+        output.num_computed_tokens = torch.tensor(encoded.num_computed_tokens, device=input_ids.device)
         if not return_loss:
             return output
 
@@ -275,7 +276,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Score the predicted tokens, a mean over those of all processes
         if mlm:
             num_targets = max(sum(targets for _, targets in counts), 1)
-            output.mlm_loss = torch.stack(batch.mlm_sums).sum() * (len(counts) / num_targets)
+            output.mlm_loss = torch.stack(encoded.mlm_sums).sum() * (len(counts) / num_targets)
             losses.append(weights["mlm"] * output.mlm_loss)
         output.loss = torch.stack(losses).sum()
         return output
@@ -293,8 +294,8 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
                 "model.load_training_state(checkpoint) before Trainer.train(resume_from_checkpoint=checkpoint)."
             )
 
-    def _encode(self, batch: RowBatch, base_model: Any, view: int | None = None) -> Any:
-        """Encode the rows of all views to (B, V, H), or of one to (B, H); the batch notes MLM losses and tokens."""
+    def _encode(self, batch: RowBatch, encoded: Encoded, base_model: Any, view: int | None = None) -> Any:
+        """Encode the rows of all views to (B, V, H), or of one to (B, H); note MLM losses and tokens."""
         # Choose the rows: the first view stands for both where they are one
         is_pair = view is None and batch.views_are_one
         chosen = batch.rows_of(0 if is_pair else view)
@@ -308,9 +309,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             part, mlm_sum = checkpoint(run, *inputs, use_reentrant=False) if computes_again else run(*inputs)
             parts.append(part)
             order.append(places)
-            batch.mlm_sums.append(mlm_sum)
+            encoded.mlm_sums.append(mlm_sum)
             num_tokens = len(places) * -(-cut[1] // multiple) * multiple
-            batch.num_computed_tokens += 2 * num_tokens if is_pair else num_tokens  # both views count
+            encoded.num_computed_tokens += 2 * num_tokens if is_pair else num_tokens  # both views count
         if batch.input_ids is None:
             return None
 

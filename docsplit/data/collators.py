@@ -81,7 +81,7 @@ class DocSplitCollator:
     def __call__(self, features: list[Feature]) -> Batch:
         """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
-        The view `simcse` adds `same_text`.
+        The view `simcse` adds `same_text`: both views are one text.
 
         Documents without units, which a stream may have, are left out.
 
@@ -97,7 +97,7 @@ class DocSplitCollator:
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
-        # What is alike is said here: to compare tensors on a GPU would have to wait for it.
+        # Say that both views are one text: a comparison on the GPU would have to wait for it
         same_text = {"same_text": True} if self.view is simcse else {}
         return batch | self.lay_out(features) | same_text
 

@@ -105,6 +105,7 @@ class Encoder:
     def with_pooling(self, pooling: Pooling) -> "Encoder":
         """Return the same weights with another pooling."""
         other = copy.copy(self)
+        vars(other).pop("description", None)  # which names the pooling
         other._model = self.copy()
         other.replaced_pooling = replace_pooling(other._model, pooling)
         return other
@@ -292,7 +293,7 @@ class EncoderGroup:
 def load_groups(
     names: Iterable[str], options: EncoderArguments, not_encoders: Sequence[str] = ()
 ) -> list[EncoderGroup]:
-    """Load the encoders of all arguments, each once, with the shared cache; they rest until they are used.
+    """Load the encoders of all arguments, each once, with the shared cache; they rest on the CPU until they are used.
 
     Args:
         not_encoders: names among them that stand for something else, such as tfidf.

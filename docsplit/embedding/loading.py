@@ -13,7 +13,7 @@ from sentence_transformers.util import is_sentence_transformer_model, load_file_
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
-from docsplit.embedding import graphs as graph_documents
+from docsplit.embedding import graphs
 from docsplit.modeling.families.table import family_of, modules_of_families
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
@@ -97,7 +97,7 @@ def _has_module_of_family(name_or_path: str) -> bool:
 
 def _reads_tokens(model: SentenceTransformer) -> bool:
     """Whether the first module is an encoder of tokens, rather than a table of vectors, say."""
-    return isinstance(model[0], Transformer) or graph_documents.is_graph_encoder(model)
+    return isinstance(model[0], Transformer) or graphs.is_graph_encoder(model)
 
 
 def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
@@ -107,7 +107,7 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     if family.rows == "passages":
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
         module = family.module_class().load(name_or_path)
-        return graph_documents.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
+        return graphs.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
     settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")

@@ -41,7 +41,7 @@ class Classification(LabelledEvaluation):
     args: ProbeArguments
 
     def settings(self) -> Facts:
-        """Return the documents, and how encoders are fine-tuned."""
+        """Return the fingerprint of the documents, what was left out, and the options of fine-tuning."""
         finetuning = {name: value for name, value in asdict(self.args.finetuning).items() if value is not None}
         return super().settings() | {"finetuning": finetuning}
 
@@ -71,6 +71,7 @@ class Classification(LabelledEvaluation):
             features = dict(zip(self.split.texts, tfidf_features(*self.split.texts.values())))
             return list(probe(name, features, TFIDF_FACTS, self.split, self.args)) if is_main else []
         vectors, facts = encoder.embed_parts(self.split.texts, is_main)
+        encoder.rest()
         info = facts.row()
         frozen = list(probe(name, vectors, info, self.split, self.args)) if is_main else []
         return [*frozen, *tune(encoder, info, self.split, self.args, show_progress=is_main)]

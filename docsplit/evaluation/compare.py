@@ -159,7 +159,7 @@ class LabelledEvaluation(Evaluation):
         return text_statistics(self.source(), self.split.texts, len(self.split.class_names))
 
     def settings(self) -> Facts:
-        """Return notes on the documents and on what was left out."""
+        """Return the fingerprint of the documents, what was left out, and the classes."""
         return {
             "data_fingerprint": self.split.fingerprint(),
             "documents_dropped": self.split.counts,

@@ -46,7 +46,7 @@ class Links(Evaluation):
         self.pairs = load_citation_pairs(self.data_args, self.args.seed)
 
     def statistics(self) -> list[TextStatistics]:
-        """Return the documents of each split's pairs."""
+        """Return size and length of the papers in each split's pairs."""
         papers = {name: np.union1d(part.first, part.second) for name, part in self.pairs.parts.items()}
         texts = {name: [self.pairs.texts[row] for row in rows] for name, rows in papers.items()}
         return text_statistics(self.source(), texts, 2)
@@ -72,6 +72,7 @@ class Links(Evaluation):
         """Embed each paper once, by all processes; the first one trains and measures the heads."""
         assert encoder is not None
         embeddings, facts = encoder.embed_all(self.pairs.texts, self.pairs.test_documents, is_main)
+        encoder.rest()
         return list(link(name, embeddings, facts.row(), self.pairs, self.args)) if is_main else []
 
     def finish(self) -> None:

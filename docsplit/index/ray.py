@@ -56,7 +56,7 @@ def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.WARNING)
-    facts = [encoder.description | {"name": None}, versions(), hash_of_code(*CODE)]
+    facts = [encoder.description | {"name": None}, versions(), hash_of_code(*CODE, "docsplit/runtime/vectors.py")]
     assert encoder.cache_dir is not None
     key = hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
     return partial(_embed, encoder.description, encoder.cache_dir / f"ray-{key}")

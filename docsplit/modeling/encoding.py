@@ -53,6 +53,14 @@ class Rows:
 
 
 @dataclass
+class Encoded:
+    """What the micro-batches of a step leave beside vectors; no part of the batch, which checkpoints keep alive."""
+
+    mlm_sums: list[Tensor] = field(default_factory=list)  # () for each micro-batch
+    num_computed_tokens: int = 0  # padding included
+
+
+@dataclass
 class RowBatch:
     """The rows of all views, one after another, and the facts that are read from the device once a batch."""
 
@@ -66,8 +74,6 @@ class RowBatch:
     mlm_targets: Tensor | None = None  # (R, T)
     masked: Tensor | None = None  # (R, T), on the CPU, True where a token is to be predicted
     views_are_one: bool = False  # both views of each document have the same vector
-    mlm_sums: list[Tensor] = field(default_factory=list)  # (), noted for each micro-batch that was encoded
-    num_computed_tokens: int = 0  # of these, padding included
 
     @property
     def num_targets(self) -> int:

@@ -402,7 +402,8 @@ class RunOptions:
                 "/ (--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
             )
         if data.shuffle_buffer_size < 1:
-            raise ValueError(f"--shuffle_buffer_size is {data.shuffle_buffer_size}: expected 1 (none) or more.")
+            size = data.shuffle_buffer_size
+            raise ValueError(f"--shuffle_buffer_size is {size}: expected 1 (no shuffling) or more.")
         if data.max_train_samples is not None:
             raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
         training.ignore_data_skip = True

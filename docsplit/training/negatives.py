@@ -31,7 +31,10 @@ from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 logger = logging.getLogger(__name__)
 
 NOTE = "negatives.json"  # in a checkpoint
-CODE = ("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/data")
+CODE = (
+    *("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/modeling", "docsplit/data"),
+    "docsplit/runtime/vectors.py",
+)
 
 
 def mine(

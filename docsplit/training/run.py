@@ -74,7 +74,7 @@ class Run:
     model: DocSplitForContrastivePretraining
 
     def __post_init__(self) -> None:
-        self.results = self.data.counts  # of all_results.json
+        self.results = self.data.counts  # the same dict, for all_results.json: what is prepared adds its counts
         self.start_folder: Path | None = None  # of the encoder to start from, if it may be better than what comes out
 
     def prepare_objective(self) -> None:
@@ -83,7 +83,8 @@ class Run:
             checkpoints.check_same_model(self.checkpoint, json.loads(self.model.config.to_json_string()))
             self.model.load_training_state(self.checkpoint)
         elif self.options.training.process_index == 0:
-            for name in prepared_files():  # by an earlier run in this folder
+            # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
+            for name in set(prepared_files()) - set(self.model.objective.prepared_files):
                 (self.options.output_dir / name).unlink(missing_ok=True)
         self.model.objective.prepare(self)
 

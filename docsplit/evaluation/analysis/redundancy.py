@@ -161,7 +161,8 @@ def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, f
     """Rank correlations with the number of words, their intervals, and the paired difference of R and its null."""
     values = {"r": r, "r_null": r_null, "r_to_null": r / r_null}
     if not len(words):
-        return dict.fromkeys(values, np.nan)
+        names = [f"{name}{end}" for name in (*values, "r_minus_r_null") for end in ("", "_low", "_high")]
+        return dict.fromkeys([*names, "r_minus_r_null_p_value"], np.nan)
     systems = [ItemPairs(words[None], value[None]) for value in values.values()]
     resampled = dict(zip(values, resample(systems, statistic=rank_correlation)))
     row: dict[str, float] = {}

@@ -4,7 +4,7 @@ Each run starts from a fresh encoder, so nothing of a run reaches the next one o
 training of the encoder for each seed, where a probe costs one embedding of the documents for all of them. Only the
 training documents' labels are ever seen (and the validation part's, to choose an epoch). Documents are truncated to
 the encoder's maximum length: there is no averaging over chunks here. Of a graph document model, which reads passages,
-the length is `TRAIN_PASSAGES` and `TEST_PASSAGES`. `setfit_head` has the few-shot counterpart.
+the length is `TRAIN_PASSAGES` and `TEST_PASSAGES`. `docsplit.evaluation.heads.setfit` has the few-shot counterpart.
 """
 
 import logging
@@ -245,7 +245,7 @@ def _world_size() -> int:
 
 
 def check_batch_size(batch_size: int) -> int:
-    """Return the documents of a process in a step.
+    """Return how many documents a process takes in a step.
 
     Raises:
         ValueError: if the processes cannot share such a batch.

@@ -147,6 +147,7 @@ class DocumentRanking(Evaluation):
         ranking = self.ranking
         documents, facts = encoder.embed_all(ranking.documents, ranking.relevant_documents, is_main)
         queries, query_facts = encoder.embed_queries(self.queries, self.args.query_prompt, is_main)
+        encoder.rest()
         if not is_main:
             return []
         if seen := share_of_queries(name, ranking.queries):

@@ -131,6 +131,8 @@ CLUSTERING = Task(
 
 def task_of_file(contents: dict[str, Any]) -> Task:
     """Return the task that a results.json states."""
+    if "task" not in contents:
+        raise ValueError("This results.json states no task, as files of before 0.1: run the evaluation again.")
     stated = contents["task"]
     pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
     return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})

@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM
 
 from docsplit.runtime.files import write_text
 
-_OWN_IMPORT = re.compile(r"^from docsplit\..*\n", re.MULTILINE)
+_OWN_IMPORT = re.compile(r"^from docsplit\.\S* import [^(\n]+\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,9 @@ class Family:
         """Copy into a checkpoint the code that other programs load it with, less its imports from this package."""
         for name, sources in self.code.items():
             text = "\n\n".join(path.read_text(encoding="utf-8") for path in sources)
-            write_text(directory / name, _OWN_IMPORT.sub("", text))
+            text = _OWN_IMPORT.sub("", text)
+            assert not re.search(r"^\s*(from|import) docsplit", text, re.MULTILINE), name
+            write_text(directory / name, text)
 
     # --- Words of a card ---
 

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from docsplit.modeling.families.base import Family
 
-# Texts longer than the encoder reads: the beginning alone, or the mean over pieces of that length.
-
 
 def _with_a_global_token(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
     """Let the first token attend to all and all to it (Longformer, section 3.1), unless the caller says otherwise."""

@@ -10,22 +10,17 @@ from docsplit.modeling.families.longformer import LONGFORMER
 PLAIN = Family()
 ROBERTA = Family(positions_follow_padding=True)
 
-FAMILIES: dict[str, Family] = {  # by the config's `model_type`; an encoder that has no row is a plain one
+FAMILIES: dict[str, Family] = {  # by the config's `model_type`; the others are kin of RoBERTa, or plain
     "graph_document": GRAPH_DOCUMENTS,
     "longformer": LONGFORMER,
     "big_bird": BIG_BIRD,
-    "roberta": ROBERTA,
-    "roberta-prelayernorm": ROBERTA,
-    "xlm-roberta": ROBERTA,
-    "xlm-roberta-xl": ROBERTA,
-    "camembert": ROBERTA,
-    "mpnet": ROBERTA,
 }
 
 
 def family_named(model_type: str) -> Family:
     """Return the family of encoders of this type."""
-    return FAMILIES.get(model_type, PLAIN)
+    is_roberta = any(name in model_type for name in ("roberta", "camembert", "mpnet"))  # remote code has more of them
+    return FAMILIES.get(model_type, ROBERTA if is_roberta else PLAIN)
 
 
 def family_of(config: Any) -> Family:

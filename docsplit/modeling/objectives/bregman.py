@@ -93,9 +93,9 @@ def bregman_loss(
     excluded: Tensor | None = None,
     symmetric: bool = True,
 ) -> Tensor:
-    """Return the mean over anchors of -log softmax of exp(-G / (2 sigma^2)) / temperature (equations 5 and 6).
+    """Return the mean over anchors of -log softmax of exp(-G / (2 sigma^2)) / temperature at the positive.
 
-    Computed in fp32 (float64 for float64 inputs), whatever autocast says.
+    Equations 5 and 6. Computed in fp32 (float64 for float64 inputs), whatever autocast says.
 
     Args:
         first: z (N, K) of view 1.

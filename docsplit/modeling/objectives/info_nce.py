@@ -99,8 +99,8 @@ class InfoNCE(Objective):
             directions = directions[1:] if self.options.reverse_loss else directions[:1]
         temperature, similarity = self.options.contrastive_temperature, self.options.similarity
         losses = [
-            info_nce(anchors, others, temperature, batch.targets, left_out, similarity)
-            for anchors, others, left_out in directions
+            info_nce(anchors, compared, temperature, batch.targets, hidden, similarity)
+            for anchors, compared, hidden in directions
         ]
         total = torch.stack(losses).mean()
         return total * batch.scale
