@@ -70,7 +70,10 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         plot = path.with_name("few_shot.png")
         address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
-        evaluations.append(CardEvaluation.from_json(read_json(path), address))
+        try:
+            evaluations.append(CardEvaluation.from_json(read_json(path), address))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     return evaluations
 
 

@@ -22,6 +22,7 @@ from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_es
 from docsplit.evaluation.analysis.clustering import clusterings, one_label
 from docsplit.evaluation.analysis.contents import (
     AttentionContents,
+    ClusterContents,
     GeometryContents,
     GraphAttentionContents,
     MapContents,
@@ -29,7 +30,7 @@ from docsplit.evaluation.analysis.contents import (
     SimilarityContents,
 )
 from docsplit.evaluation.analysis.embedded import Embedded, embed, embed_tfidf, num_neighbours
-from docsplit.evaluation.analysis.estimates import EstimateRow, Estimates, Facts, Json
+from docsplit.evaluation.analysis.estimates import EstimateRow, Estimates, Facts
 from docsplit.evaluation.analysis.geometry import geometry
 from docsplit.evaluation.analysis.graph_attention import graph_attention_section
 from docsplit.evaluation.analysis.maps import MappedDocuments, check_method, plot_maps, project
@@ -131,7 +132,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
         contents = self.contents()
         shown = self._sections(contents, setup)
         if clusters := contents.get("clustering"):
-            compared = clusters["rows"], clusters["comparisons"], setup.settings, setup.statistics
+            compared = clusters.rows, clusters.comparisons, setup.settings, setup.statistics
             write_comparison(setup.folder, Report(CLUSTERING, *compared, self.card_title, setup.data))
         title, folder = f"Embedding analysis: {setup.data}", setup.folder
         about = {"title": title, "data": setup.data, "settings": setup.settings, "statistics": setup.statistics}
@@ -264,21 +265,21 @@ def merge(name: str, members: Sequence[str], measured: Sequence[Measured]) -> Me
     return merged
 
 
-def cluster_contents(clusters: list[Result], split: LabelledSplit) -> Json:
+def cluster_contents(clusters: list[Result], split: LabelledSplit) -> ClusterContents:
     """Return what analysis.json says of clusters."""
     kept = {
         part: one_label(labels)[1] for part, labels in (("train", split.train_labels), ("test", split.test_labels))
     }
     left_out = len(split.train_texts) + len(split.test_texts) - sum(map(len, kept.values()))
-    return {
-        "rows": comparison.rows(clusters),
-        "comparisons": comparison.comparisons(clusters),
-        "train_documents": len(kept["train"]),
-        "test_documents": len(kept["test"]),
-        "clusters": len(np.unique(kept["train"])),
-        "largest_class": float(np.bincount(kept["test"]).max() / len(kept["test"])),
-        "left_out": f" Left out: {left_out:,} documents with several labels or none." if left_out else "",
-    }
+    return ClusterContents(
+        rows=comparison.rows(clusters),
+        comparisons=comparison.comparisons(clusters),
+        train_documents=len(kept["train"]),
+        test_documents=len(kept["test"]),
+        clusters=len(np.unique(kept["train"])),
+        largest_class=float(np.bincount(kept["test"]).max() / len(kept["test"])),
+        left_out=f" Left out: {left_out:,} documents with several labels or none." if left_out else "",
+    )
 
 
 def _about_data(statistics: Sequence[TextStatistics], measured: Sequence[Measured]) -> Section:

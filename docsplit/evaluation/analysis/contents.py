@@ -9,6 +9,7 @@ import numpy as np
 from docsplit.embedding.graphs import GraphReadings
 from docsplit.evaluation.analysis.estimates import EncoderDifference, EstimateRow, Json
 from docsplit.evaluation.analysis.redundancy import RedundancyRow
+from docsplit.evaluation.results.records import Comparison, Row
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,19 @@ class AttentionContents:
     documents: int
     pipeline: str  # that tagged them
     word_weight: str  # sum or mean over the pieces of a word
+
+
+@dataclass(frozen=True)
+class ClusterContents:
+    """Clusters beside the classes, for each encoder."""
+
+    rows: list[Row]
+    comparisons: list[Comparison]
+    train_documents: int
+    test_documents: int
+    clusters: int  # as many as classes
+    largest_class: float  # share of the test documents
+    left_out: str  # a sentence; "" where no document was left out
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from docsplit.evaluation.analysis import paper_numbers
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, TERCILES
 from docsplit.evaluation.analysis.contents import (
     AttentionContents,
+    ClusterContents,
     GeometryContents,
     MapContents,
     RedundancyContents,
@@ -265,9 +266,9 @@ def cell(value: Any) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def clustering_section(found: dict[str, Any], data: str) -> Section:
-    """Table 1 of the graph document model's paper, with every mean of the NMI."""
-    rows, task = found["rows"], CLUSTERING
+def clustering_section(contents: ClusterContents, data: str) -> Section:
+    """Show Table 1 of the graph document model's paper, with every mean of the NMI."""
+    rows, task = contents.rows, CLUSTERING
     names = names_of(rows)
     header = ["encoder", "features", *(task.measures[name] for name in task.columns), "purity, 95 % interval"]
     cells = [
@@ -283,24 +284,24 @@ def clustering_section(found: dict[str, Any], data: str) -> Section:
         )
     ]
     paper = paper_numbers.read_paper(paper_numbers.GRAPH)
-    own = paper_numbers.set_named(paper, data)
-    sets = [own] if own else list(paper["names"])
+    set_name = paper_numbers.set_named(paper, data)
+    sets = [set_name] if set_name else list(paper["names"])
     cells = [[f"{name}, {model}", *(f"{value:.3f}" for value in values)]
              for name in sets for model, values in paper["tables"]["1"]["rows"][name].items()]  # fmt: skip
     tables.append(Table(f"Table 1 of the {paper_numbers.COLUMN}.", ["data, model", "NMI", "purity"], cells))
     tables.append(
         Table(
             "Purity of two encoders: paired bootstrap over test documents, and over pretraining seeds where there are "
-            f"several. The {len(found['comparisons'])} p-values are not corrected for their number.",
+            f"several. The {len(contents.comparisons)} p-values are not corrected for their number.",
             ["encoders", "features", "difference", "p"],
             [[f"{names[row.a]} v {names[row.b]}", row.head_name, *_difference(row.difference)]
-             for row in found["comparisons"]],
+             for row in contents.comparisons],
         )
     )  # fmt: skip
     notes = [
-        f"{found['train_documents']:,} training documents, on which k-means is fitted, {found['test_documents']:,} "
-        f"test documents, which are assigned; {found['clusters']} clusters, as many as classes.{found['left_out']} "
-        f"The largest class has {found['largest_class']:.3f} of the test documents: less than that no purity can be.",
+        f"{contents.train_documents:,} training documents, on which k-means is fitted, {contents.test_documents:,} "
+        f"test documents, which are assigned; {contents.clusters} clusters, as many as classes.{contents.left_out} "
+        f"The largest class has {contents.largest_class:.3f} of the test documents: less than that no purity can be.",
         task.note,
     ]
     return Section("Clusters", notes, tables)

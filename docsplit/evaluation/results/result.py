@@ -54,7 +54,7 @@ class System:
 
     @property
     def features(self) -> str:
-        """What the head was trained on: embeddings as they are, or standardised ones."""
+        """The features that the head was trained on: raw embeddings or standardised ones."""
         return self.info.get("features", "raw")
 
 

@@ -48,10 +48,10 @@ def test_clusters_say_on_how_many_documents(split):
     documents = choose_documents(split, options, None)
     measured = measure("a", embedded_of(split, documents), split, documents, options)
     contents = cluster_contents(measured.clustering, split)
-    assert (contents["train_documents"], contents["test_documents"], contents["clusters"]) == (40, 40, 3)
-    assert contents["largest_class"] == np.bincount(split.test_labels).max() / 40
-    assert contents["left_out"] == ""
-    assert len(contents["rows"]) == 2  # raw and of length one
+    assert (contents.train_documents, contents.test_documents, contents.clusters) == (40, 40, 3)
+    assert contents.largest_class == np.bincount(split.test_labels).max() / 40
+    assert contents.left_out == ""
+    assert len(contents.rows) == 2  # raw and of length one
 
 
 def test_a_group_is_the_mean_of_its_members_and_its_map_the_first_ones():
