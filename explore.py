@@ -85,12 +85,14 @@ def documents_of_index(directory: Path, limit: int) -> tuple[Documents, Any]:
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.index import Index
     from docsplit.index.manifest import check_encoder
+    from docsplit.index.vectors import with_words_of
 
     index = Index(directory)
     if len(index) < 3:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
     encoder = Encoder.of(index.manifest.encoder)
     check_encoder(index.manifest, encoder.description)
+    encoder = with_words_of(encoder, directory, index.manifest)
     places = list(index.documents())
     chosen = [places[number] for number in np.sort(np.random.default_rng(0).permutation(len(places))[:limit])]
     titles = [segment.titles[row] or segment.ids[row] for segment, row in chosen]

@@ -18,6 +18,9 @@ A graph document model takes the passages of one document as rows and gives (1, 
     passages = to_passages("A document of any length ...", words=100)  # as the script says
     rows = tokenizer.encode_batch([passage.text for passage in passages])
     ... | {"section": numpy.array([passage.section for passage in passages])}  # unless the graph is full
+
+A static encoder (`adapt.py --static`) is exported as it is. An encoder with words is not, for ids of the whole text
+would be another input: export the encoder that they were added to, or a static encoder.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -28,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import embedding, normalize
 
 from docsplit.modeling.families.graph import PASSAGES_FILE
 from docsplit.modeling.families.table import family_of
@@ -46,7 +49,7 @@ class Embedder(nn.Module):
     def __init__(self, encoder: "SentenceTransformer"):
         super().__init__()
         self.encoder = encoder
-        self.config: Any = encoder[0].config
+        self.config: Any = getattr(encoder[0], "config", None)
         self.unit_length = encoder.similarity_fn_name != "dot"
         self.input_names = ["input_ids", "attention_mask"]
 
@@ -61,7 +64,33 @@ class Embedder(nn.Module):
         lengths = torch.randint(1, length + 1, (rows, 1), generator=generator)
         lengths[0] = length
         mask = (torch.arange(length) < lengths).long()
-        return torch.randint(self.config.vocab_size, (rows, length), generator=generator), mask
+        return torch.randint(self.vocabulary, (rows, length), generator=generator), mask
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of token ids."""
+        return self.config.vocab_size
+
+
+class StaticEmbedder(Embedder):
+    """A static encoder in the form that is exported: the mean of the vectors of the tokens that the mask keeps."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Embed texts: ids and mask (B, T) to (B, H)."""
+        first: Any = self.encoder[0]
+        mask = attention_mask.float()[:, :, None]  # (B, T, 1)
+        sums = (embedding(input_ids, first.embedding.weight) * mask).sum(dim=1)
+        features: dict[str, Tensor] = {"sentence_embedding": sums / mask.sum(dim=1).clamp(min=1)}
+        for module in list(self.encoder)[1:]:
+            features = module(features)
+        embeddings = features["sentence_embedding"]
+        return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+
+    @property
+    def vocabulary(self) -> int:
+        """Return the number of token ids."""
+        first: Any = self.encoder[0]
+        return first.num_embeddings
 
 
 class PassageEmbedder(Embedder):
@@ -95,11 +124,21 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     Raises:
         ValueError: for an architecture that cannot be exported.
     """
-    config: Any = encoder[0].config
+    from sentence_transformers.models import StaticEmbedding
+
+    from docsplit.embedding.project_modules import words_of
+
+    if words_of(encoder) is not None:
+        raise ValueError(
+            "An encoder with words cannot be written as ONNX, for it reads whole texts beside its own tokens: export "
+            "the encoder that they were added to, or a static one (adapt.py --static)."
+        )
+    config: Any = getattr(encoder[0], "config", None)
     family = family_of(config)
     if family.without_onnx is not None:
         raise ValueError(f"A {config.model_type} cannot be written as ONNX: {family.without_onnx}.")
-    embedder = EMBEDDERS[family.rows](encoder).eval()
+    is_static = isinstance(encoder[0], StaticEmbedding)
+    embedder = (StaticEmbedder if is_static else EMBEDDERS[family.rows])(encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
     torch.onnx.export(
@@ -128,8 +167,30 @@ def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
         expected = embedder(*batch)
         inputs = {name: tensor.numpy() for name, tensor in zip(embedder.input_names, batch)}
         by_onnx = torch.from_numpy(session.run(None, inputs)[0])
-        differences.append(float((by_onnx - expected).abs().max() / expected.abs().max()))
+        largest = expected.abs().max().clamp(min=1e-12)  # a token without a vector gives zeros
+        differences.append(float((by_onnx - expected).abs().max() / largest))
     return max(differences)
+
+
+def write_tokenizer(encoder: "SentenceTransformer", name: str, path: Path) -> None:
+    """Write the rules that give the ids and the mask: with padding, and cut as the encoder cuts."""
+    from tokenizers import Tokenizer, processors
+
+    from docsplit.data.tokenization import load_tokenizer
+    from docsplit.embedding.loading import tokens_read
+
+    static: Any = encoder[0].tokenizer
+    if isinstance(static, Tokenizer):
+        rules: Any = Tokenizer.from_str(static.to_str())
+        rules.post_processor = processors.TemplateProcessing(single="$A")  # no special tokens
+        rules.enable_padding(pad_id=0, pad_token=rules.id_to_token(0) or "")
+    else:
+        tokenizer = load_tokenizer(name)
+        rules = tokenizer.backend_tokenizer
+        rules.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+    if (length := tokens_read(encoder)) is not None:
+        rules.enable_truncation(length)
+    rules.save(str(path))
 
 
 def main() -> None:
@@ -147,23 +208,17 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
-    from docsplit.data.tokenization import load_tokenizer
-    from docsplit.embedding.loading import load_encoder, resolve_prompt
+    from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
 
     encoder = load_encoder(options.encoder, device="cpu")
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "model.onnx"
     embedder = export(encoder, path)
-    difference = largest_difference(embedder, path, longest=min(encoder.max_seq_length or 512, 512))
+    difference = largest_difference(embedder, path, longest=min(tokens_read(encoder) or 512, 512))
     if not difference <= TOLERANCE:
         path.unlink()
         raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
-    tokenizer = load_tokenizer(options.encoder)
-    rules: Any = tokenizer.backend_tokenizer
-    if encoder.max_seq_length is not None:
-        rules.enable_truncation(encoder.max_seq_length)
-    rules.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
-    rules.save(str(options.out / "tokenizer.json"))
+    write_tokenizer(encoder, options.encoder, options.out / "tokenizer.json")
     if prompt := resolve_prompt(encoder, None):
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     if family_of(embedder.config).rows == "passages":
@@ -171,7 +226,8 @@ def main() -> None:
         print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
     length = "of unit length" if embedder.unit_length else "for dot products"
     print(
-        f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, up to {encoder.max_seq_length} tokens; "
+        f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, "
+        f"{'whole texts' if tokens_read(encoder) is None else f'up to {tokens_read(encoder)} tokens'}; "
         f"differs from PyTorch by {difference:.1e}."
     )
 

@@ -199,6 +199,21 @@ def encoder(wordpiece, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def texts():
+    return [row["text"] for row in make_corpus(30)] + ["", "ship", "\ud800 storm"]
+
+
+@pytest.fixture
+def checkpoint(tokenizer, tmp_path):
+    """A checkpoint of this project with each tokenizer, which is a SentenceTransformer directory."""
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(tokenizer), pooling="mean", max_seq_length=40)
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
 @pytest.fixture(scope="session")
 def scattered(tmp_path_factory, wordpiece):
     """A folder with a random encoder, mean-pooled, whose documents lie apart: something to distil."""

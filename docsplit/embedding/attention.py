@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.embedding.chunks import CHUNK_TEXTS, Layout, padded_batches
 from docsplit.embedding.loading import describe_encoder
+from docsplit.embedding.project_modules import plain_encoder, without_words
 from docsplit.modeling.families.table import family_of
 
 MAX_TOKENS = 512
@@ -40,7 +41,7 @@ class TokenWeights:
 
 def attended_from(model: SentenceTransformer) -> str:
     """Which rows of the attention are read: `FIRST`, `LAST`, `ALL` or `GLOBAL`."""
-    first: Any = model[0]
+    first: Any = without_words(model)[0]
     if family_of(first.model.config).has_global_token:
         return GLOBAL
     return _OF_POOLING.get(describe_encoder(model).pooling, ALL)
@@ -84,12 +85,13 @@ def attention_to_tokens(
     """Yield the last layer's attention for each text, in order, in float32.
 
     Args:
-        model: of `load_encoder`, for this alone: it is left with eager attention.
+        model: of `load_encoder`, for this alone: it is left with eager attention. Words that it adds have none.
         micro_batch_tokens: bound on texts x longest text of one forward pass.
 
     Raises:
         ValueError: if the encoder returns no attention weights, or its tokenizer no places.
     """
+    model = plain_encoder(model, "Attention")
     _check_tokenizer(model)
     transformer: Any = model[0]
     family = family_of(transformer.model.config)

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 CHUNK_TEXTS = 1024
 Advance = Callable[[float], None]  # told which share of a chunk is done
+Finish = Callable[[list[str], np.ndarray], np.ndarray]  # texts and their embeddings (N, H) to embeddings (N, H)
 MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
 
 
@@ -55,11 +56,18 @@ class Embedder(Protocol):
 
 
 def in_chunks(
-    texts: Sequence[str], embedder: Embedder, show_progress: bool, cache_dir: Path | None = None
+    texts: Sequence[str],
+    embedder: Embedder,
+    show_progress: bool,
+    cache_dir: Path | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Embed chunks of texts, in rounds of one a process.
 
     A background thread, the only user of the tokenizer, tokenises a process's next chunk while this one embeds.
+
+    Args:
+        finish: changes the embeddings of a chunk's texts; what is kept in `cache_dir` is from before.
 
     Yields: on each process the embeddings (texts of the chunk, H) of all chunks in order, and the seconds they took.
 
@@ -78,10 +86,16 @@ def in_chunks(
     def advance(first: int, share: float) -> None:
         progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)
 
-    def embed_own(first: int) -> tuple[np.ndarray, float] | None:
+    def embed_share(first: int) -> tuple[np.ndarray, float] | None:
         start = first + rank * CHUNK_TEXTS
         if start >= len(texts):
             return None
+        embeddings, seconds = embed(first, start)
+        if finish is not None:
+            embeddings = finish(_valid_unicode(texts[start : start + CHUNK_TEXTS]), embeddings)
+        return embeddings, seconds
+
+    def embed(first: int, start: int) -> tuple[np.ndarray, float]:
         started = time.perf_counter()
         path, tokenized = next(ahead)
         if tokenized is None:
@@ -102,7 +116,7 @@ def in_chunks(
     ahead = _one_ahead(tokenize, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
     with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress or rank > 0) as progress:
         for first in range(0, len(texts), in_a_round):
-            yield from filter(None, _on_all(partial(embed_own, first)))
+            yield from filter(None, _on_all(partial(embed_share, first)))
             advance(first, 1.0)
 
 

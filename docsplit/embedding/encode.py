@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -38,6 +40,8 @@ from docsplit.embedding.chunks import (
 )
 from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
+from docsplit.embedding.project_modules import without_words, words_of
+from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import pool
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
@@ -142,23 +146,41 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
     dtype = dtype or default_dtype(model.device)
     micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
     prompt = resolve_prompt(model, prompt)
+    plain, finish = without_words(model), None
+    if words_of(model) is not None:
+        plain.truncate_dim = None  # its vectors are kept whole in the cache, whatever the words
+        finish = partial(add_words_of_texts, model)
+    embedder = _embedder(plain, prompt, long_documents, dtype, micro_batch_tokens)
+    if cache_dir is not None:
+        key = _fingerprint(plain, prompt, str(dtype), micro_batch_tokens, long_documents)
+        cache_dir = cache_dir / f"embeddings-{key}"
+    shape = (len(texts), model.truncate_dim or plain.get_embedding_dimension() or 0)
+    return collect(in_chunks(texts, embedder, show_progress, cache_dir, finish), shape, output_file)
+
+
+def add_words_of_texts(model: Any, texts: list[str], vectors: np.ndarray) -> np.ndarray:
+    """Add the words of texts to the plain encoder's vectors (N, H), and cut these as an encoder with words does."""
+    words: Any = words_of(model)
+    features = {name: value.to(model.device) for name, value in words.preprocess(texts).items()}
+    directions = words(**features).cpu()
+    return add_words(torch.from_numpy(vectors), directions, model[-1].weight).numpy()[:, : model.truncate_dim]
+
+
+def _embedder(
+    model: SentenceTransformer, prompt: str, long_documents: LongDocuments, dtype: torch.dtype, micro_batch_tokens: int
+) -> Embedder:
+    """Choose how an encoder without words embeds."""
     if isinstance(model[0], Transformer) and isinstance(model[0].processor, PreTrainedTokenizerBase):
-        embedder: Embedder = _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
-    elif is_graph_encoder(model):
+        return _DocumentEmbedder(model, prompt, long_documents, dtype, micro_batch_tokens)
+    if is_graph_encoder(model):
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
         first: Any = model[0]
         layout = Layout(first.max_seq_length, micro_batch_tokens)
-        embedder = GraphEmbedder(first.model, first.tokenizer, layout, prompt, dtype)
-    elif long_documents == "chunk_mean":
+        return GraphEmbedder(first.model, first.tokenizer, layout, prompt, dtype)
+    if long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
-    else:
-        embedder = _WholeModelEmbedder(model, prompt)
-    if cache_dir is not None:
-        key = _fingerprint(model, prompt, str(dtype), micro_batch_tokens, long_documents)
-        cache_dir = cache_dir / f"embeddings-{key}"
-    shape = (len(texts), model.truncate_dim or model.get_embedding_dimension() or 0)
-    return collect(in_chunks(texts, embedder, show_progress, cache_dir), shape, output_file)
+    return _WholeModelEmbedder(model, prompt)
 
 
 @dataclass(frozen=True)
@@ -186,6 +208,7 @@ def embed_queries(
     if similarity not in SIMILARITIES:
         logger.warning(f"This encoder compares by {similarity} distance; documents are ranked by cosine here.")
         similarity = "cosine"
+    model = without_words(model)
     if isinstance(model[0], Transformer):
         vectors, _ = embed_documents(model, queries, prompt, **options)
     else:  # it has its own ways, a route for queries, say
@@ -309,21 +332,25 @@ def _is_half(value: Any) -> bool:
 
 
 def identity(model: SentenceTransformer) -> str:
-    """Return a hash of what makes an encoder: weights, modules, tokenizer, maximum length, similarity."""
+    """Return a hash of what makes an encoder: weights, modules, tokenizers, maximum length, similarity."""
     digest = hashlib.blake2b(digest_size=12)
+    if (words := words_of(model)) is not None:
+        digest.update(words.tokenizer.to_str().encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    tokenizer: Any = getattr(model[0], "processor", None)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    first: Any = model[0]
+    tokenizer = getattr(first, "processor", None) or getattr(first, "tokenizer", None)
+    backend = tokenizer if isinstance(tokenizer, Tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
     state: JsonObject = json.loads(backend.to_str()) if backend is not None else {}
     state |= {"truncation": None, "padding": None}  # of the last call
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
-    modules = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in model]
+    modules = [*without_words(model), *([model[-1]] if words is not None else [])]
+    described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]
     settings = [model.max_seq_length, model.truncate_dim, model.similarity_fn_name]
-    digest.update(json.dumps([state, modules, settings], default=str).encode())
+    digest.update(json.dumps([state, described, settings], default=str).encode())
     return digest.hexdigest()
 
 

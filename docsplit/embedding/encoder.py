@@ -12,12 +12,23 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments, members_of
-from docsplit.embedding.encode import SIMILARITIES, QueryFacts, embed_documents, embed_queries, identity
+from docsplit.embedding.chunks import CHUNK_TEXTS
+from docsplit.embedding.encode import (
+    SIMILARITIES,
+    QueryFacts,
+    add_words_of_texts,
+    embed_documents,
+    embed_queries,
+    identity,
+)
 from docsplit.embedding.graphs import is_graph_encoder
-from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, resolve_prompt
+from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, resolve_prompt, tokens_read
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.embedding.overlap import contamination
+from docsplit.embedding.project_modules import weight_of_words
+from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.settings import Pooling
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype
@@ -45,13 +56,12 @@ class EncoderFacts:
     near_duplicate_share: float | None
     smooth_neighbours: int
     pooling_of_checkpoint: str | None = None  # where another one takes its place
+    words: float | None = None  # the weight of words that are added to documents' vectors
 
     def row(self) -> Columns:
-        """Return the columns of a row; `pooling_of_checkpoint` only where there is one."""
-        columns = asdict(self)
-        if self.pooling_of_checkpoint is None:
-            del columns["pooling_of_checkpoint"]
-        return columns
+        """Return the columns of a row; `pooling_of_checkpoint` and `words` only where there are any."""
+        optional = ("pooling_of_checkpoint", "words")
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
 
 
 class Encoder:
@@ -104,9 +114,7 @@ class Encoder:
 
     def with_pooling(self, pooling: Pooling) -> "Encoder":
         """Return the same weights with another pooling."""
-        other = copy.copy(self)
-        vars(other).pop("description", None)  # which names the pooling
-        other._model = self.copy()
+        other = self._with_model(self.copy())
         other.replaced_pooling = replace_pooling(other._model, pooling)
         return other
 
@@ -125,8 +133,8 @@ class Encoder:
 
     @property
     def max_seq_length(self) -> int | None:
-        """The number of tokens read of a text."""
-        return self._model.max_seq_length
+        """The number of tokens read of a text; None: all."""
+        return tokens_read(self._model)
 
     def embed(self, texts: Sequence[str], show_progress: bool = False) -> np.ndarray:
         """Embed documents by `embed_documents` with the options, not smoothed: (N, H) float32."""
@@ -202,6 +210,7 @@ class Encoder:
             near_duplicate_share=near,
             smooth_neighbours=self.options.smooth_neighbours,
             pooling_of_checkpoint=self.replaced_pooling,
+            words=weight_of_words(self._model),
         )
 
     def check(self, texts: Sequence[str]) -> None:
@@ -219,6 +228,41 @@ class Encoder:
             self._embed(texts, None, show_progress=False)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
+
+    # --- Words of documents, which some encoders add to their vectors ---
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the encoder adds words of documents to its vectors."""
+        return project_modules.words_of(self._model) is not None
+
+    def with_words(self, words: Words) -> "Encoder":
+        """Return an encoder with words with other ones, added with the same weight; the model is shared."""
+        weight: Any = self._model[-1].weight
+        return self._with_model(project_modules.with_words(self._model, words, weight))
+
+    def without_words(self) -> "Encoder":
+        """Return the plain encoder of one with words, which gives vectors whole; another encoder as it is."""
+        if not self.has_words:
+            return self
+        plain = self._with_model(project_modules.without_words(self._model))
+        plain._model.truncate_dim = None
+        return plain
+
+    def add_words(self, texts: Sequence[str], vectors: np.ndarray) -> np.ndarray:
+        """Return what `embed_for_index` gives, (N, H), from what it gives for texts `without_words`."""
+        parts = []
+        for start in range(0, len(texts), CHUNK_TEXTS):
+            rows = slice(start, start + CHUNK_TEXTS)
+            chunk = [text.encode("utf-8", "replace").decode() for text in texts[rows]]
+            parts.append(self._comparable(add_words_of_texts(self.model, chunk, vectors[rows])))
+        return np.concatenate(parts)
+
+    def _with_model(self, model: SentenceTransformer) -> "Encoder":
+        other = copy.copy(self)
+        vars(other).pop("description", None)  # of the model that it had
+        other._model = model
+        return other
 
     # --- For an index ---
 

@@ -1,43 +1,22 @@
 """Whole documents to vectors with a graph document model, in bulk: passages in micro-batches of similar length."""
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentence_transformers
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
 from docsplit.embedding.chunks import Advance, Layout, MicroBatch, embed_chunk, padded_batches
+from docsplit.embedding.project_modules import plain_encoder
 from docsplit.modeling.encoding import Rows
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.sentence_transformers_files import MODULES
-from docsplit.runtime.files import write_text
 from modeling_graph_document import GraphDocumentModel
-
-
-class SentenceTransformer(sentence_transformers.SentenceTransformer):
-    """An encoder with a module of its family, saved with the code that programs without this package load it with.
-
-    It carries its parent's name, because a card shows the class name.
-    """
-
-    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
-        """Save as the parent does, but name the module as other programs import it."""
-        super().save(path, *args, **kwargs)
-        modules = json.loads((Path(path) / MODULES).read_text(encoding="utf-8"))
-        family = family_of(self[0].config)
-        modules[0]["type"] = family.module
-        write_text(Path(path) / MODULES, json.dumps(modules, indent=2) + "\n")
-        family.write_code(Path(path))
-
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +49,7 @@ def document_attention(model: Any, texts: Sequence[str], kind: str | None = None
         model: from `load_encoder`, with `has_graph_attention(model)`.
         kind: the kind of graph, in place of the one it was trained with.
     """
-    module: Any = model[0]
+    module: Any = plain_encoder(model, "Graph attention")[0]
     trained = module.config.graph_kind
     for start in range(0, len(texts), CHUNK_TEXTS):
         chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]

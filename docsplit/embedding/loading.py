@@ -1,19 +1,20 @@
 """Any encoder as a SentenceTransformer, with the pooling, prompts and maximum length that it was made with."""
 
 import logging
+import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
-from sentence_transformers.util import is_sentence_transformer_model, load_file_path
+from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
-from docsplit.embedding import graphs
+from docsplit.embedding import graphs, project_modules
+from docsplit.embedding.project_modules import WITH_WORDS, load_with_words, module_types, without_words, words_of
 from docsplit.modeling.families.table import family_of, modules_of_families
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
@@ -43,14 +44,18 @@ def load_encoder(
     # model's plan for tensor parallelism, and lists all layers as "not sharded".
     logs.setLevel(logging.INFO)
     try:
-        is_assembled = not is_sentence_transformer_model(name_or_path) or _has_module_of_family(name_or_path)
-        if not is_assembled:
+        types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
+        is_assembled = not types or types[0] in modules_of_families()
+        if is_assembled:
+            model: SentenceTransformer = _assemble(name_or_path, pooling, device)
+        else:
             if pooling is not None:
                 logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            model = SentenceTransformer(name_or_path, device=device)
-        else:
-            model = _assemble(name_or_path, pooling, device)
-        if _reads_tokens(model):
+            has_words = not WITH_WORDS.keys().isdisjoint(types)
+            load = load_with_words if has_words else SentenceTransformer
+            model = load(name_or_path, device=device)
+        plain = without_words(model)
+        if _reads_tokens(plain):
             check_vocabulary(model.tokenizer, name_or_path)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ValueError(
@@ -66,15 +71,18 @@ def load_encoder(
             f"{sorted(report.missing)[:3]}: they would be random. Is it the checkpoint of another model?"
         )
     if report.random_pooler:  # of no use here, and other weights at each loading
-        first: Any = model[0]
+        first: Any = plain[0]
         first.model.pooler = None
     model.float().eval()
     positions = None
-    if _reads_tokens(model):
-        encoder: Any = model[0].model
-        family_of(encoder.config).prepare_loaded(encoder, is_ours=is_assembled)
+    if _reads_tokens(plain):
+        encoder: Any = plain[0].model
+        is_ours = is_assembled or getattr(model[0], "inner_type", None) in modules_of_families()
+        family_of(encoder.config).prepare_loaded(encoder, is_ours)
         positions = max_positions(encoder.config)
-    if max_seq_length is not None:
+    if max_seq_length is not None and model.max_seq_length == math.inf:
+        logger.info(f"{name_or_path} is static and reads whole texts: --max_seq_length changes nothing.")
+    elif max_seq_length is not None:
         if positions is not None and max_seq_length > positions:
             raise ValueError(
                 f"--max_seq_length is {max_seq_length}, but {name_or_path} has positions for {positions} tokens: "
@@ -84,15 +92,6 @@ def load_encoder(
     elif positions is not None and (model.max_seq_length is None or model.max_seq_length > positions):
         model.max_seq_length = positions
     return model
-
-
-def _has_module_of_family(name_or_path: str) -> bool:
-    """Whether SentenceTransformer would want remote code for a module that this package has itself."""
-    path = load_file_path(name_or_path, "modules.json")
-    if path is None:
-        return False
-    modules = Path(path).read_text(encoding="utf-8")
-    return any(module in modules for module in modules_of_families())
 
 
 def _reads_tokens(model: SentenceTransformer) -> bool:
@@ -107,7 +106,7 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     if family.rows == "passages":
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
         module = family.module_class().load(name_or_path)
-        return graphs.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
+        return project_modules.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
     settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
@@ -157,8 +156,13 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
     Returns: the mode that it brought.
 
     Raises:
-        ValueError: if it has no module that pools, or what follows takes another width.
+        ValueError: if it has no module that pools, what follows takes another width, or it adds words.
     """
+    if words_of(model) is not None:
+        raise ValueError(
+            f"--override_pooling {pooling} would change vectors that words were fitted to: fit words to an encoder "
+            "with that pooling."
+        )
     positions = [position for position, module in enumerate(model) if isinstance(module, PoolingModule)]
     if not positions:
         modules = " -> ".join(type(module).__name__ for module in model)
@@ -184,20 +188,27 @@ class ModelFacts:
     """What decides the embeddings of a model."""
 
     pooling: str
-    max_seq_length: int | None
-    num_parameters: int
+    max_seq_length: int | None  # None: whole texts are read
+    num_parameters: int  # those of words included
 
 
 def describe_encoder(model: SentenceTransformer) -> ModelFacts:
     """Describe what decides its embeddings, for the rows of results."""
-    poolers = [module for module in model if isinstance(module, PoolingModule)]
+    plain = without_words(model)
+    poolers = [module for module in plain if isinstance(module, PoolingModule)]
     modes = [poolers[0].pooling_mode] if poolers and isinstance(poolers[0].pooling_mode, str) else None
     modes = modes or [mode for pooler in poolers for mode in pooler.pooling_mode]
     return ModelFacts(
-        pooling="+".join(modes) or type(model[-1]).__name__,
-        max_seq_length=model.max_seq_length,
+        pooling="+".join(modes) or type(plain[-1]).__name__,
+        max_seq_length=tokens_read(model),
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
+
+
+def tokens_read(model: SentenceTransformer) -> int | None:
+    """Return how many tokens an encoder reads of a text; None: all, as a static encoder does."""
+    length = model.max_seq_length
+    return None if length is None or length == math.inf else length
 
 
 def resolve_prompt(model: SentenceTransformer, prompt: str | None) -> str:

@@ -162,5 +162,6 @@ def tune(
             facts: Facts = info | {"features": "raw", "embedding_seconds": None, "smooth_neighbours": 0}
             if info.get("long_documents") == "chunk_mean":  # a graph of passages stays one
                 facts["long_documents"] = "truncate"
+            facts.pop("words", None)  # which training leaves out
             system = System(encoder=name, head=head, shots=shots, info=facts, trains_encoder=True)
             yield classification_result(system, output, split)

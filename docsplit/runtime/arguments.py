@@ -117,6 +117,7 @@ def parse_arguments(
     description: str,
     argv: list[str] | None = None,
     chosen_by: Mapping[str, Any] | None = None,
+    positional: Mapping[str, str] | None = None,
 ) -> tuple[Any, ...]:
     """Parse into one instance of each dataclass.
 
@@ -126,23 +127,27 @@ def parse_arguments(
         chosen_by: a dataclass of options for each value of --objective. They have no defaults here: the last element
             returned is a dictionary of the options that recipe or command line give. Only their types are checked;
             the caller knows which value was chosen.
+        positional: names and helps of words that come first, in place of a recipe. The last element returned is a
+            dictionary of them.
 
     Raises:
         ValueError: if the recipe is missing or is no flat mapping of options.
         SystemExit: from argparse, for an unknown option or a wrong value.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    recipe = words.pop(0) if words and not words[0].startswith("-") else None
+    recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
     first_paragraph, _, examples = description.partition("\n\n")
     parser = _Parser(
         dataclass_types,
         chosen_by or {},
         description=first_paragraph,
         epilog=examples,
-        usage="%(prog)s [recipe] [--option value ...]",
+        usage=f"%(prog)s {' '.join(map(str.upper, positional or ['[recipe]']))} [--option value ...]",
         formatter_class=_HelpFormatter,
         allow_abbrev=False,  # `given_options` records what was written
     )
+    for name, help_text in (positional or {}).items():
+        parser.add_argument(name, metavar=name.upper(), help=help_text)
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     of_script = {action.dest for action in parser._actions}
     words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
@@ -153,6 +158,8 @@ def parse_arguments(
     if unknown:
         parser.error(f"unknown option {' '.join(unknown)}; --help lists all")
     instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
+    if positional:
+        return (*instances, dict(vars(others[0])))
     if chosen_by is None:
         return tuple(instances)
     given = dict(vars(others[0])) if others else {}

@@ -15,9 +15,11 @@ from transformers import (
     RobertaConfig,
 )
 
-from docsplit.embedding import attention
+from docsplit.embedding import attention, project_modules
 from docsplit.embedding.attention import attention_to_tokens, check_attention, describe_attention
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
+from docsplit.modeling.encoder_with_words import Words
 from tests.conftest import tiny_values
 
 TEXTS = ["The ship sailed.", "A loaf of bread and butter in the oven of the harbour, on a plate.", "Salt."]
@@ -145,3 +147,16 @@ def test_an_encoder_without_weights_is_refused(encoder, monkeypatch):
     monkeypatch.setattr(loaded[0].model, "forward", lambda output_attentions, **features: forward(**features))
     with pytest.raises(ValueError, match=r"some/encoder: BertModel returns no attention weights"):
         check_attention("some/encoder", loaded, TEXTS[0])
+
+
+def test_the_attention_of_an_encoder_with_words_is_the_plain_ones(encoder, caplog):
+    model, _ = encoder("bert", "mean")
+    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
+    more = with_words(model, words)
+    project_modules._say_words_are_left_out.cache_clear()
+    caplog.set_level("INFO")
+    check_attention("more", more, TEXTS[0])
+    assert describe_attention(more) == describe_attention(model)
+    for ours, expected in zip(attention_to_tokens(more, TEXTS, "", 64), attention_to_tokens(model, TEXTS, "", 64)):
+        np.testing.assert_array_equal(ours.weights, expected.weights)
+    assert caplog.text.count("Attention is of the plain encoder: the words") == 1  # once, however often it is read

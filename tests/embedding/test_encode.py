@@ -10,10 +10,13 @@ from sentence_transformers.models import Dense, Normalize, Pooling, Router, Stat
 
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
-from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode
+from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode, identity
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
+from docsplit.modeling.encoder_with_words import Words
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import tiny_config
+from tests.conftest import make_corpus, tiny_config
 
 QUERIES = ["bread and butter", "the ship was at anchor", ""]
 
@@ -198,3 +201,52 @@ def test_distances_are_replaced_by_the_cosine_and_it_is_said(model, caplog):
     model.similarity_fn_name = "euclidean"
     assert embed_queries(model, QUERIES)[1].similarity == "cosine"
     assert "compares by euclidean distance" in caplog.text
+
+
+def with_words_of(model, weight=1.0):
+    corpus = [row["text"] for row in make_corpus(40)]
+    return with_words(model, fit(model, corpus, vectors(model, corpus), RidgeSettings(1.0, 0)).words, weight)
+
+
+def test_encoder_and_encoder_with_words_share_the_cache(checkpoint, texts, tmp_path, monkeypatch):
+    cache, calls, original = tmp_path / "cache", [], encode_module.embed_chunk
+    model = load_encoder(str(checkpoint), device="cpu")
+    more = with_words_of(model)
+    more.save(str(tmp_path / "words"), create_model_card=False)
+    monkeypatch.setattr(encode_module, "embed_chunk", lambda *args: calls.append(1) or original(*args))
+    plain = vectors(model, texts, cache_dir=cache)
+    assert len(calls) == 1
+    for other in (more, with_words_of(model, 0.5), load_encoder(str(tmp_path / "words"), device="cpu")):
+        both = vectors(other, texts, cache_dir=cache)
+        assert np.abs(both - plain).max() > 1e-3
+        np.testing.assert_array_equal(both, vectors(other, texts, cache_dir=cache))
+        other.truncate_dim = 4
+        np.testing.assert_array_equal(vectors(other, texts, cache_dir=cache), both[:, :4])
+        np.testing.assert_array_equal(
+            embed_queries(other, texts, cache_dir=None, dtype=torch.float32)[0], plain[:, :4]
+        )
+    calls.clear()
+    np.testing.assert_array_equal(vectors(model, texts, cache_dir=cache), plain)
+    assert calls == []
+
+
+def test_the_identity_sees_words_their_tokens_and_their_weight(checkpoint):
+    model = load_encoder(str(checkpoint), device="cpu")
+    more = with_words_of(model)
+    words = more[0].words
+    others = {
+        "none": model,
+        "weight": with_words(model, words, 0.5),
+        "vectors": with_words(model, Words(words.tokenizer, words.pieces, 2 * words.vectors())),
+        "tokens": with_words(model, Words(words.tokenizer, words.pieces.flip(0), words.vectors())),
+    }
+    identities = {name: identity(other) for name, other in others.items()}
+    assert len({*identities.values(), identity(more)}) == 5
+    assert identity(with_words(load_encoder(str(checkpoint), device="cpu"), words)) == identity(more)
+
+
+def test_the_identity_sees_the_tokenizer_of_a_static_encoder(wordpiece, byte_level_bpe):
+    weights = torch.ones(600, 4)
+    tokenizers = [wordpiece.backend_tokenizer, byte_level_bpe.backend_tokenizer]
+    static = [SentenceTransformer(modules=[StaticEmbedding(each, weights)], device="cpu") for each in tokenizers]
+    assert identity(static[0]) != identity(static[1])

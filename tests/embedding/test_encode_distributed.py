@@ -13,6 +13,8 @@ from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
+from docsplit.modeling.encoder_with_words import Words
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn, tiny_config
 from tests.embedding.test_chunks import OnDisk
@@ -36,6 +38,7 @@ def embed_all(checkpoint, folder):
     model = load_encoder(str(checkpoint), device="cpu")
     encoder, tokenizer = model[0].model, model.tokenizer
     documents = {"dtype": torch.float32, "micro_batch_tokens": 100}
+    words = with_words(model, Words(tokenizer.backend_tokenizer, torch.arange(5, 30), torch.eye(25, 32)))
     cached = documents | {"long_documents": "chunk_mean", "cache_dir": folder / "cache"}
     return {
         "encode": encode(encoder, tokenizer, TEXTS, micro_batch_tokens=100),
@@ -46,6 +49,8 @@ def embed_all(checkpoint, folder):
         "documents, file": embed_documents(model, TEXTS, **documents, output_file=folder / "documents.npy")[0],
         "pieces": embed_documents(model, TEXTS, **cached)[0],
         "pieces, cached": embed_documents(model, TEXTS, **cached)[0],
+        "words": embed_documents(words, TEXTS, **documents)[0],
+        "words, cached, file": embed_documents(words, TEXTS, **cached, output_file=folder / "words.npy")[0],
         "pieces, file": embed_documents(model, TEXTS, **cached, output_file=folder / "pieces.npy")[0],
     }
 
@@ -88,7 +93,7 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
         assert set(together) == set(alone)
         for name, expected in alone.items():
             np.testing.assert_array_equal(together[name], expected, err_msg=name)
-    names = ["documents.npy", "encode.npy", "pieces.npy"]
+    names = ["documents.npy", "encode.npy", "pieces.npy", "words.npy"]
     assert sorted(path.name for path in tmp_path.glob("*.npy")) == names  # and no broken.npy
     for name in names:
         np.testing.assert_array_equal(np.load(tmp_path / name), np.load(tmp_path / "alone" / name))

@@ -8,11 +8,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.embedding import encoder as encoder_module
+from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
 from docsplit.embedding.encoder import Encoder, load_groups
+from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder, replace_pooling
+from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.modeling.encoder_with_words import Words
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
 
@@ -105,6 +109,32 @@ def test_an_index_finds_the_same_encoder_again(checkpoint, monkeypatch, tmp_path
         other.description  # noqa: B018
 
 
+@pytest.mark.parametrize(("similarity", "dimension"), [("cosine", None), ("dot", None), ("cosine", 12), ("dot", 12)])
+def test_words_are_added_to_plain_vectors_as_to_texts(checkpoint, texts, similarity, dimension):
+    """Vectors that are kept without words become what the encoder gives, with its words or with others."""
+    encoder = Encoder(str(checkpoint), options())
+    encoder.model.similarity_fn_name = similarity
+    first, second = (fit(encoder.model, some, encoder.embed(some)).words for some in (texts[:20], texts[5:30]))
+    encoder.model.truncate_dim = dimension
+    assert encoder.without_words() is encoder
+    before = encoder.embed_for_index(texts)
+    assert not encoder.has_words
+    worded = encoder._with_model(project_modules.with_words(encoder.model, first, 0.7))
+    for one in (worded, worded.with_words(second), worded.with_words(second).with_words(first)):
+        assert one.has_words
+        plain = one.without_words().embed_for_index(texts)
+        assert plain.shape == (len(texts), 32)
+        added = one.add_words(texts, plain)
+        np.testing.assert_allclose(added, one.embed_for_index(texts), atol=1e-6)
+        assert added.shape == before.shape
+        assert np.abs(added - before).max() > 1e-2
+    np.testing.assert_allclose(added, worded.embed_for_index(texts), atol=1e-6)
+    assert np.abs(added - worded.with_words(second).embed_for_index(texts)).max() > 1e-2
+    np.testing.assert_array_equal(worded.embed_query("a ship"), encoder.embed_query("a ship"))
+    assert worded.description["hash"] != encoder.description["hash"]
+    assert worded.description["dimension"] == (dimension or 32)
+
+
 def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypatch):
     loaded, load = [], load_encoder
     monkeypatch.setattr(encoder_module, "load_encoder", lambda name, *more: loaded.append(name) or load(name, *more))
@@ -126,3 +156,33 @@ def test_members_of_unlike_lengths_are_named(checkpoint, tmp_path, caplog, lengt
     with caplog.at_level(logging.WARNING):
         group.check(["A text."])
     assert ("read 12 and 16 tokens: --max_seq_length" in caplog.text) is warns
+
+
+@pytest.fixture
+def worded(checkpoint, tmp_path):
+    """A folder of the checkpoint with words."""
+    model = load_encoder(str(checkpoint), device="cpu")
+    vectors = torch.randn(100, 32, generator=torch.Generator().manual_seed(0))
+    save_with_words(
+        model, Words(model.tokenizer.backend_tokenizer, torch.arange(5, 105), vectors), 0.5, tmp_path / "w"
+    )
+    return tmp_path / "w"
+
+
+def test_a_row_has_the_weight_of_words_only_where_there_are_words(checkpoint, worded):
+    assert "words" not in Encoder(str(checkpoint), options()).facts(1.5).row()
+    row = Encoder(str(worded), options()).facts(1.5).row()
+    assert (row["words"], row["pooling"], row["max_seq_length"]) == (0.5, "mean", 40)
+    with pytest.raises(ValueError, match=f"{worded}: --override_pooling max would change vectors that words"):
+        Encoder(str(worded), options(override_pooling="max"))
+
+
+def test_an_index_of_an_encoder_with_words_has_plain_queries(checkpoint, worded):
+    encoder, plain = Encoder(str(worded), options()), Encoder(str(checkpoint), options())
+    assert Encoder.of(encoder.description).description == encoder.description
+    assert encoder.description["hash"] != plain.description["hash"]
+    assert {**encoder.description, "name": "", "hash": ""} == {**plain.description, "name": "", "hash": ""}
+    np.testing.assert_allclose(encoder.embed_query(TEXTS[0]), plain.embed_query(TEXTS[0]), atol=1e-6)
+    assert np.abs(encoder.embed_for_index(TEXTS) - plain.embed_for_index(TEXTS))[0].max() > 0.1
+    copy = encoder.copy()
+    np.testing.assert_array_equal(embed_documents(copy, TEXTS, dtype=torch.float32)[0], encoder.embed(TEXTS))

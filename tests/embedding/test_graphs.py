@@ -13,9 +13,13 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from docsplit.data.passages import to_passages
+from docsplit.embedding import project_modules
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.graphs import attention_by_kind
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
+from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
 from docsplit.modeling.saving import split_release
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -205,3 +209,15 @@ def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint,
     assert "another max_seq_length" in caplog.text
     with pytest.raises(ValueError, match="has positions for 128 tokens"):
         load_encoder(str(checkpoint), max_seq_length=200)
+
+
+def test_the_graph_attention_of_an_encoder_with_words_is_the_plain_ones(checkpoint, caplog):
+    model = load_encoder(str(checkpoint), device="cpu")
+    more = with_words(model, Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 16)))
+    caplog.set_level("INFO")
+    project_modules._say_words_are_left_out.cache_clear()
+    ours, expected = (attention_by_kind(each, "name", TEXTS[0]) for each in (more, model))
+    assert set(ours.weights) == set(expected.weights)
+    for kind, weights in expected.weights.items():
+        np.testing.assert_array_equal(ours.weights[kind], weights)
+    assert caplog.text.count("Graph attention is of the plain encoder: the words") == 1

@@ -12,7 +12,10 @@ from sentence_transformers.models import Dense, Pooling, StaticEmbedding
 from transformers import BertModel
 
 from docsplit.embedding.encode import _fingerprint, embed_documents
-from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling
+from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, says_pooling
+from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.modeling.encoder_with_words import Words
 
 
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
@@ -105,3 +108,36 @@ def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoi
     assert not any("pooler" in name for name in left.state_dict())
     keys = {_fingerprint(model, "", torch.float32, 4096) for model in (left, right)}
     assert len(keys) == 1
+
+
+def test_an_encoder_with_words_is_described_by_its_own_parts(checkpoint):
+    model = load_encoder(str(checkpoint), device="cpu")
+    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
+    facts, plain = describe_encoder(with_words(model, words)), describe_encoder(model)
+    assert (facts.pooling, facts.max_seq_length) == (plain.pooling, plain.max_seq_length) == ("mean", 40)
+    assert facts.num_parameters == plain.num_parameters + 11 * 32
+    with pytest.raises(ValueError, match=r"--override_pooling max would change vectors that words were fitted to"):
+        replace_pooling(with_words(model, words), "max")
+
+
+def test_what_a_folder_with_words_says_stands(checkpoint, tmp_path, caplog):
+    model = load_encoder(str(checkpoint), device="cpu")
+    words = Words(model.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
+    save_with_words(model, words, 1.0, tmp_path / "words")
+    name = str(tmp_path / "words")
+    assert says_pooling(name)
+    caplog.set_level(logging.INFO)
+    loaded = load_encoder(name, pooling="cls", max_seq_length=12, device="cpu")
+    assert f"{name} brings its own pooling: --pooling cls is not used for it." in caplog.text
+    assert (describe_encoder(loaded).pooling, describe_encoder(loaded).max_seq_length) == ("mean", 12)
+    with pytest.raises(ValueError, match="has positions for 128 tokens"):
+        load_encoder(name, max_seq_length=129, device="cpu")
+
+
+def test_a_static_encoder_reads_whole_texts(wordpiece, tmp_path, caplog):
+    modules = [StaticEmbedding(wordpiece.backend_tokenizer, embedding_dim=8)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))
+    caplog.set_level(logging.INFO)
+    model = load_encoder(str(tmp_path), max_seq_length=12, device="cpu")
+    assert "is static and reads whole texts: --max_seq_length changes nothing." in caplog.text
+    assert describe_encoder(model).max_seq_length is None  # JSON has no infinity

@@ -11,6 +11,9 @@ import run_probe_classification
 from docsplit.embedding import neighbours
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 
@@ -144,3 +147,24 @@ def test_probes_average_what_they_embed_and_say_so(tiny_model, wordpiece, corpus
     )  # fmt: skip
     rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
     assert {(row["encoder"] == "tfidf", row["smooth_neighbours"]) for row in rows} == {(False, 3), (True, None)}
+
+
+def test_averages_are_of_vectors_with_words(scattered, corpus_file, tmp_path, run_here):
+    """--smooth_neighbours comes after the words, in Python and in a script."""
+    texts = [row["text"] for row in make_corpus(30)]
+    model = load_encoder(str(scattered))
+    save_with_words(model, fit(model, texts, model.encode(texts)).words, 1.0, tmp_path / "words")
+    name = str(tmp_path / "words")
+    options = {"dtype": "float32", "smooth_neighbours": 3}
+    smoothed, facts = Encoder(name, EncoderArguments([name], **options)).embed_all(texts)
+    with_words = load_encoder(name).encode_document(texts)
+    expected = smooth_slowly(with_words, 3, 2, 0.5, 0.1, neighbours.word_vectors(texts))
+    np.testing.assert_allclose(smoothed, expected, atol=1e-4)
+    assert np.abs(smoothed - smooth_slowly(model.encode(texts), 3, 2, 0.5, 0.1)).max() > 0.01
+    assert facts.smooth_neighbours == 3
+    run_here(
+        run_probe_classification.main, "--model_name_or_path", name, "--train_file", corpus_file, "--heads", "linear",
+        "--shots", 0, "--num_seeds", 1, "--smooth_neighbours", 3, "--output_dir", tmp_path / "probe",
+    )  # fmt: skip
+    rows = json.loads((tmp_path / "probe" / "results.json").read_text())["rows"]
+    assert [(row["encoder"], row["smooth_neighbours"]) for row in rows] == [(name, 3)] * 2  # raw and standardized

@@ -13,7 +13,10 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoConfig
 
 import export_onnx
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.words_on_disk import save_static
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -72,6 +75,31 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, che
     lengths = np.linalg.norm(exported, axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == unit_length
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
+
+
+def lexical_ridge(folder):
+    model = load_encoder(str(folder), device="cpu")
+    corpus = [row["text"] for row in make_corpus(40)]
+    return model, fit(model, corpus, model.encode(corpus), RidgeSettings(1.0, 0))
+
+
+def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_here, capsys):
+    _, fitted = lexical_ridge(checkpoint("bert", pooling="mean"))
+    (tmp_path / "static").mkdir()
+    save_static(fitted.words, tmp_path / "static")
+    run_here(export_onnx.main, tmp_path / "static", tmp_path / "onnx")
+    assert "embeddings of unit length, whole texts; differs from PyTorch by" in capsys.readouterr().out
+    expected = SentenceTransformer(str(tmp_path / "static")).encode(TEXTS)
+    np.testing.assert_allclose(run_onnx(tmp_path / "onnx"), expected, atol=1e-5, rtol=0)
+    assert not expected[-1].any()  # of an empty text
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3
+
+
+def test_an_encoder_with_words_is_refused_with_both_remedies(checkpoint, tmp_path):
+    model, fitted = lexical_ridge(checkpoint("bert", pooling="mean"))
+    with pytest.raises(ValueError, match=r"export the encoder that they were added to, or a static one"):
+        export_onnx.export(with_words(model, fitted.words), tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
 
 
 def test_a_prompt_that_onnx_does_not_have_is_said(run_here, checkpoint, tmp_path, monkeypatch, capsys):

@@ -35,6 +35,7 @@ from transformers import (
 )
 
 from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.project_modules import plain_encoder
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.metrics import ClassificationMetric
@@ -312,15 +313,14 @@ class _Collator:
 
 
 def fresh_body(start: Start, split: LabelledSplit) -> tuple[SentenceTransformer, int]:
-    """Load an encoder in fp32 and freeze what an embedding does not depend on, such as poolers.
+    """Load an encoder in fp32, without words, and freeze what an embedding does not depend on, such as poolers.
 
     DDP waits for a gradient from each parameter that asks for one, so one backward pass finds out which get one.
 
     Returns: the encoder and the width H of its embeddings.
     """
-    body = (
-        start.load().float()
-    )  # a checkpoint kept in half precision would lose the small steps of a low learning rate
+    # A checkpoint kept in half precision would lose the small steps of a low learning rate.
+    body = plain_encoder(start.load().float(), "Fine-tuning")
     features = body.preprocess([encodable(text)[:200] for text in split.train_texts[:2]], prompt=start.prompt)
     features = {name: value.to(body.device) if torch.is_tensor(value) else value for name, value in features.items()}
     embeddings = body.eval()(features)["sentence_embedding"]  # (2, H)

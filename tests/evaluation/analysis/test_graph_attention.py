@@ -9,7 +9,9 @@ import torch
 import explore
 from docsplit.data.passages import to_passages
 from docsplit.embedding.graphs import attention_by_kind, document_attention
+from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
 from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_section
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -93,6 +95,12 @@ def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
         weights = next(document_attention(encoder, [text])).weights[0, 1:]
         assert [weight for weight, _ in own] == pytest.approx(sorted(weights, reverse=True)[:3], abs=1e-4)
         assert own[0][1] == " ".join(to_passages(text, 8)[weights.argmax()].text.split())
+
+
+def test_words_of_documents_have_no_part_in_a_graph(encoder):
+    worded = with_words(encoder, fit(encoder, TEXTS, encoder.encode(TEXTS)).words)
+    assert explore.heard_passages(worded, TEXTS[:3]) == explore.heard_passages(encoder, TEXTS[:3])
+    assert explore.summary_of(worded, np.zeros((9, 16))) == explore.summary_of(encoder, np.zeros((9, 16)))
 
 
 def test_the_document_with_most_sections_is_shown():

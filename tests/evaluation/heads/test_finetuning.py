@@ -14,10 +14,13 @@ from sentence_transformers.base.modules import Normalize
 from transformers import Trainer, set_seed
 
 from docsplit.data.passages import to_passages
+from docsplit.embedding import project_modules
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import with_words
 from docsplit.evaluation.heads import finetuning
 from docsplit.evaluation.heads.finetuning import Start, TextClassifier, finetune
 from docsplit.evaluation.heads.presets import FineTuning
+from docsplit.modeling.encoder_with_words import Words
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
@@ -193,6 +196,24 @@ def test_normalisation_is_left_out_of_training(load):
         finetune(Start(each), split, everything(split, 0), FineTuning(num_epochs=1)) for each in (load, normalised)
     )
     np.testing.assert_array_equal(plain.scores, without.scores)
+
+
+def test_words_are_left_out_of_training(load, caplog):
+    def with_its_words():
+        body = load()
+        words = Words(body.tokenizer.backend_tokenizer, torch.arange(10), torch.ones(10, 32))
+        return with_words(body, words)
+
+    split = make_split(train=32, test=10)
+    project_modules._say_words_are_left_out.cache_clear()
+    caplog.set_level("INFO")
+    plain, without = (
+        finetune(Start(each), split, everything(split, 0, 1), FineTuning(num_epochs=1))
+        for each in (load, with_its_words)
+    )
+    np.testing.assert_array_equal(plain.scores, without.scores)
+    assert plain.trainable_parameters == without.trainable_parameters
+    assert caplog.text.count("Fine-tuning is of the plain encoder: the words") == 1
 
 
 def test_a_pooling_that_leaves_the_prompt_out_works(load):

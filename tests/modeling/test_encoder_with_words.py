@@ -1,0 +1,133 @@
+"""Tokens of whole texts to directions, and these to vectors of an encoder: each step beside the formula by hand."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from docsplit.modeling import encoder_with_words
+from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_count, token_ids
+
+VOCABULARY = {"ship": 0, "sea": 1, "[UNK]": 2, "bread": 5}  # with ids that no token has
+VECTORS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]])  # of ship and bread
+
+
+@pytest.fixture
+def tokenizer():
+    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+@pytest.fixture
+def words(tokenizer):
+    return Words(tokenizer, torch.tensor([0, 5]), VECTORS)
+
+
+def directions(words, texts):
+    return words(**words.preprocess(texts)).numpy()
+
+
+def test_a_direction_is_that_of_the_sum_of_token_vectors(words):
+    texts = ["ship ship bread", "", "sea nothing", "bread", "ship " * 2, ""]
+    expected = [[6, 4, 0], [0, 0, 0], [0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    expected = np.array(expected) / np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
+    np.testing.assert_allclose(directions(words, texts), expected, atol=1e-6)
+    for row, text in enumerate(texts):  # alone, as in a batch
+        np.testing.assert_array_equal(directions(words, [text])[0], directions(words, texts)[row])
+    assert directions(words, []).shape == (0, 3)
+
+
+def test_a_text_is_read_to_its_end(words):
+    long = "sea " * 200_000 + "bread"
+    np.testing.assert_allclose(directions(words, [long])[0], [0, 1, 0], atol=1e-6)
+
+
+def test_texts_are_tokenised_some_at_a_time(words, tokenizer, monkeypatch):
+    texts = ["ship", "bread sea", "", "\ud800 ship", "sea"]
+    whole = directions(words, texts)
+    monkeypatch.setattr(encoder_with_words, "CHUNK_TEXTS", 2)
+    np.testing.assert_array_equal(directions(words, texts), whole)
+    assert [ids.tolist() for ids in token_ids(tokenizer, texts)] == [[0], [5, 1], [], [2, 0], [1]]
+
+
+def test_ids_without_a_token_count(tokenizer, words):
+    assert token_count(tokenizer) == 6
+    assert words.rows.shape == (6,)
+    assert words.table.weight.shape == (3, 3)  # a row for each kept token, and one for all others
+    assert token_count(Tokenizer(models.WordLevel({}, unk_token="[UNK]"))) == 0
+
+
+def test_words_are_summed_in_full_precision(words):
+    texts = ["ship " * 1000 + "bread"]
+    expected = directions(words, texts)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(directions(words, texts), expected)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
+def test_words_are_added_to_the_direction_and_leave_the_length(weight):
+    rng = np.random.default_rng(0)
+    vectors, words = rng.normal(size=(4, 3)).astype(np.float32), rng.normal(size=(4, 3)).astype(np.float32)
+    words /= np.linalg.norm(words, axis=1, keepdims=True)
+    words[2] = 0
+    summed = add_words(torch.from_numpy(vectors), torch.from_numpy(words), weight).numpy()
+    np.testing.assert_array_equal(summed[2], vectors[2])  # exactly: it has no words
+    for row in (0, 1, 3):
+        length = np.linalg.norm(vectors[row])
+        direction = vectors[row] / length + weight * words[row]
+        np.testing.assert_allclose(summed[row], length * direction / np.linalg.norm(direction), atol=1e-6)
+
+
+def test_the_last_module_keeps_the_type_and_leaves_queries_alone():
+    vectors, words = torch.randn(2, 3), torch.nn.functional.normalize(torch.randn(2, 3))
+    module = AddWords(0.5)
+    assert module({"sentence_embedding": vectors})["sentence_embedding"] is vectors
+    features = module({"sentence_embedding": vectors.bfloat16(), "words": words})
+    assert set(features) == {"sentence_embedding"}
+    assert features["sentence_embedding"].dtype == torch.bfloat16
+    expected = add_words(vectors.bfloat16().float(), words, 0.5)
+    torch.testing.assert_close(features["sentence_embedding"].float(), expected, atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), None, "1"])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(ValueError, match="The weight of words is"):
+        AddWords(weight)
+
+
+def test_words_come_back_from_files(words, tmp_path):
+    words.save(tmp_path)
+    again = Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
+    texts = ["ship bread bread", "sea"]
+    np.testing.assert_array_equal(directions(again, texts), directions(words, texts))
+    assert again.pieces.tolist() == [0, 5]
+    torch.testing.assert_close(again.vectors(), VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "problem"),
+    [
+        ({"pieces": torch.tensor([0]), "vectors": VECTORS}, "as many tokens as vectors"),
+        ({"pieces": torch.tensor([0, 5])}, "as many tokens as vectors"),
+        ({"pieces": torch.tensor([0, 5]), "vectors": VECTORS[0]}, "as many tokens as vectors"),
+        ({"pieces": torch.tensor([0, 6]), "vectors": VECTORS}, "tokens that .*tokenizer.json does not have"),
+        ({"pieces": torch.tensor([-1, 5]), "vectors": VECTORS}, "tokens that .*tokenizer.json does not have"),
+        ({"pieces": torch.tensor([0, 5]), "vectors": VECTORS * float("nan")}, "no tokens or not finite"),
+        ({"pieces": torch.tensor([0.0, 5.0]), "vectors": VECTORS}, "no tokens or not finite"),
+    ],
+)
+def test_a_damaged_table_is_named(words, tmp_path, tensors, problem):
+    words.save(tmp_path)
+    save_file(tensors, tmp_path / "words.safetensors")
+    with pytest.raises(ValueError, match=rf"words\.safetensors .*{problem}.*: fit the words again"):
+        Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("name", ["words.safetensors", "tokenizer.json"])
+def test_a_file_that_is_none_is_named(words, tmp_path, name):
+    words.save(tmp_path)
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(ValueError, match=rf"{name} is damaged: fit the words again"):
+        Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
