@@ -6,6 +6,7 @@
     python search.py delete notes.index old/draft.md
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
+    python search.py info notes.index
     python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
 Documents are the text files of a folder (.txt, .md, .rst, .tex, .html), or the rows of .jsonl, .csv, .tsv, .parquet
@@ -21,13 +22,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from docsplit.index.databases import DATABASES
-from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Result
-from docsplit.modeling.settings import Pooling
+from docsplit.index.arguments import (
+    add_options,
+    build_options,
+    clusters_options,
+    delete_options,
+    duplicates_options,
+    export_options,
+    query_options,
+)
+from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Info, Result
 
-METHODS = ("hybrid", "dense", "bm25")
+logger = logging.getLogger(__name__)
 
 
 def build(options: argparse.Namespace) -> Iterator[Result]:
@@ -39,7 +47,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = Encoder.of({"name": options.model, "given": given}, cache_dir=options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    yield build(options.index_dir, documents, embedder(options, encoder), encoder.description, options.passage_words)
+    yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
@@ -49,14 +57,15 @@ def add(options: argparse.Namespace) -> Iterator[Result]:
 
     encoder = encoder_of(options)
     documents = read_documents(options.documents, options.text_column, options.id_column)
-    yield add(options.index, documents, embedder(options, encoder), encoder.description, options.replace)
+    yield add(options.index, documents, prepared(options, encoder), options.replace, options.refit)
 
 
-def embedder(options: argparse.Namespace, encoder: Any) -> Any:
-    """Choose what turns documents into vectors: this process, or Ray's workers."""
+def prepared(options: argparse.Namespace, encoder: Any) -> Any:
+    """Prepare an encoder for an index, with what turns texts into vectors: this process, or Ray's workers."""
     from docsplit.index.ray import embedder_on_ray
+    from docsplit.index.vectors import IndexEncoder
 
-    return embedder_on_ray(encoder) if options.engine == "ray" else encoder.embed_for_index
+    return IndexEncoder.of(encoder, embedder_on_ray(encoder) if options.engine == "ray" else None)
 
 
 def encoder_of(options: argparse.Namespace) -> Any:
@@ -77,6 +86,8 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
     from docsplit.index.segments import query_words
 
     encoder, index = encoder_of(options) if options.method != "bm25" else None, Index(options.index)
+    if encoder is not None and index.manifest.words is not None:
+        logger.info(index.manifest.words.sentence())
 
     def answer(text: str) -> Answer:
         started = time.perf_counter()
@@ -130,68 +141,22 @@ def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
     yield Clusters(clusters(Index(options.index), options.count))
 
 
+def info(options: argparse.Namespace) -> Iterator[Info]:
+    """Say what an index holds."""
+    from docsplit.index.index import Index
+
+    index = Index(options.index)
+    words = index.manifest.words
+    sentence = None if words is None else words.sentence()
+    yield Info(len(index), index.num_passages(), index.manifest.encoder["name"], sentence)
+
+
 def export(options: argparse.Namespace) -> Iterator[Result]:
     """Write an index into a database."""
     from docsplit.index.databases import export
     from docsplit.index.index import Index
 
     yield export(Index(options.index), options.database, options.uri, options.name, options.replace)
-
-
-def _reads_documents(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("documents", type=Path, help="a folder of files, or one file")
-    parser.add_argument("--text_column", default="text", help="column of data files (default: text)")
-    parser.add_argument("--id_column", help="column of data files (default: id, _id or doc_id, else the row's number)")
-    parser.add_argument(
-        "--engine",
-        choices=("here", "ray"),
-        default="here",
-        help="where documents are embedded; ray: on many machines (default: here)",
-    )
-
-
-def _build_options(parser: argparse.ArgumentParser) -> None:
-    _reads_documents(parser)
-    parser.add_argument("--model", required=True, help="SentenceTransformer or any AutoModel, on the Hub or here")
-    parser.add_argument("--index_dir", type=Path, required=True, help="folder of the new index")
-    parser.add_argument("--passage_words", type=int, default=100, help="words of a passage, about (default: 100)")
-    parser.add_argument("--pooling", choices=get_args(Pooling), help="pooling of an encoder that does not name one")
-    parser.add_argument("--max_seq_length", type=int, help="tokens read of a text (default: the encoder's)")
-    parser.add_argument("--prompt", help="prompt before each document (default: the encoder's)")
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    _reads_documents(parser)
-    parser.add_argument("--replace", action="store_true", help="replace documents whose text has changed")
-    parser.add_argument("--model", help="where the encoder is (default: as in the index)")
-
-
-def _query_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="?", help="query; without it search.py asks for queries until an empty line")
-    parser.add_argument(
-        "--method", choices=METHODS, default=METHODS[0], help="hybrid (default): reciprocal rank fusion of both"
-    )
-    parser.add_argument("--count", type=int, default=10, help="documents to print (default: 10)")
-    parser.add_argument("--model", help="where the encoder is (default: as in the index)")
-
-
-def _delete_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", help="ids of documents, as a query prints them")
-
-
-def _duplicates_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threshold", type=float, default=0.95, help="least similarity of a pair (default: 0.95)")
-
-
-def _clusters_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, default=10, help="groups of documents (default: 10)")
-
-
-def _export_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", required=True, dest="database", help=f"database: {', '.join(DATABASES)}")
-    parser.add_argument("uri", help="address of its server, or a file that ends in .db")
-    parser.add_argument("--name", default="documents", help="name of the collection (default: documents)")
-    parser.add_argument("--replace", action="store_true", help="drop a collection of this name first")
 
 
 @dataclass(frozen=True)
@@ -205,13 +170,14 @@ class Verb:
 
 
 VERBS = {
-    "build": Verb("Embed documents and index them; run again after a kill, it goes on.", _build_options, build, False),
-    "query": Verb("Find the best documents for a question, each with its best passage.", _query_options, query),
-    "add": Verb("Add documents; those that are in the index unchanged are passed over.", _add_options, add),
-    "delete": Verb("Take documents out.", _delete_options, delete),
-    "duplicates": Verb("Find pairs of documents that say nearly the same.", _duplicates_options, duplicates),
-    "clusters": Verb("Group documents, and name each group by words.", _clusters_options, clusters),
-    "export": Verb("Write the passages into a vector database, which serves others.", _export_options, export),
+    "build": Verb("Embed documents and index them; run again after a kill, it goes on.", build_options, build, False),
+    "query": Verb("Find the best documents for a question, each with its best passage.", query_options, query),
+    "add": Verb("Add documents; those that are in the index unchanged are passed over.", add_options, add),
+    "delete": Verb("Take documents out.", delete_options, delete),
+    "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),
+    "clusters": Verb("Group documents, and name each group by words.", clusters_options, clusters),
+    "info": Verb("Say what an index holds, and which encoder it needs.", lambda parser: None, info),
+    "export": Verb("Write the passages into a vector database, which serves others.", export_options, export),
 }
 
 

@@ -69,6 +69,7 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """Build an index; a document is one passage, and its vector is looked up."""
     from docsplit.data.own_documents import Document
     from docsplit.index.changes import build
+    from docsplit.index.vectors import IndexEncoder
 
     done = 0
 
@@ -78,7 +79,7 @@ def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
         return vectors[done - len(passages) : done]
 
     documents = (Document(str(number), text) for number, text in enumerate(texts))
-    build(folder, documents, embed, {"name": "synthetic", "hash": ""})
+    build(folder, documents, IndexEncoder(embed, {"name": "synthetic", "hash": ""}))
 
 
 def build_theirs(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:

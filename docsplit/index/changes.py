@@ -9,7 +9,7 @@ import fcntl
 import logging
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,19 +18,20 @@ import numpy as np
 
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
-from docsplit.embedding.encoder import Description
 from docsplit.index import approximate
+from docsplit.index.arguments import Refit
 from docsplit.index.index import Index
-from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, check_encoder, read_manifest
+from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, WordsEntry, check_encoder, read_manifest
+from docsplit.index.refitting import refit_if_due
 from docsplit.index.results import Added, Built
 from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
+from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
 
 logger = logging.getLogger(__name__)
 
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while a segment is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
-Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 @contextmanager
@@ -62,6 +63,10 @@ def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
     for file in directory.glob("approximate-*.faiss"):
         if file.name != inverted_file:
             file.unlink()
+    words = manifest.words.folder if manifest and manifest.words else None
+    for folder in directory.glob(f"words-{'[0-9a-f]' * 8}"):
+        if folder.name != words:
+            shutil.rmtree(folder)
     for folder in (directory / "segments").glob("*"):
         if folder.name not in kept:
             shutil.rmtree(folder)
@@ -75,16 +80,14 @@ def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
 def build(
     directory: Path,
     documents: Iterable[Document],
-    embed: Embed,
-    encoder: Description,
+    encoder: IndexEncoder,
     passage_words: int = 100,
 ) -> Built:
     """Make an index of documents.
 
     Args:
-        embed: texts to vectors (N, H), of length one if the similarity is the cosine. A document is embedded whole, as
-            far as the encoder reads, and by passage; a document of one passage is embedded once.
-        encoder: what the manifest says of it: `name`, `hash`, and settings.
+        encoder: embeds a document whole, as far as it reads, and by passage; a document of one passage is embedded
+            once.
 
     Raises:
         ValueError: if there is an index already, if ids repeat, or if no document has text.
@@ -92,30 +95,41 @@ def build(
     with writing(directory):
         if (directory / FILE).exists():
             raise ValueError(f"There is an index in {directory} already: `search.py add` adds to it.")
-        writer = _Writer(directory, embed, passage_words)
+        writer = _Writer(directory, encoder, passage_words)
         writer.write(documents)
         if not writer.entries:
             raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
-        _commit(directory, Manifest(VERSION, encoder, passage_words, None, writer.entries))
+        words = None if encoder.with_words is None else WordsEntry(None, writer.built.documents)
+        _commit(directory, Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words))
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return writer.built
 
 
 def add(
-    directory: Path, documents: Iterable[Document], embed: Embed, encoder: Description, replace: bool = False
+    directory: Path,
+    documents: Iterable[Document],
+    encoder: IndexEncoder,
+    replace: bool = False,
+    refit: Refit = "auto",
 ) -> Added:
     """Add documents to an index, or put them in place of those of the same id; the rest is not touched.
 
     Documents that are in the index with the same text and title stay as they are. So do those whose new text is empty:
     they are counted as empty.
 
+    Args:
+        refit: whether words of documents are fitted anew, where the encoder adds them (`docsplit.index.refitting`).
+
     Raises:
-        ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for
-            another encoder.
+        ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, for another
+            encoder, or if words cannot be fitted that `refit` asks for.
     """
     with writing(directory):
         index = Index(directory)
-        check_encoder(index.manifest, encoder)
+        check_encoder(index.manifest, encoder.description)
+        if refit == "always" and index.manifest.words is None:
+            raise ValueError(f"--refit always: {encoder.description['name']} adds no words of documents.")
+        encoder = encoder.in_index(directory, index.manifest)
         changed: set[str] = set()
         unchanged = 0
 
@@ -134,11 +148,12 @@ def add(
                     changed.add(document.id)
                 yield document
 
-        writer = _Writer(directory, embed, index.manifest.passage_words)
+        writer = _Writer(directory, encoder, index.manifest.passage_words)
         writer.write(new_documents())
         replaced = changed - writer.empty_ids
         entries = _merged(directory, [*_without(index, replaced), *writer.entries])
-        _commit(directory, dataclasses.replace(index.manifest, segments=entries))
+        manifest = dataclasses.replace(index.manifest, segments=entries)
+        _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
 
@@ -193,7 +208,7 @@ class _Writer:
     """
 
     directory: Path
-    embed: Embed
+    encoder: IndexEncoder
     passage_words: int
     entries: list[SegmentEntry] = field(default_factory=list)
     built: Built = field(default_factory=Built)
@@ -217,21 +232,19 @@ class _Writer:
                 self.empty_ids.add(document.id)
 
     def _write_segment(self, batch: Sequence[tuple[Document, list[str]]]) -> None:
-        documents = [document for document, _ in batch]
-        sizes = [len(passages) for _, passages in batch]
-        texts = [text for _, passages in batch for text in passages]
-        # A document of one passage is that passage.
-        several = [row for row, size in enumerate(sizes) if size > 1]
-        vectors = self.embed(texts + [documents[row].text for row in several])
-        passage_vectors = vectors[: len(texts)]
-        document_vectors = passage_vectors[np.cumsum([0, *sizes])[:-1]]
-        document_vectors[several] = vectors[len(texts) :]
+        documents, passages = [document for document, _ in batch], [passages for _, passages in batch]
+        counts = list(map(len, passages))
+        texts = texts_to_embed([document.text for document in documents], passages)
+        embedded = self.encoder.embed(texts)
+        vectors, plain = Vectors.of(embedded, counts), None
+        if self.encoder.with_words is not None:
+            vectors, plain = Vectors.of(self.encoder.with_words.add_words(texts, embedded), counts), vectors
         folder = segment_folder(self.directory, uuid.uuid4().hex)
         folder.mkdir(parents=True)
-        write_segment(folder, documents, document_vectors, passage_vectors, sizes)
+        write_segment(folder, documents, counts, vectors, plain)
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
-        self.built.passages += len(texts)
+        self.built.passages += sum(counts)
 
 
 def _batches(documents: Iterable[tuple[Document, list[str]]]) -> Iterator[list[tuple[Document, list[str]]]]:

@@ -3,6 +3,7 @@
     D/manifest.json          its segments and its encoder; what it does not name is no part of the index
     D/segments/NAME/         `docsplit.index.segments`; never changed once it is named
     D/segments/NAME/deleted-K.npy    rows that are no longer in the index
+    D/words-K/               words that were fitted on the documents, if any (`docsplit.index.refitting`)
     D/cache/                 embeddings of a run that was stopped; removed once it is finished
 
 `docsplit.index.changes` writes it. Readers take no lock.

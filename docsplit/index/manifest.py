@@ -32,6 +32,21 @@ class InvertedFile:
 
 
 @dataclass(frozen=True)
+class WordsEntry:
+    """The words of documents that an index adds to the encoder's vectors."""
+
+    folder: str | None  # in the index, fitted on its documents; None: the words that the encoder brings
+    documents: int  # of the index when these words came into use
+
+    def sentence(self) -> str:
+        """Say where the words come from."""
+        if self.folder is None:
+            when = f"the index had {self.documents:,} documents when they came into use"
+            return f"Documents carry the words that the encoder brings; {when}."
+        return f"Documents carry words that were fitted on {self.documents:,} documents of this index."
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What an index says of itself."""
 
@@ -40,10 +55,14 @@ class Manifest:
     passage_words: int
     approximate: InvertedFile | None  # None: all passages are compared
     segments: list[SegmentEntry]
+    words: WordsEntry | None = None  # None: the encoder adds none
 
     def write(self, directory: Path) -> None:
-        """Replace the manifest of a folder, whole or not at all."""
-        write_text(directory / FILE, json.dumps(asdict(self), indent=1) + "\n")
+        """Replace the manifest of a folder, whole or not at all; without words it does not mention them."""
+        content = asdict(self)
+        if self.words is None:
+            del content["words"]
+        write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -62,13 +81,14 @@ def read_manifest(directory: Path) -> Manifest:
         raise ValueError(f"{path} cannot be read ({error}): build the index again.") from error
     if version != VERSION:
         raise ValueError(f"{directory} is an index of version {version}, this is version {VERSION}: build it again.")
-    approximate = content["approximate"]
+    approximate, words = content["approximate"], content.get("words")
     return Manifest(
         version,
         content["encoder"],
         content["passage_words"],
         approximate and InvertedFile(**approximate),
         [SegmentEntry(**entry) for entry in content["segments"]],
+        words and WordsEntry(**words),
     )
 
 

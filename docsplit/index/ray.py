@@ -25,12 +25,14 @@ from docsplit.runtime.files import add_texts, hash_of_code, versions
 
 logger = logging.getLogger(__name__)
 
-Shard = dict[str, Any]  # `start`, the number of its first text, and its `texts` or `vectors`: a row of Ray's
+Shard = dict[str, Any]  # a row of Ray's: `start`, its first text's number, and `texts`, or `count` and `vectors`
 SHARD_TEXTS = 256  # enough to sort by length; few enough to be lost, and to give each worker some
 
 
 def embedder_on_ray(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return `encoder.embed_for_index`, computed by the workers of a Ray cluster.
+    """Return `encoder.without_words().embed_for_index`, computed by the workers of a Ray cluster.
+
+    Words of documents are added where the index is: workers need no others than the encoder's.
 
     The cluster is that of RAY_ADDRESS or `ray start`, else this machine alone until the process ends. Each GPU that
     the cluster has when texts come gets a worker, or each CPU if it has no GPU.
@@ -74,10 +76,7 @@ def _embed(description: Description, folder: Path, texts: Sequence[str]) -> np.n
         for start, vectors in _vectors_of(shards, description):
             write_array(files[start], vectors)
             progress.update(len(vectors))
-    embeddings = np.empty((len(texts), description["dimension"]), dtype=np.float32)
-    for start in starts:
-        embeddings[start : start + SHARD_TEXTS] = np.load(files[start])
-    return embeddings
+    return np.concatenate([np.load(files[start], mmap_mode="r") for start in starts])
 
 
 def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple[int, np.ndarray]]:
@@ -101,25 +100,26 @@ def _vectors_of(shards: list[Shard], description: Description) -> Iterator[tuple
     try:
         for row in embedded.iter_rows():
             vectors = np.frombuffer(row["vectors"], dtype=np.float32)
-            yield int(row["start"]), vectors.reshape(-1, description["dimension"])
+            yield int(row["start"]), vectors.reshape(int(row["count"]), -1)
     except RayError as error:
         reason = str(error).strip().splitlines()[-1]  # above it a traceback, as text
         raise ValueError(f"A worker of Ray failed: {reason}") from error
 
 
 class _Worker:
-    """A worker's state: the encoder, loaded by its name."""
+    """A worker's state: the plain encoder, loaded by its name."""
 
     def __init__(self, description: Description):
-        self.encoder = Encoder.of(description)
-        if self.encoder.description["hash"] != description["hash"]:
+        encoder = Encoder.of(description)
+        if encoder.description["hash"] != description["hash"]:
             raise ValueError(
                 f"{description['name']} is another encoder on {os.uname().nodename} than where the build starts."
             )
+        self.encoder = encoder.without_words()
 
     def __call__(self, shard: dict[str, np.ndarray]) -> Shard:
         vectors = self.encoder.embed_for_index(shard["texts"][0].tolist())
-        return {"start": shard["start"], "vectors": [vectors.tobytes()]}
+        return {"start": shard["start"], "count": [len(vectors)], "vectors": [vectors.tobytes()]}
 
 
 def _hash(texts: Sequence[str]) -> str:

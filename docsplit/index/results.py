@@ -47,6 +47,21 @@ class Deleted(Result):
 
 
 @dataclass
+class Info(Result):
+    """What an index holds, the encoder that it needs, and where words come from that its vectors carry."""
+
+    documents: int
+    passages: int
+    encoder: str
+    words: str | None
+
+    def lines(self) -> list[str]:
+        """Write the counts and the encoder, and a line on words if there are any."""
+        counts = f"documents: {self.documents:,}, passages: {self.passages:,}, encoder: {self.encoder}"
+        return [counts, *([self.words] if self.words else [])]
+
+
+@dataclass
 class Exported(Result):
     """How many passages the collection of a database holds, and how many texts were cut."""
 

@@ -2,7 +2,8 @@
 
 A segment holds the ids, texts and titles of some documents, a vector of each document and of each passage, and how
 often each document has each word. Opening reads only the heads of the files; from then on the segment can be read even
-if they are deleted.
+if they are deleted. Where the encoder adds words of documents to its vectors, a segment has the vectors without words,
+too, for writers.
 
 BM25 is computed from these counts when a query comes, for its words alone: the statistics of the collection (documents
 that have a word, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs
@@ -10,6 +11,8 @@ all words of all documents beforehand; the scores are the same.
 """
 
 import itertools
+import os
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,9 +24,11 @@ import numpy as np
 
 from docsplit.data.own_documents import Document
 from docsplit.index.manifest import SegmentEntry
+from docsplit.index.vectors import Vectors
 from docsplit.runtime.files import write_whole
 
 K1, B = 1.5, 0.75  # bm25s's defaults
+DOCUMENTS, PASSAGES, PLAIN = "documents.npy", "passages.npy", "plain_"
 
 
 def write_array(path: Path, values: np.ndarray) -> None:
@@ -147,12 +152,22 @@ class Segment:
     @cached_property
     def document_vectors(self) -> np.ndarray:
         """Vectors of the documents, (N, H) float32."""
-        return np.load(self.folder / "documents.npy", mmap_mode="r")
+        return np.load(self.folder / DOCUMENTS, mmap_mode="r")
 
     @cached_property
     def passage_vectors(self) -> np.ndarray:
         """Vectors of the passages, (P, H) float32."""
-        return np.load(self.folder / "passages.npy", mmap_mode="r")
+        return np.load(self.folder / PASSAGES, mmap_mode="r")
+
+    @property
+    def has_plain_vectors(self) -> bool:
+        """Whether the encoder adds words of documents to the vectors."""
+        return (self.folder / f"{PLAIN}{DOCUMENTS}").exists()
+
+    def plain_vectors(self) -> Vectors:
+        """Return the encoder's vectors without words of documents, for writers: readers need no such file."""
+        names = (f"{PLAIN}{DOCUMENTS}", f"{PLAIN}{PASSAGES}")
+        return Vectors(*(np.load(self.folder / name, mmap_mode="r") for name in names))
 
     @cached_property
     def passage_starts(self) -> np.ndarray:
@@ -220,37 +235,70 @@ def open_segment(directory: Path, entry: SegmentEntry) -> Segment:
 def write_segment(
     folder: Path,
     documents: Sequence[Document],
-    document_vectors: np.ndarray,
-    passage_vectors: np.ndarray,
     passage_counts: Sequence[int],
+    vectors: Vectors,
+    plain: Vectors | None = None,
 ) -> None:
     """Write a segment into an empty folder.
 
     Args:
         documents: N of them.
-        document_vectors: (N, H).
-        passage_vectors: (P, H), document after document.
         passage_counts: how many passages each document has.
+        plain: the vectors without words of documents; None: the encoder adds none.
     """
     ids, texts = [document.id for document in documents], [document.text for document in documents]
     titles = [document.title for document in documents]
     for name, strings in (("ids", ids), ("titles", titles), ("texts", texts)):
         Strings.write(folder / name, strings)
     np.save(folder / "order.npy", np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64))
-    np.save(folder / "documents.npy", document_vectors)
-    np.save(folder / "passages.npy", passage_vectors)
+    _write_vectors(folder, vectors)
+    if plain is not None:
+        _write_vectors(folder, plain, PLAIN)
     np.save(folder / "passage_starts.npy", np.cumsum([0, *passage_counts])[:-1])
     WordCounts.write(folder, texts)
 
 
+def _write_vectors(folder: Path, vectors: Vectors, prefix: str = "") -> None:
+    np.save(folder / f"{prefix}{DOCUMENTS}", vectors.documents)
+    np.save(folder / f"{prefix}{PASSAGES}", vectors.passages)
+
+
 def merge_segments(folder: Path, segments: Sequence[Segment]) -> int:
     """Write the documents of some segments that are in the index as one segment, and return how many they are."""
-    kept = [(segment, int(row)) for segment in segments for row in np.flatnonzero(segment.alive)]
-    documents = [Document(segment.ids[row], segment.texts[row], segment.titles[row]) for segment, row in kept]
-    passages = [segment.passage_vectors[segment.passages_of(row)] for segment, row in kept]
-    vectors = np.stack([segment.document_vectors[row] for segment, row in kept])
-    write_segment(folder, documents, vectors, np.concatenate(passages), list(map(len, passages)))
+    kept = [(number, int(row)) for number, segment in enumerate(segments) for row in np.flatnonzero(segment.alive)]
+    documents = [
+        Document(segments[number].ids[row], segments[number].texts[row], segments[number].titles[row])
+        for number, row in kept
+    ]
+    passages = [(number, segments[number].passages_of(row)) for number, row in kept]
+
+    def gather(parts: Sequence[Vectors]) -> Vectors:
+        return Vectors(
+            np.stack([parts[number].documents[row] for number, row in kept]),
+            np.concatenate([parts[number].passages[rows] for number, rows in passages]),
+        )
+
+    vectors = gather([Vectors(segment.document_vectors, segment.passage_vectors) for segment in segments])
+    has_plain = any(segment.has_plain_vectors for segment in segments)
+    plain = gather([segment.plain_vectors() for segment in segments]) if has_plain else None
+    write_segment(folder, documents, [rows.stop - rows.start for _, rows in passages], vectors, plain)
     return len(kept)
+
+
+def renew_segment(folder: Path, segment: Segment, deleted: str | None, vectors: Vectors) -> None:
+    """Write a segment with other vectors into an empty folder; other files are shared, where hard links can be made.
+
+    Args:
+        deleted: the file that lists the rows that are no longer in the index.
+    """
+    for file in segment.folder.iterdir():
+        if file.name in (DOCUMENTS, PASSAGES) or (file.name.startswith((".", "deleted-")) and file.name != deleted):
+            continue
+        try:
+            os.link(file, folder / file.name)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(file, folder / file.name)
+    _write_vectors(folder, vectors)
 
 
 def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:

@@ -1,15 +1,23 @@
-"""Documents, an index of them, and an encoder that needs no model."""
+"""Documents, an index of them, an encoder that needs no model, and one that adds words of documents."""
 
 import numpy as np
 import pytest
+import torch
 
 from docsplit.data.own_documents import Document
+from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encode import embed_documents
+from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.index.changes import build
 from docsplit.index.index import Index
 from docsplit.index.segments import query_words
+from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
-ENCODER = {"name": "test", "hash": "0123456789", "pooling": "mean"}
+DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "dimension": 8}
 WORDS = 20  # of a passage
 
 
@@ -21,6 +29,9 @@ def embed(texts):
 
 def hash_of(text):
     return sum(ord(character) * (number + 1) for number, character in enumerate(text))
+
+
+ENCODER = IndexEncoder(embed, DESCRIPTION)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +50,7 @@ def queries(documents):
 @pytest.fixture(scope="module")
 def built(documents, tmp_path_factory):
     directory = tmp_path_factory.mktemp("index")
-    counts = build(directory, documents, embed, ENCODER, WORDS)
+    counts = build(directory, documents, ENCODER, WORDS)
     assert counts.documents == len(documents)
     return directory
 
@@ -48,3 +59,22 @@ def answers(directory, queries, method, count=7):
     index = Index(directory)
     all_hits = [index.search(embed([query])[0], query_words(query), count, method) for query in queries]
     return [[(hit.id, round(hit.score, 5), hit.passage) for hit in hits] for hits in all_hits]
+
+
+def save_worded(start, folder):
+    """Save an encoder with words, fitted on documents that no index has."""
+    model, texts = load_encoder(str(start)), [row["text"] for row in make_corpus(40, seed=7)]
+    words = fit(model, texts, embed_documents(model, texts, dtype=torch.float32)[0]).words
+    save_with_words(model, words, 0.8, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def worded(scattered, tmp_path_factory):
+    """A folder with an encoder that adds words of documents to its vectors."""
+    return save_worded(scattered, tmp_path_factory.mktemp("worded"))
+
+
+@pytest.fixture(scope="session")
+def worded_encoder(worded):
+    return IndexEncoder.of(Encoder(str(worded), EncoderArguments([str(worded)], dtype="float32")))

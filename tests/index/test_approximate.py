@@ -20,14 +20,14 @@ def test_millions_of_passages_are_found_in_cells(documents, queries, built, tmp_
     pytest.importorskip("faiss")
     monkeypatch.setattr(approximate, "PASSAGES", 60)
     monkeypatch.setattr(inverted_file, "RECALL", 1.0)
-    build(tmp_path, documents[:40], embed, ENCODER, WORDS)
+    build(tmp_path, documents[:40], ENCODER, WORDS)
     first = Index(tmp_path).manifest.approximate
     assert first.recall == 1.0
-    add(tmp_path, documents[40:42], embed, ENCODER)  # few: not in a cell
+    add(tmp_path, documents[40:42], ENCODER)  # few: not in a cell
     assert Index(tmp_path).manifest.approximate == first
     delete(tmp_path, [documents[0].id])
     assert documents[0].id not in {hit[0] for hits in answers(tmp_path, queries, "dense", 20) for hit in hits}
-    add(tmp_path, [documents[0], *documents[42:]], embed, ENCODER)
+    add(tmp_path, [documents[0], *documents[42:]], ENCODER)
     assert Index(tmp_path).manifest.approximate.file != first.file
     assert answers(tmp_path, queries, "dense") == answers(built, queries, "dense")
     delete(tmp_path, [])
@@ -54,7 +54,7 @@ def test_candidates_are_scored_exactly_wherever_their_passages_lie(documents, qu
     """Some segments are in the file, one of them is gone from the index, and one came later."""
     for start in range(0, len(documents), 20):
         change = add if start else build
-        change(tmp_path, documents[start : start + 20], embed, ENCODER, *([] if start else [WORDS]))
+        change(tmp_path, documents[start : start + 20], ENCODER, *([] if start else [WORDS]))
     delete(tmp_path, [document.id for document in documents[5:10]])
     index, vectors = Index(tmp_path), embed(queries)
     assert len(index.segments) == 4

@@ -10,10 +10,11 @@ import search
 from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
 from docsplit.index import databases
-from docsplit.index.changes import build, delete
+from docsplit.index.changes import add, build, delete
 from docsplit.index.databases import DATABASES, export
 from docsplit.index.index import Index
 from docsplit.index.results import Exported
+from docsplit.index.vectors import with_words_of
 from tests.index.conftest import ENCODER, WORDS, embed
 
 LONGEST = 60  # letters of a text
@@ -53,7 +54,7 @@ def memory(monkeypatch):
 
 @pytest.fixture
 def index(documents, tmp_path):
-    build(tmp_path / "index", documents, embed, ENCODER | {"dimension": 8}, WORDS)
+    build(tmp_path / "index", documents, ENCODER, WORDS)
     delete(tmp_path / "index", [documents[3].id])
     return Index(tmp_path / "index")
 
@@ -99,7 +100,20 @@ def test_the_help_names_all_databases(memory, run_here, capsys):
 
 
 def test_an_empty_title_and_a_strange_id_arrive(tmp_path, memory):
-    build(tmp_path / "one", [Document("ä long", "A text.")], embed, ENCODER | {"dimension": 8}, WORDS)
+    build(tmp_path / "one", [Document("ä long", "A text.")], ENCODER, WORDS)
     export(Index(tmp_path / "one"), "memory", "here")
     (passage,) = memory["documents"]
     assert (passage.id, passage.document, passage.title) == ("ä long#0", "ä long", "")
+
+
+def test_a_database_gets_vectors_with_words(documents, worded, worded_encoder, memory, monkeypatch, tmp_path):
+    """A search in it compares them with queries without."""
+    monkeypatch.setattr(Memory, "create", lambda self, dimension, replace: self.collections.update({self.name: []}))
+    build(tmp_path, documents[:25], worded_encoder, WORDS)
+    add(tmp_path, [], worded_encoder, refit="always")
+    index = Index(tmp_path)
+    export(index, "memory", "here")
+    used = with_words_of(worded_encoder.with_words, tmp_path, index.manifest)
+    expected = used.embed_for_index([passage.text for passage in index.passages()])
+    np.testing.assert_allclose([saved.vector for saved in memory["documents"]], expected, atol=1e-5)
+    assert np.abs(expected - worded_encoder.embed([passage.text for passage in index.passages()])).max() > 0.01

@@ -1,5 +1,7 @@
 """The exact search: blocks of any size, and segments, give the same answers."""
 
+import dataclasses
+
 import numpy as np
 
 from docsplit.data.own_documents import Document
@@ -27,9 +29,10 @@ def test_copies_come_in_the_order_of_segments_and_rows(documents, tmp_path, monk
     def whole_numbers(texts):  # whose products are exact
         return np.rint(4 * embed(texts))
 
+    encoder = dataclasses.replace(ENCODER, embed=whole_numbers)
     copies = [Document(f"copy {number}", documents[0].text) for number in range(12)]
-    build(tmp_path, [*copies[:6], documents[1]], whole_numbers, ENCODER, WORDS)
-    add(tmp_path, copies[6:], whole_numbers, ENCODER)
+    build(tmp_path, [*copies[:6], documents[1]], encoder, WORDS)
+    add(tmp_path, copies[6:], encoder)
     delete(tmp_path, ["copy 2"])
     index, vectors = Index(tmp_path), whole_numbers([documents[0].text])
     expected = [(0, row) for row in (0, 1, 3, 4, 5)] + [(1, row) for row in range(6)]

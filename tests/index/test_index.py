@@ -56,7 +56,7 @@ def test_a_hybrid_counts_both_ranks(built, queries):
 
 def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built, tmp_path, monkeypatch):
     """Also if they come between the manifest and the files that it names; what is gone for good is named."""
-    build(tmp_path, documents, embed, ENCODER, WORDS)
+    build(tmp_path, documents, ENCODER, WORDS)
     opened, wanted = Index(tmp_path), answers(built, queries, "hybrid")
     read, manifests = index_module.read_manifest, []
 
@@ -65,9 +65,9 @@ def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built,
         if len(manifests) == 1:
             monkeypatch.setattr(index_module, "read_manifest", read)
             delete(directory, [document.id for document in documents[1:]])
-            add(directory, documents[1:], embed, ENCODER)
+            add(directory, documents[1:], ENCODER)
             delete(directory, [documents[0].id])
-            add(directory, documents[:1], embed, ENCODER)
+            add(directory, documents[:1], ENCODER)
         return manifests[-1]
 
     monkeypatch.setattr(index_module, "read_manifest", overtaken)

@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from docsplit.index.manifest import InvertedFile, Manifest, SegmentEntry, check_encoder, read_manifest
+from docsplit.index.manifest import InvertedFile, Manifest, SegmentEntry, WordsEntry, check_encoder, read_manifest
 
 ENCODER = {"name": "a", "hash": "0123456789", "pooling": "mean", "given": {"prompt": None}}
 FILES = [
     Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 5)]),
     Manifest(3, ENCODER, 20, InvertedFile("x.faiss", ["s"], [70], 8, 0.985), [SegmentEntry("s", "deleted-1.npy", 4)]),
+    Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 5)], WordsEntry(None, 5)),
+    Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 7)], WordsEntry("words-1", 6)),
 ]
 WRITTEN = """{
  "version": 3,
@@ -41,6 +43,14 @@ def test_the_file_is_as_it_always_was(tmp_path):
     FILES[1].write(tmp_path)
     approximate = json.loads((tmp_path / "manifest.json").read_text())["approximate"]
     assert list(approximate) == ["file", "segments", "sizes", "probes", "recall"]
+    FILES[2].write(tmp_path)
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    assert (list(content)[-1], content["words"]) == ("words", {"folder": None, "documents": 5})
+
+
+def test_where_words_come_from_is_a_sentence():
+    assert "the index had 1,200 documents when they came" in WordsEntry(None, 1200).sentence()
+    assert WordsEntry("words-1", 1200).sentence().endswith("words that were fitted on 1,200 documents of this index.")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.index.conftest import ENCODER, WORDS, embed
 @pytest.fixture
 def index(documents, tmp_path):
     long = Document("ä long", f"{'ä' * 40_000} and more.")
-    build(tmp_path / "index", [*documents, long], embed, ENCODER | {"dimension": 8}, WORDS)
+    build(tmp_path / "index", [*documents, long], ENCODER, WORDS)
     delete(tmp_path / "index", [documents[3].id])
     return Index(tmp_path / "index")
 

@@ -13,12 +13,12 @@ from docsplit.index.changes import build, delete
 from docsplit.index.index import Index
 from docsplit.index.overview import NAMING_WORDS, _names, clusters, duplicates
 from docsplit.index.segments import query_words
-from tests.index.conftest import ENCODER, WORDS, embed
+from tests.index.conftest import ENCODER, WORDS
 
 
 def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):
     monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", 30)  # several segments
-    build(tmp_path, documents, embed, ENCODER, WORDS)
+    build(tmp_path, documents, ENCODER, WORDS)
     delete(tmp_path, [documents[5].id])
     index = Index(tmp_path)
     texts = [segment.texts[row] for segment, row in index.documents()]
@@ -46,7 +46,7 @@ def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatc
 
 
 def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):
-    build(tmp_path, documents, embed, ENCODER, WORDS)
+    build(tmp_path, documents, ENCODER, WORDS)
     index = Index(tmp_path)
     vectors, ids = index.document_vectors(), [segment.ids[row] for segment, row in index.documents()]
     pairs = [(float(vectors[a] @ vectors[b]), a, b) for a in range(len(ids)) for b in range(a + 1, len(ids))]
@@ -65,7 +65,7 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
 
 
 def test_more_groups_than_documents_are_refused(documents, tmp_path):
-    build(tmp_path, documents[:3], embed, ENCODER, WORDS)
+    build(tmp_path, documents[:3], ENCODER, WORDS)
     assert [group.size for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="4 groups of 3 documents"):
         clusters(Index(tmp_path), 4)

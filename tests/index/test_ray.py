@@ -11,10 +11,12 @@ import psutil
 import pytest
 
 import search
+from docsplit.data.own_documents import read_documents
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine
 from docsplit.index.index import Index
+from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
 
@@ -122,6 +124,42 @@ def test_a_worker_that_has_another_encoder_is_refused(cluster, scattered, tmp_pa
         ray_engine.embedder_on_ray(encoder)(["A text."])
     assert "\n" not in str(failure.value)
     assert "Traceback" not in str(failure.value)
+
+
+def without_a_cluster(shards, description):
+    """What workers do with shards, in this process, the last one first."""
+    worker = ray_engine._Worker(description)
+    for shard in reversed(shards):
+        given = np.empty(1, dtype=object)
+        given[0] = np.array(shard["texts"], dtype=object)
+        result = worker({"start": np.array([shard["start"]]), "texts": given})
+        vectors = np.frombuffer(result["vectors"][0], dtype=np.float32)
+        yield int(result["start"][0]), vectors.reshape(int(result["count"][0]), -1)
+
+
+def test_workers_embed_without_words_and_the_index_has_them(worded, documents, tmp_path, monkeypatch):
+    """As one process makes it, also after a fitting: workers know nothing of words that were fitted in the index."""
+    monkeypatch.setattr(ray_engine, "SHARD_TEXTS", 8)
+    monkeypatch.setattr(ray_engine, "_vectors_of", without_a_cluster)
+    encoder = Encoder(str(worded))
+
+    def on_ray(texts):
+        return ray_engine._embed(encoder.description, tmp_path / "shards", texts)
+
+    rows = list(read_documents(documents))
+    for name, embed in (("here", None), ("ray", on_ray)):
+        prepared = IndexEncoder.of(encoder, embed)
+        changes.build(tmp_path / name, rows[:60], prepared, 20)
+        changes.add(tmp_path / name, rows[60:90], prepared, 20)
+        changes.add(tmp_path / name, rows[90:91], prepared, 20)
+    ours, theirs = Index(tmp_path / "ray"), Index(tmp_path / "here")
+    assert ours.manifest.words.documents == theirs.manifest.words.documents == 90
+    np.testing.assert_allclose(ours.document_vectors(), theirs.document_vectors(), atol=1e-2)
+    for one, other in zip(ours.segments, theirs.segments, strict=True):
+        np.testing.assert_allclose(one.passage_vectors, other.passage_vectors, atol=1e-2)
+        np.testing.assert_allclose(one.plain_vectors().passages, other.plain_vectors().passages, atol=1e-2)
+    first = ours.segments[0]
+    assert np.abs(first.passage_vectors - first.plain_vectors().passages).max() > 0.03
 
 
 def test_without_ray_the_error_names_the_remedy(build, monkeypatch, tmp_path):

@@ -4,13 +4,18 @@ from dataclasses import asdict
 
 from docsplit.index.index import Hit
 from docsplit.index.overview import Group, Pair
-from docsplit.index.results import PASSAGE_LINES, SHOWN_PAIRS, Added, Answer, Clusters, Deleted, Duplicates
+from docsplit.index.results import PASSAGE_LINES, SHOWN_PAIRS, Added, Answer, Clusters, Deleted, Duplicates, Info
 
 
 def test_counts_are_in_one_line():
     assert Deleted(1234).lines() == ["deleted: 1,234"]
     added = Added(documents=5, passages=1000, empty=1, replaced=2, unchanged=3)
     assert added.lines() == ["documents: 5, passages: 1,000, empty: 1, replaced: 2, unchanged: 3"]
+
+
+def test_an_index_is_described_in_one_line_or_two():
+    assert Info(1234, 5678, "a/b", None).lines() == ["documents: 1,234, passages: 5,678, encoder: a/b"]
+    assert Info(1, 2, "a/b", "Documents carry words.").lines()[1:] == ["Documents carry words."]
 
 
 def test_hits_fit_the_terminal_whatever_their_length(monkeypatch):

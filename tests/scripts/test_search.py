@@ -3,19 +3,29 @@
 import base64
 import gzip
 import json
+import logging
 import re
 import shutil
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import explore
 import search
 from docsplit.data.own_documents import read_documents
+from docsplit.data.passages import to_passages
+from docsplit.embedding import encode
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.neighbours import nearest
+from docsplit.embedding.project_modules import words_of
 from docsplit.index.index import Index
+from docsplit.index.vectors import with_words_of
+from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
+from tests.index.conftest import save_worded
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +36,11 @@ def notes(tmp_path_factory):
     first = sorted(folder.iterdir())[0]
     (folder / "copy.txt").write_text(first.read_text())
     return folder
+
+
+@pytest.fixture(scope="module")
+def worded(scattered, tmp_path_factory):
+    return save_worded(scattered, tmp_path_factory.mktemp("worded"))
 
 
 @pytest.fixture
@@ -52,8 +67,6 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     answered = answer("query", index, query, "--method", "dense", "--count", 3)
     encoder = Encoder(str(scattered))
     best = {}
-    from docsplit.data.passages import to_passages
-
     for document in read_documents(notes):
         passages = [passage.text for passage in to_passages(document.text, 20)]
         best[document.id] = float((encoder.embed_for_index(passages) @ encoder.embed_query(query)).max())
@@ -152,8 +165,6 @@ def test_a_build_that_is_stopped_goes_on(notes, scattered, tmp_path, run_here, a
         run_here(search.main, *words)
     monkeypatch.undo()
     assert (tmp_path / "index" / "cache").exists()
-    from docsplit.embedding import encode
-
     monkeypatch.setattr(encode, "embed_chunk", lambda *arguments: pytest.fail("embedded again"))
     assert answer(*words)["documents"] == 25
 
@@ -165,10 +176,86 @@ def test_asking_again_and_again(index, run_here, capsys, monkeypatch):
     assert capsys.readouterr().out.count("  1  0.") == 2
 
 
+def payload_of(page):
+    packed = max(re.findall(r"[A-Za-z0-9+/=]{200,}", page.read_text()), key=len)
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+@pytest.fixture
+def worded_index(notes, worded, tmp_path, answer):
+    """An index of an encoder that adds words of documents to its vectors."""
+    answer("build", notes, "--model", worded, "--index_dir", tmp_path / "words.index", "--passage_words", 20)
+    return tmp_path / "words.index"
+
+
+def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are(
+    worded_index, notes, worded, index, tmp_path, answer, caplog
+):
+    """Passages have words and queries none, before and after a fitting on the index's own documents."""
+    query = sorted(notes.iterdir())[3].read_text()[:60]
+    encoder = Encoder(str(worded))
+    passages = {
+        document.id: [passage.text for passage in to_passages(document.text, 20)] for document in read_documents(notes)
+    }
+
+    def assert_found(used):
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            hits = answer("query", worded_index, query, "--method", "dense", "--count", 3)["rows"]
+        best = {
+            key: float((used.embed_for_index(texts) @ encoder.embed_query(query)).max())
+            for key, texts in passages.items()
+        }
+        assert [hit["score"] for hit in hits] == pytest.approx(sorted(best.values(), reverse=True)[:3], abs=1e-3)
+        assert caplog.text.count(Index(worded_index).manifest.words.sentence()) == 1
+
+    assert_found(encoder)
+    assert answer("info", worded_index)["words"].endswith("had 25 documents when they came into use.")
+    with caplog.at_level(logging.INFO):
+        assert answer("add", worded_index, notes, "--refit", "always")["unchanged"] == 25
+    assert "Words are fitted anew on 25 documents: --refit always says so." in caplog.text
+    used = with_words_of(encoder, worded_index, Index(worded_index).manifest)
+    assert used is not encoder
+    assert_found(used)
+    assert answer("info", worded_index, as_json=False).endswith("fitted on 25 documents of this index.\n")
+    assert answer("info", index)["words"] is None
+
+
+def test_words_are_for_encoders_that_add_them(index, notes, failure_of, run_here, capsys):
+    assert "adds no words of documents" in failure_of(search.main, "add", index, notes, "--refit", "always")
+    with pytest.raises(SystemExit):
+        run_here(search.main, "add", index, notes, "--refit", "sometimes")
+    assert "invalid choice: 'sometimes'" in capsys.readouterr().err
+
+
+def test_an_index_with_words_can_be_explored(worded_index, notes, worded, tmp_path, run_here, answer, monkeypatch):
+    """Neighbours are those of the index's vectors; its own words are in the sentences, too, after a fitting."""
+    answer("add", worded_index, notes, "--refit", "always")
+    embedded, embed = [], encode.embed_documents
+    monkeypatch.setattr(encode, "embed_documents", lambda model, *rest, **more: embedded.append(model) or
+                        embed(model, *rest, **more))  # fmt: skip
+    run_here(explore.main, worded_index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
+    index = Index(worded_index)
+    (model,) = embedded
+    table = load_file(worded_index / index.manifest.words.folder / "words.safetensors")["vectors"]
+    assert torch.equal(words_of(model).vectors(), table)
+    vectors = index.document_vectors()
+    np.testing.assert_array_equal(payload_of(tmp_path / "page.html")["neighbours"], nearest(vectors, 3)[0])
+    # The encoder itself, on a corpus.
+    path = tmp_path / "documents.jsonl"
+    texts = [row["text"] for row in make_corpus(20, seed=3)]
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    run_here(explore.main, worded, "--corpus", path, "--map", "pca", "--output", tmp_path / "corpus.html")
+    payload = payload_of(tmp_path / "corpus.html")
+    scores = np.sort(payload["scores"], axis=1)[:, ::-1]
+    expected = unit(Encoder(str(worded)).model.encode_document(texts))
+    np.testing.assert_allclose(scores, nearest(expected, 8)[1], atol=2e-2)
+    assert "up to 48 tokens read of each" in payload["summary"]
+
+
 def test_an_index_can_be_explored(index, tmp_path, run_here, capsys):
     run_here(explore.main, index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
-    packed = max(re.findall(r"[A-Za-z0-9+/=]{200,}", (tmp_path / "page.html").read_text()), key=len)
-    payload = json.loads(gzip.decompress(base64.b64decode(packed)))
+    payload = payload_of(tmp_path / "page.html")
     names = [segment.ids[row] for segment, row in Index(index).documents()]
     assert len(payload["titles"]) == 25
     copy = names.index("copy.txt")

@@ -1,0 +1,95 @@
+"""Vectors of documents and passages, by an encoder that may add words of documents to them.
+
+An encoder with words (`docsplit.modeling.encoder_with_words`) gives documents and passages vectors with words in them,
+and queries vectors without. Words are fitted anew as an index grows, and the encoder is dear: so segments keep its
+plain vectors, too, and each text goes through it once. That takes the vectors' room on disk twice; to embed all texts
+at each fitting would take as long as to build the index again.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from docsplit.embedding.encoder import Description, Encoder
+from docsplit.index.manifest import Manifest
+from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of some documents (N, H), and of their passages (P, H), document after document."""
+
+    documents: np.ndarray
+    passages: np.ndarray
+
+    @classmethod
+    def of(cls, embedded: np.ndarray, counts: Sequence[int]) -> "Vectors":
+        """Take apart the vectors of `texts_to_embed`; `counts` are the passages of each document."""
+        passages = embedded[: sum(counts)]
+        documents = passages[np.cumsum([0, *counts])[:-1]]  # a document of one passage is that passage
+        documents[_of_several(counts)] = embedded[len(passages) :]
+        return cls(documents, passages)
+
+    def together(self, counts: Sequence[int]) -> np.ndarray:
+        """Return the vectors in the order of `texts_to_embed`."""
+        return np.concatenate([self.passages, self.documents[_of_several(counts)]])
+
+
+def texts_to_embed(texts: Sequence[str], passages: Sequence[Sequence[str]]) -> list[str]:
+    """List the passages of all documents, and then the texts of the documents that have several."""
+    flat = [passage for several in passages for passage in several]
+    return flat + [texts[row] for row in _of_several(list(map(len, passages)))]
+
+
+def _of_several(counts: Sequence[int]) -> list[int]:
+    return [row for row, count in enumerate(counts) if count > 1]
+
+
+@dataclass(frozen=True)
+class IndexEncoder:
+    """An encoder as an index uses it.
+
+    Attributes:
+        embed: texts to vectors (N, H), of length one if the similarity is the cosine, without words of documents.
+        description: what the manifest says of it: `name`, `hash`, and settings.
+        with_words: what adds words to the vectors of `embed`; None: nothing does.
+    """
+
+    embed: Embed
+    description: Description
+    with_words: Encoder | None = None
+
+    @classmethod
+    def of(cls, encoder: Encoder, embed: Embed | None = None) -> "IndexEncoder":
+        """Prepare an encoder.
+
+        Args:
+            embed: `encoder.without_words().embed_for_index`, computed elsewhere. Default: here.
+        """
+        embed = embed or encoder.without_words().embed_for_index
+        return cls(embed, encoder.description, encoder if encoder.has_words else None)
+
+    def in_index(self, directory: Path, manifest: Manifest) -> "IndexEncoder":
+        """Return the encoder with the words that an index uses."""
+        if self.with_words is None:
+            return self
+        return dataclasses.replace(self, with_words=with_words_of(self.with_words, directory, manifest))
+
+
+def with_words_of(encoder: Encoder, directory: Path, manifest: Manifest) -> Encoder:
+    """Return the encoder of an index with the words that were last fitted for it, or with its own.
+
+    Raises:
+        ValueError: if their files are gone.
+    """
+    if manifest.words is None or manifest.words.folder is None:
+        return encoder
+    files = [directory / manifest.words.folder / name for name in (TABLE, TOKENIZER)]
+    if missing := [file for file in files if not file.exists()]:
+        raise ValueError(f"{missing[0]} is gone: try again if another process changes the index, else build it again.")
+    return encoder.with_words(Words.load(*map(str, files)))

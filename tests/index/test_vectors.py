@@ -1,0 +1,76 @@
+"""An index of an encoder that adds words: documents and passages have them, and queries have none."""
+
+import numpy as np
+import pytest
+
+from docsplit.data.passages import to_passages
+from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.loading import load_encoder
+from docsplit.index.changes import build
+from docsplit.index.index import Index
+from docsplit.index.manifest import WordsEntry
+from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed, with_words_of
+from tests.index.conftest import WORDS
+
+
+def test_what_is_embedded_is_taken_apart_and_put_together():
+    texts, passages = ["a b", "c", "d e f"], [["a", "b"], ["c."], ["d", "e", "f"]]
+    together = texts_to_embed(texts, passages)
+    assert together == ["a", "b", "c.", "d", "e", "f", "a b", "d e f"]
+    number = {text: row for row, text in enumerate(together)}
+    embedded = np.array([[number[text], 0] for text in together], dtype=np.float32)
+    vectors = Vectors.of(embedded, [2, 1, 3])
+    assert vectors.documents[:, 0].tolist() == [number["a b"], number["c."], number["d e f"]]
+    assert vectors.passages[:, 0].tolist() == [number[text] for several in passages for text in several]
+    np.testing.assert_array_equal(vectors.together([2, 1, 3]), embedded)
+    vectors.documents[1] = -1  # is no view of the passage
+    assert vectors.passages[2, 0] == number["c."]
+
+
+def test_documents_carry_words_and_queries_none(worded, worded_encoder, documents, queries, tmp_path):
+    assert build(tmp_path, documents, worded_encoder, WORDS).documents == len(documents)
+    index, model = Index(tmp_path), load_encoder(str(worded))
+    assert index.manifest.words == WordsEntry(None, len(documents))
+    (segment,) = index.segments
+    passages = [[passage.text for passage in to_passages(document.text, WORDS)] for document in documents]
+    whole = [several[0] if len(several) == 1 else document.text for several, document in zip(passages, documents)]
+    flat = [passage for several in passages for passage in several]
+    assert sum(len(several) > 1 for several in passages) > 5
+    np.testing.assert_allclose(
+        segment.document_vectors, model.encode_document(whole, normalize_embeddings=True), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        segment.passage_vectors, model.encode_document(flat, normalize_embeddings=True), atol=1e-5
+    )
+    plain = segment.plain_vectors()
+    np.testing.assert_allclose(plain.documents, model.encode_query(whole, normalize_embeddings=True), atol=1e-5)
+    np.testing.assert_allclose(plain.passages, model.encode_query(flat, normalize_embeddings=True), atol=1e-5)
+    assert np.abs(plain.documents - segment.document_vectors).max() > 0.05
+    # A search compares queries without words with passages that have them.
+    encoder = Encoder(str(worded))
+    for query in queries[:3]:
+        vector = encoder.embed_query(query)
+        np.testing.assert_allclose(vector, model.encode_query(query, normalize_embeddings=True), atol=1e-2)
+        scores = model.encode_document(flat, normalize_embeddings=True) @ vector
+        (hit,) = index.search(vector, [], 1, "dense")
+        assert (hit.score, hit.passage) == (pytest.approx(scores.max(), abs=1e-5), flat[scores.argmax()])
+
+
+def test_without_words_there_is_nothing_more_than_before(scattered, documents, tmp_path):
+    encoder = IndexEncoder.of(Encoder(str(scattered)))
+    assert encoder.with_words is None
+    build(tmp_path, documents[:5], encoder, WORDS)
+    (segment,) = Index(tmp_path).segments
+    assert not segment.has_plain_vectors
+    assert '"words"' not in (tmp_path / "manifest.json").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", "lock", "segments"}
+    assert encoder.in_index(tmp_path, Index(tmp_path).manifest) is encoder
+
+
+def test_words_that_are_gone_are_named(worded, worded_encoder, documents, tmp_path):
+    build(tmp_path, documents[:5], worded_encoder, WORDS)
+    encoder, index = worded_encoder.with_words, Index(tmp_path)
+    assert with_words_of(encoder, tmp_path, index.manifest) is encoder  # its own
+    vars(index.manifest)["words"] = WordsEntry("words-1", 5)
+    with pytest.raises(ValueError, match=r"words-1/words\.safetensors is gone: .* build it again"):
+        with_words_of(encoder, tmp_path, index.manifest)
