@@ -22,12 +22,8 @@ def is_hub_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", name) is not None
 
 
-def start_of(name: str) -> Start:
-    """Find out the base model and the licence of the weights that a run starts from.
-
-    Args:
-        name: on the Hub, or a folder, whose card names the base model.
-    """
+def card_of(name: str) -> JsonObject:
+    """Read the front matter of an encoder's card, on the Hub or in a folder; {}, perhaps with a warning, without."""
     is_folder = Path(name).exists()
     path = Path(name) / "README.md" if is_folder else name
     data: JsonObject = {}
@@ -36,11 +32,22 @@ def start_of(name: str) -> Start:
             data = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
     except (HTTPError, OSError, ValueError, YAMLError) as error:
         logger.warning(f"The card of {name} cannot be read: {' '.join(str(error).split())}")
+    return data
+
+
+def start_of(name: str, data: JsonObject | None = None) -> Start:
+    """Find out the base model and the licence of the weights that a run starts from.
+
+    Args:
+        name: on the Hub, or a folder, whose card names the base model.
+        data: of `card_of`, if it was read already.
+    """
+    data = card_of(name) if data is None else data
     licence = Licence.stated_in(data)
     if licence.license is None:
         logger.warning(f"{name} states no licence: that of these weights is unknown, unless --license names one.")
         licence = replace(licence, license=UNKNOWN)
-    return Start(data.get("base_model") if is_folder else name, licence)
+    return Start(data.get("base_model") if Path(name).exists() else name, licence)
 
 
 def licence_of(card: Path, start: Start) -> Licence:

@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 
 RELEASE = (  # patterns of Path.glob
     "README.md", "config.json", "model*.safetensors", "model.safetensors.index.json", HEAD_FILE, HEAD_INDEX,
-    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
+    "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+    "[0-9]*_*/config.json", "[0-9]*_*/model.safetensors",
+    "encoder_with_words.py", "words/config.json", "words/tokenizer.json", "words/words.safetensors", "adapt.json",
     *code_files(), TRAINING_DOCUMENTS_FILE,
     "adapter/adapter_config.json", "adapter/adapter_model.safetensors",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",

@@ -25,6 +25,7 @@ from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import Settings, current_settings, has_pooler, normalizes
 from docsplit.modeling.starts import HEAD_FILE
+from docsplit.release.adapted_card import ADAPTATION_FILE, write_adapted_card
 from docsplit.release.card_results import (
     EVALUATIONS,
     RESULTS_FILE,
@@ -75,6 +76,8 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     if licence is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", licence):
         raise ValueError(f"{licence!r} is no licence as the Hub names them: apache-2.0, cc-by-sa-4.0 ...")
     directory = Path(directory)
+    if (directory / ADAPTATION_FILE).exists():
+        return write_adapted_card(directory, address, licence)
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
     config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
@@ -160,7 +163,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
 
 def _add_to_card(directory: Path, address: str | None, evaluation: CardEvaluation, output_dir: Path) -> bool:
     """Add an evaluation to the card of a folder; False if the folder has no checkpoint of this project."""
-    if "docsplit" not in read_json(directory / "config.json"):
+    if "docsplit" not in read_json(directory / "config.json") and not (directory / ADAPTATION_FILE).exists():
         name = address or directory
         logger.info(f"{name} is no checkpoint of this project: its results stand in the cards of the others.")
         return False

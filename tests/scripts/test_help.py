@@ -16,12 +16,13 @@ import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
 from docsplit.training import arguments
+from docsplit.training.adaptation.options import AdaptOptions
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = (
     *("explore", "export_onnx", "convert_to_longformer"),
     *("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis"),
-    *("run_probe_classification", "run_docsplit_pretraining"),
+    *("run_probe_classification", "run_docsplit_pretraining", "adapt"),
 )
 OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives and queries bring
     "run_docsplit_pretraining": (arguments.ModelArguments, arguments.DataArguments, arguments.PretrainingArguments),
@@ -29,6 +30,7 @@ OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), a
     "run_aan_retrieval": (run_aan_retrieval.CitationArguments, run_aan_retrieval.LinkArguments),
     "run_document_retrieval": (run_document_retrieval.RankingArguments, run_document_retrieval.RetrievalArguments),
     "run_embedding_analysis": (run_embedding_analysis.LabelledArguments, run_embedding_analysis.AnalysisArguments),
+    "adapt": AdaptOptions.__mro__[:-1],
 }
 
 OURS = {"docsplit", "modeling_docsplit", "modeling_graph_document", "yaml", *SCRIPTS}

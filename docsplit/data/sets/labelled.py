@@ -283,13 +283,14 @@ def _limited(split: LabelledSplit, options: LabelledArguments) -> LabelledSplit:
     )
 
 
-def load_probe(corpus: str) -> LabelledSplit:
-    """Load a labelled corpus (columns text and label), divided for probes; python_docs by its own sealed parts.
+def load_probe(corpus: str, text_column: str = "text", label_column: str = "label") -> LabelledSplit:
+    """Load a labelled corpus, divided for probes; python_docs by its own sealed parts.
 
     Raises:
         ValueError: as `split_labelled`.
     """
-    split = split_labelled(load_corpus(corpus), part_column=PART if corpus == PYTHON_DOCS else None)
+    part_column = PART if corpus == PYTHON_DOCS else None
+    split = split_labelled(load_corpus(corpus), text_column, label_column, part_column=part_column)
     if len(split.test_texts) < FEW_TEST:
         logger.warning(
             f"The probe on {corpus} has {len(split.test_texts)} test documents, fewer than {FEW_TEST}: one document "

@@ -1,0 +1,48 @@
+"""Make an encoder better on your own documents, in seconds to minutes, without labels.
+
+    # the encoder and the words of your documents: a folder that SentenceTransformer loads
+    python adapt.py sentence-transformers/all-MiniLM-L6-v2 notes/ outputs/mine
+
+    # the words alone: a static encoder, hundreds of times as fast; model2vec loads it too
+    python adapt.py sentence-transformers/all-MiniLM-L6-v2 documents.jsonl outputs/static --static --text_column body
+
+    # train the encoder on the documents first, for minutes; what is best on labelled documents is written
+    python adapt.py my/encoder documents.jsonl outputs/best --train --probe_corpus labelled.jsonl
+
+    # the same in Python
+    from docsplit import AdaptOptions, adapt
+    adapt("my/encoder", ["a text", "another", ...], "outputs/mine", AdaptOptions(static=True))
+
+The words of whole documents are fitted to the encoder's vectors in closed form (docs/adaptation.md says how, and what
+it is worth). A vector keeps its dimension and its space. Embed documents with `encode_document` and queries with
+`encode_query`. Without labels nobody knows what is best on your task: with --probe_corpus all candidates are
+measured, and the start is written where nothing beats it. OUTPUT is written whole or not at all; its README.md says
+what is in it.
+"""
+
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
+from docsplit.runtime.arguments import parse_arguments
+from docsplit.training.adaptation.options import AdaptOptions
+
+POSITIONAL = {
+    "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder",
+    "documents": "a folder of text files, a data file (.jsonl, .csv, .parquet ...; .txt: a document a line), "
+    "python_docs, or a data set on the Hub",
+    "output": "a new folder",
+}
+
+
+def main() -> None:
+    """Adapt the encoder, and write it."""
+    options, given = parse_arguments([AdaptOptions], str(__doc__), positional=POSITIONAL)
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.runtime.launching import join_processes
+    from docsplit.training.adapting import adapt
+
+    join_processes()
+    adapt(given["encoder"], given["documents"], given["output"], options)
+
+
+command = as_command(main)
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,151 @@
+"""What adapting could write, measured on labelled documents: the best on validation documents is written.
+
+    start      the plain encoder                   trained    the same after neighbour distillation
+    words      the encoder and words of weight 0.5, 1 or 2
+    static     the words alone
+
+The vectors of labelled documents that words were fitted on are those by words fitted without them.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from docsplit.data.preparation import document_id
+from docsplit.data.sets.labelled import LabelledSplit
+from docsplit.embedding.lexical_ridge import LexicalRidge
+from docsplit.evaluation.heads.quick_probe import probe_accuracy
+from docsplit.modeling.encoder_with_words import Words, add_words
+from docsplit.release.adapted_card import Candidate, label_of
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS = (1.0, 0.5, 2.0)  # of words; where several are as good, the first
+CHUNK_TEXTS = 1024
+
+
+@dataclass
+class Side:
+    """An encoder, its vectors, and the words that were fitted to it.
+
+    Attributes:
+        name: start, or trained.
+        place: that it was loaded from.
+        model: the plain SentenceTransformer.
+        vectors: of the documents, (N, H).
+        probe: for each part of the labelled documents its vectors (M, H).
+        ridge: None where words explain nothing of the encoder.
+    """
+
+    name: str
+    place: str
+    model: Any
+    vectors: np.ndarray
+    probe: dict[str, np.ndarray]
+    device: str = "cpu"  # that embedded them
+    ridge: LexicalRidge | None = None
+
+    @property
+    def words(self) -> Words:
+        """Return the words that were fitted."""
+        assert self.ridge is not None
+        return self.ridge.words
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What could be written.
+
+    Attributes:
+        weight: of the words beside the encoder; None for an encoder without words, and for words alone.
+    """
+
+    side: Side
+    kind: str  # of `KINDS` in `docsplit.release.adapted_card`
+    weight: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Return what the table calls it: start, words, static, trained, trained + words or static of trained."""
+        is_start = self.side.name == "start"
+        if self.kind == "plain":
+            return self.side.name
+        if self.kind == "static":
+            return "static" if is_start else "static of trained"
+        return "words" if is_start else "trained + words"
+
+    @property
+    def label(self) -> str:
+        """Return the name, with a weight that is not 1."""
+        return label_of(self.name, self.weight)
+
+
+def variants_of(sides: Sequence[Side]) -> list[Variant]:
+    """List all that could be written: of what is equally good, the earlier is taken."""
+    variants = []
+    for side in sides:
+        variants.append(Variant(side, "plain"))
+        if side.ridge is not None:
+            variants += [Variant(side, "words", weight) for weight in WEIGHTS]
+            variants.append(Variant(side, "static"))
+    return variants
+
+
+def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[str]) -> list[Candidate]:
+    """Measure each variant by logistic regression on labelled documents, with 5 labels a class and with all.
+
+    Args:
+        texts: that words were fitted on.
+    """
+    directions: dict[str, dict[str, np.ndarray]] = {}
+    candidates = []
+    for variant in variants:
+        side = variant.side
+        if side.ridge is not None and side.name not in directions:
+            directions[side.name] = _words_of_parts(side.ridge, split, texts)
+        features = {part: _features(variant, part, directions.get(side.name, {})) for part in side.probe}
+        accuracies = probe_accuracy(split, features)
+        candidates.append(Candidate(variant.name, variant.weight, accuracies["validation"], accuracies["test"]))
+    return candidates
+
+
+def _words_of_parts(ridge: LexicalRidge, split: LabelledSplit, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return r (M, H) of each part; of documents that words were fitted on, by words fitted without them."""
+    left_out, row_of = ridge.leave_one_out(), {document_id(text): row for row, text in enumerate(texts)}
+    parts, num_fitted = {}, 0
+    for part, labelled in split.texts.items():
+        rows = np.array([row_of.get(document_id(text), -1) for text in labelled])
+        parts[part] = words_of_texts(ridge.words, labelled)
+        parts[part][rows >= 0] = left_out[rows[rows >= 0]]
+        num_fitted += int((rows >= 0).sum())
+    logger.info(f"{num_fitted:,} labelled training documents are among the documents: their words are leave-one-out.")
+    return parts
+
+
+@torch.no_grad()
+def words_of_texts(words: Words, texts: Sequence[str]) -> np.ndarray:
+    """Return r of texts, (M, H)."""
+    parts = []
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+        parts.append(words(**words.preprocess(chunk)).numpy())
+    return np.concatenate(parts)
+
+
+def _features(variant: Variant, part: str, directions: dict[str, np.ndarray]) -> np.ndarray:
+    if variant.kind == "static":
+        return directions[part]
+    vectors = variant.side.probe[part]
+    if variant.weight is None:
+        return vectors
+    return add_words(torch.from_numpy(vectors), torch.from_numpy(directions[part]), variant.weight).numpy()
+
+
+def best(variants: Sequence[Variant], candidates: Sequence[Candidate]) -> Variant:
+    """Choose by the accuracy on validation documents: with 5 labels a class, then with all labels, then the first."""
+    scores = [(candidate.validation["5shot_accuracy"], candidate.validation["accuracy"]) for candidate in candidates]
+    return variants[scores.index(max(scores))]
