@@ -20,11 +20,13 @@ import run_probe_classification
 from docsplit.data.views import VIEWS
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.training import arguments
+from docsplit.training.adaptation.options import AdaptOptions
 from tests.processes import ROOT, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_PAGES = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "model_cards/README.md"))]
 ARGUMENTS = {
+    "adapt.py": [AdaptOptions],
     "run_docsplit_pretraining.py": [
         arguments.ModelArguments,
         arguments.DataArguments,
@@ -45,6 +47,7 @@ ARGUMENTS = {
         EncoderArguments, run_embedding_analysis.LabelledArguments, run_embedding_analysis.AnalysisArguments,
     ],
 }  # fmt: skip
+OPTIONS_ELSEWHERE = {"search.py": ["docsplit/index/arguments.py"]}
 
 
 def commands(page):
@@ -96,7 +99,8 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     if script in ARGUMENTS:
         known = set(HfArgumentParser(ARGUMENTS[script], conflict_handler="resolve")._option_string_actions)
     else:
-        known = set(re.findall(r'"(--[a-z_]+)"', (ROOT / script).read_text()))
+        sources = [script, *OPTIONS_ELSEWHERE.get(script, [])]
+        known = {option for name in sources for option in re.findall(r'"(--[a-z_]+)"', (ROOT / name).read_text())}
     for word in after:
         assert not word.startswith("--") or word.partition("=")[0] in known, word
 

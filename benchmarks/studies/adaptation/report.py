@@ -13,7 +13,6 @@ ecthr, and wikipedia, general text for one lever (`benchmarks.studies.adaptation
 Running again goes on where it was stopped: see `benchmarks.engine.cells`. Needs ir-measures.
 """
 
-import re
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
@@ -35,6 +34,38 @@ SIGNS = (  # what is known of vectors without labels
     "kept_neighbours",
 )
 SEARCHED = "20news"
+SEARCH_SETS = ("cranfield", "python_docs_search", "wikipedia_titles")
+NAMES = {  # of methods and sets, in a reader's words
+    "start": "the encoder as it is",
+    "words": "adapted (words, no training)",
+    "static": "adapted, static",
+    "adapt": "trained on the documents",
+    "adapt + words": "trained, and words",
+    "model2vec": "model2vec's static",
+    "TF-IDF": "TF-IDF",
+}
+SETS = {
+    "20news": "newsgroup posts",
+    "python_docs": "Python docstrings",
+    "aan": "citations of papers",
+    "cranfield": "search in abstracts",
+    "ecthr": "court judgments",
+}
+METRICS = {
+    "5shot_accuracy": "accuracy, 5 labels a class",
+    "roc_auc": "ROC-AUC",
+    "ndcg_at_10": "nDCG@10",
+    "micro_f1": "micro-F1, all labels",
+}
+PARTS = {  # of the tables, with their titles
+    "methods": "",
+    "search": "Search, nDCG@10; the weight of BM25 is chosen on the queries of the other folds",
+    "weak_start": "From a weak start; differences to that",
+    "masked_lm": "From the masked LM; differences to that",
+    "curve": "By the number of steps, each with its own schedule",
+    "limits": "Other documents to adapt on, and another question",
+}
+COLOURS = {"words": "tab:orange", "static": "tab:orange", "adapt": "tab:blue", "adapt + words": "tab:blue"}
 OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 
 
@@ -104,6 +135,23 @@ def comparison(summary_of: Summaries) -> list[list[str]]:
     return table
 
 
+def short(summary_of: Summaries) -> list[list[str]]:
+    """Return the methods of `NAMES` on the sets of `SETS`, in a reader's words."""
+    metrics = {data: summary.metric for (data, _), summary in summary_of.items()}
+    data = [name for name in SETS if name in metrics]
+    header = ["", *(f"{SETS[name]}, {METRICS.get(metrics[name], metrics[name])}" for name in data)]
+    lines = [[NAMES[method], *(_short_cell(method, summary_of.get((name, method))) for name in data)]
+             for method in NAMES]  # fmt: skip
+    return [header, *(line for line in lines if any(line[1:]))]
+
+
+def _short_cell(method: str, summary: Summary | None) -> str:
+    if summary is None or method == "start":
+        return "" if summary is None else f"{100 * summary.value:.1f}"
+    mark = "**" if summary.low > 0 else ""
+    return f"{mark}{100 * summary.value:.1f}{mark} ({100 * summary.difference:+.1f})"
+
+
 def _cell(method: str, summary: Summary | None) -> str:
     """Format a value in percent; empty where nothing was measured."""
     if summary is None:
@@ -132,16 +180,19 @@ def markdown(results: Results) -> str:
     """Return the tables as Markdown."""
     rows = results.rows
     summary_of = summaries(rows)
-    parts: dict[str, Summaries] = {"methods": {}, "masked_lm": {}, "curve": {}, "limits": {}}
+    parts: dict[str, Summaries] = defaultdict(dict)
     for key, summary in summary_of.items():
         parts[_part_of(*key)][key] = summary
-    lines = ["Percent; in brackets the difference to the start, and its 95 % interval over test items and seeds.", ""]
-    lines += [*table(comparison(parts["methods"])), ""]
-    if parts["masked_lm"]:
-        lines += ["From the masked LM; differences to that:", "", *table(comparison(parts["masked_lm"])), ""]
-    for title, name in (("By the number of steps, each with its own schedule", "curve"), ("Limits", "limits")):
+    lines = ["Percent, and the difference to the encoder as it is; bold: its 95 % interval is above 0.", ""]
+    lines += [*table(short(parts["methods"])), ""]
+    lines += ["All methods, in brackets the difference to the start and its interval over test items and seeds:", ""]
+    for name, title in PARTS.items():
         if parts[name]:
-            lines += [f"{title}:", "", *table(_transposed(comparison(parts[name]))), ""]
+            cells = comparison(parts[name])
+            cells = _transposed(cells) if name in ("curve", "limits") else cells
+            lines += [*([f"{title}:", ""] if title else []), *table(cells), ""]
+    if compared := against(rows, "words", "adapt"):
+        lines += ["`words` less `adapt`, on the same test items, over the seeds of `adapt`:", "", *table(compared), ""]
     searched = [row for row in rows if row.get("part") == "validation" and row["metric"] == "5shot_accuracy"]
     if searched:
         body = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
@@ -164,7 +215,31 @@ def _part_of(data: str, method: str) -> str:
     """Return the name of a row's table."""
     if ", " in data:
         return "limits"
-    return "masked_lm" if method.startswith("masked LM, ") else "curve" if " steps" in method else "methods"
+    if data in SEARCH_SETS and (data != "cranfield" or method.endswith(" + BM25")):
+        return "search"
+    for prefix, name in (("masked LM, ", "masked_lm"), ("weak start, ", "weak_start")):
+        if method.startswith(prefix):
+            return name
+    return "curve" if " steps" in method else "methods"
+
+
+def against(rows: list[Row], method: str, other: str) -> list[list[str]]:
+    """Return the difference of two methods on each set, with its interval over test items and the other's seeds."""
+    samples: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["part"] == "test" and SAMPLES in row and ", " not in row["metric"] and ", " not in row["data"]:
+            samples[row["data"], row["method"]].append(row)
+    lines = []
+    for data in dict.fromkeys(name for name, _ in samples):
+        firsts, seconds = samples.get((data, method), []), samples.get((data, other), [])
+        if not firsts or not seconds:
+            continue
+        pairs = [(first, second) for first in firsts for second in seconds]
+        drawn = np.concatenate([np.subtract(first[SAMPLES], second[SAMPLES]) for first, second in pairs])
+        mean = statistics.mean(first["difference"] - second["difference"] for first, second in pairs)
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        lines.append([data, f"{100 * mean:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"])
+    return [["", f"{method} - {other}", "interval"], *lines] if lines else []
 
 
 def table(cells: list[list[str]]) -> list[str]:
@@ -177,34 +252,28 @@ def _transposed(cells: list[list[str]]) -> list[list[str]]:
     return [list(column) for column in zip(*cells)] if len(cells) <= len(cells[0]) else cells
 
 
-def _is_drawn(method: str, trained: bool) -> bool:
-    """Whether a method is in the figure: smoothed and with word vectors `adapt` is the only trained one."""
-    return not trained or method.startswith(("adapt, s", "adapt, w")) or not re.search(", (smoothed|with)", method)
-
-
 def plot(results: Results, path: Path) -> None:
-    """Plot the difference to the start of each method, with its interval, a panel a data set."""
-    summary_of = {
-        key: summary
-        for key, summary in summaries(results.rows).items()
-        if _part_of(*key) == "methods" and key[1] != "start" and _is_drawn(key[1], summary.trained)
-    }
-    data, methods = (list(dict.fromkeys(key[place] for key in summary_of)) for place in (0, 1))
-    if not summary_of:
+    """Plot the difference to the start of the methods of `NAMES`, with its interval, a panel a data set."""
+    summary_of = {key: summary for key, summary in summaries(results.rows).items() if _part_of(*key) == "methods"}
+    methods = [name for name in NAMES if name != "start" and any(name == method for _, method in summary_of)]
+    data = [name for name in SETS if any(name == key[0] for key in summary_of)]
+    if not methods:
         return
     metrics = {name: summary.metric for (name, _), summary in reversed(summary_of.items())}
-    size = (2.6 * len(data) + 2, 0.3 * len(methods) + 1.4)
+    size = (2.3 * len(data) + 2, 0.34 * len(methods) + 1.7)
     figure, axes = plt.subplots(1, len(data), figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes[0], data):
         for height, method in enumerate(reversed(methods)):
             if summary := summary_of.get((name, method)):
-                colour = "tab:orange" if "adapt" in method else "tab:blue"
+                colour = COLOURS.get(method, "tab:gray")
                 axis.plot([100 * summary.low, 100 * summary.high], [height] * 2, color=colour)
                 axis.plot(100 * summary.difference, height, "o", color=colour)
         axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=name, xlabel=f"points of {metrics[name]}")
+        axis.set_title(SETS[name], fontsize=10)
+        axis.set_xlabel(f"points of {METRICS.get(metrics[name], metrics[name])}", fontsize=8)
         axis.grid(alpha=0.3)
-    axes[0][0].set_yticks(range(len(methods)), methods[::-1])
+    axes[0][0].set_yticks(range(len(methods)), [NAMES[name] for name in reversed(methods)])
+    figure.suptitle("Difference to the encoder as it is, and 95 % intervals: right of the line is better", fontsize=11)
     figure.tight_layout()
     save(figure, path)
 
@@ -216,6 +285,8 @@ def main() -> None:
     arguments: Arguments = {
         "model": {"required": True, "help": "the start: a SentenceTransformer, here or on the Hub"},
         "masked_lm": {"help": "another start, with a masked-LM head"},
+        "weak_start": {"help": "a start that knows little, for words"},
+        "model2vec": {"help": "folder of model2vec's distillation of the start"},
         **{name: {"type": int, "help": "default: study.yaml's"} for name in SIZES},
     }
     run_study(STUDY, __doc__, arguments, markdown, plot)

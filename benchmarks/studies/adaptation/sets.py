@@ -4,8 +4,10 @@ Each set has one metric, fixed before anything was searched. The texts to adapt 
 document, except Cranfield's: they are the collection that is searched.
 """
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +17,24 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
+from benchmarks.studies.ranking.step import write_collection
 from docsplit.data.bm25 import BM25, bm25_scores
 from docsplit.data.sets.arguments import LabelledArguments, RankingArguments
 from docsplit.data.sets.citations import load_pair_files
-from docsplit.data.sets.labelled import LabelledSplit, load_labelled
+from docsplit.data.sets.labelled import LabelledSplit, load_labelled, stratified_sample
 from docsplit.data.sets.rankings import Retrieved, load_collection
 from docsplit.embedding.neighbours import nearest
 from docsplit.evaluation.analysis.geometry import effective_rank, kmeans_nmi
 from docsplit.evaluation.heads.base import HeadInput, runs_of
 from docsplit.evaluation.heads.frozen import linear
 from docsplit.evaluation.links import cosine_scores
+from docsplit.evaluation.ranking.fusion import cross_validated, union_of
 from docsplit.evaluation.ranking.measures import measure_retrieved, top_of_scores
 from docsplit.evaluation.results.metrics import micro_f1_items, predictions
 
 MAX_DOCUMENTS, MAX_TEST = 2000, 1000
 DEPTH = 100  # of a ranking
+FOLDS = 5  # of queries, where the weight of BM25 is chosen
 VALIDATION_SHARE = 0.3  # of the training documents, where something is chosen
 Rows = np.ndarray  # of test items, drawn with replacement
 
@@ -58,6 +63,8 @@ class DataSet:
     texts: list[str]
     measure: Callable[[Any], Measured]  # of features (len(texts), H), rows of length one, dense or sparse
     bm25: Callable[[], Measured] | None = None
+    num_queries: int = 0  # the last texts are queries
+    beside_bm25: Callable[[Any], Measured] | None = None  # of features: ranked by them and by BM25
 
 
 def load(name: str, data_dir: Path, part: str = "test", max_documents: int = MAX_DOCUMENTS) -> DataSet:
@@ -76,11 +83,12 @@ def load(name: str, data_dir: Path, part: str = "test", max_documents: int = MAX
     return SETS[name](data_dir, part, max_documents)
 
 
-def news(data_dir: Path, size: int) -> LabelledSplit:
+def news(data_dir: Path, size: int, seed: int = 0) -> LabelledSplit:
     """20 Newsgroups without headers: at most so many training documents, and half as many, or 1,000, to test on."""
     files = {f"{name}_file": str(data_dir / "20newsgroups" / f"{name}.parquet") for name in ("train", "test")}
     limits = {"max_train_samples": size, "max_test_samples": min(MAX_TEST, size // 2)}
-    return load_labelled(LabelledArguments(strip_newsgroup_headers=True, **files, **limits))  # type: ignore[arg-type]
+    options = LabelledArguments(strip_newsgroup_headers=True, **files, **limits)  # type: ignore[arg-type]
+    return load_labelled(options, seed)
 
 
 def judgments(data_dir: Path) -> LabelledSplit:
@@ -154,8 +162,21 @@ def _20news(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _python_docs(data_dir: Path, part: str, size: int) -> DataSet:
-    options = LabelledArguments(max_train_samples=size, max_test_samples=min(MAX_TEST, size // 2))
-    return classes_of(load_labelled(options), part)
+    return classes_of(docstrings(size), part)
+
+
+def docstrings(size: int, seed: int = 0) -> LabelledSplit:
+    """Return the docstrings of python_docs, labelled by sub-package, as many as of `news`.
+
+    Args:
+        seed: 0: the training documents that python_docs itself draws; others are drawn from all.
+    """
+    options = LabelledArguments(max_train_samples=None if seed else size, max_test_samples=min(MAX_TEST, size // 2))
+    split = load_labelled(options)
+    if not seed:
+        return split
+    rows = stratified_sample(split.train_labels, size, seed)
+    return replace(split, train_texts=[split.train_texts[row] for row in rows], train_labels=split.train_labels[rows])
 
 
 def _aan(data_dir: Path, part: str, size: int) -> DataSet:
@@ -180,23 +201,53 @@ def _aan(data_dir: Path, part: str, size: int) -> DataSet:
 
 
 def _cranfield(data_dir: Path, part: str, size: int) -> DataSet:
-    """Measure nDCG@10 of documents ranked by cosine with the query."""
-    ranking = load_collection(RankingArguments(str(data_dir / "cranfield")))
+    return _ranking(RankingArguments(str(data_dir / "cranfield")), size)
+
+
+def _python_docs_search(data_dir: Path, part: str, size: int) -> DataSet:
+    """Search the sealed docstrings for the first lines that were taken out of them."""
+    return _ranking(RankingArguments())
+
+
+def _wikipedia_titles(data_dir: Path, part: str, size: int) -> DataSet:
+    """Search articles for titles; queries are those of a hash, the other titles are not asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        articles = Path(folder) / "articles.jsonl"
+        write_collection(str(data_dir / "wikipedia" / "train.parquet"), MAX_DOCUMENTS, articles)
+        return _ranking(RankingArguments(str(articles), queries="title"))
+
+
+def _ranking(options: RankingArguments, size: int | None = None) -> DataSet:
+    """Measure nDCG@10 of documents ranked by cosine with the query; the corpus is the collection."""
+    ranking = load_collection(options)
     count = len(ranking.documents)
 
     def figure_of(retrieved: Retrieved) -> Measured:
         values = measure_retrieved(retrieved, ranking)["ndcg_at_10"].numerators[0]
         return Measured("ndcg_at_10", _of_items(values), len(values))
 
-    def measure(features: Any) -> Measured:
+    def ranked(features: Any) -> Retrieved:
         scores = features[count:] @ features[:count].T
-        measured = figure_of(top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH))
+        return top_of_scores(scores.toarray() if issparse(scores) else scores, DEPTH)
+
+    def measure(features: Any) -> Measured:
+        measured = figure_of(ranked(features))
         measured.others |= {} if issparse(features) else _geometry(features[:count])
         return measured
 
+    @cache
+    def by_words() -> Retrieved:
+        return BM25(ranking.documents).retrieve(ranking.queries, DEPTH)
+
+    def beside_bm25(features: Any) -> Measured:
+        """Mix both by the weight that is best for the queries of the other four fifths."""
+        union = union_of(ranked(features), by_words())
+        folds = np.array_split(np.random.default_rng(0).permutation(len(ranking.queries)), FOLDS)
+        return figure_of(union.ranked(cross_validated(union, ranking, folds), DEPTH))
+
     texts = [*ranking.documents, *ranking.queries]
-    bm25 = lambda: figure_of(BM25(ranking.documents).retrieve(ranking.queries, DEPTH))  # noqa: E731
-    return DataSet("ranking", ranking.documents[:size], texts, measure, bm25)
+    corpus, bm25 = ranking.documents[:size], lambda: figure_of(by_words())
+    return DataSet("ranking", corpus, texts, measure, bm25, len(ranking.queries), beside_bm25)
 
 
 def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
@@ -220,4 +271,14 @@ def _ecthr(data_dir: Path, part: str, size: int) -> DataSet:
     return DataSet("multi-label", split.train_texts[:size], [*split.train_texts, *tested], measure)
 
 
-SETS = {"20news": _20news, "python_docs": _python_docs, "aan": _aan, "cranfield": _cranfield, "ecthr": _ecthr}
+SETS = {
+    "20news": _20news,
+    "python_docs": _python_docs,
+    "aan": _aan,
+    "cranfield": _cranfield,
+    "ecthr": _ecthr,
+}
+SEARCH_SETS = {  # of words alone
+    "python_docs_search": _python_docs_search,
+    "wikipedia_titles": _wikipedia_titles,
+}

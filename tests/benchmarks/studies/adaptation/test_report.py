@@ -10,7 +10,8 @@ from benchmarks.engine.results import SAMPLES, Record, read_results
 from benchmarks.engine.study import Study
 from benchmarks.studies.adaptation import report as adaptation
 from benchmarks.studies.adaptation.limits import LIMITS
-from benchmarks.studies.adaptation.sets import SETS
+from benchmarks.studies.adaptation.sets import SEARCH_SETS, SETS
+from benchmarks.studies.adaptation.words import MORE_SETS
 from tests.benchmarks.studies.results import results_of
 from tests.processes import ROOT
 
@@ -22,6 +23,7 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
         (tmp_path / "files" / name).mkdir()
         (tmp_path / "files" / name / "data.txt").write_text(name)
     given = {"data_dir": str(tmp_path / "files"), "model": "all-MiniLM-L6-v2", "masked_lm": "bert-base-uncased"}
+    given |= {"weak_start": "bert-base-uncased", "model2vec": "static"}
     cells, waiting = Study(adaptation.STUDY, tmp_path, given).cells()
     searched = [cell for cell in cells.values() if cell.group.startswith("search")]
     assert len(searched) + waiting["search"] == 27
@@ -34,7 +36,8 @@ def test_the_study_has_the_sets_and_cells_that_were_agreed(tmp_path):
     )
     assert waiting["limits"] + waiting["limits_again"] == len(LIMITS) * 3
     grids = [group.get("grid", {}) for group in content["groups"].values()]
-    assert all(set(grid.get("data", [])) <= set(SETS) | set(LIMITS) for grid in grids)
+    known = {*SETS, *LIMITS, *SEARCH_SETS, *MORE_SETS}
+    assert all(set(grid.get("data", [])) <= known for grid in grids)
     for cell in cells.values():  # nothing but places is left open
         assert "{" not in json.dumps(cell.steps).replace("{folder}", "").replace("{data_dir}", "").replace('{"', ""), (
             cell
@@ -90,15 +93,12 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert "| adapt, smoothed | 70.0 (+20.0;" in text
     assert "| masked LM, adapt | 80.0 (" in text.partition("From the masked LM")[2].partition("By the number")[0]
     assert "| a, acc | 60.0 (+10.0;" in text.partition("By the number of steps")[2]
-    assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Limits")[2]
+    assert "| a, small, acc | 40.0 (-10.0;" in text.partition("Other documents to adapt on")[2]
     assert "| mean_cosine | -1.00 | 3 |" in text
     assert "Cells not run: z, 3 cells of g. Failed: y." in text
-    drawn = ["adapt", "adapt, smoothed", "adapt, with word vectors, smoothed", "docsplit, learning rate 3e-5"]
-    assert all(adaptation._is_drawn(method, True) for method in drawn)
-    assert adaptation._is_drawn("with word vectors, smoothed", False)
-    assert not adaptation._is_drawn("crop, smoothed", True)
-    assert not adaptation._is_drawn("adapt, neighbours by the encoder alone, smoothed by the encoder alone", True)
-    adaptation.plot(results, tmp_path / "plot.png")
+    named = results_of([row | {"data": "aan"} for row in rows if row["data"] == "a"])
+    assert "| trained on the documents | **53.0** (+3.0) |" in adaptation.markdown(named)
+    adaptation.plot(named, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
@@ -110,3 +110,17 @@ def test_pages_show_the_results(page):
     shown = re.search(r"<!-- from [./]*benchmarks/results/adaptation\.json -->\n\n((?:\|.*\n)+)", text)[1].splitlines()
     assert len(shown) > 4
     assert set(shown) <= set(generated.splitlines())
+
+
+def test_two_methods_are_compared_on_the_same_drawn_items():
+    def row(method, seed, difference, samples):
+        return {"data": "aan", "part": "test", "method": method, "seed": seed, "metric": "acc",
+                "difference": difference, SAMPLES: samples}  # fmt: skip
+
+    rows = [
+        row("words", None, 0.05, [0.04, 0.06]),
+        row("adapt", 0, 0.01, [0.0, 0.02]),
+        row("adapt", 1, 0.03, [0.03] * 2),
+    ]
+    assert adaptation.against(rows, "words", "adapt")[1] == ["aan", "+3.0", "+1.2 to +4.0"]
+    assert adaptation.against(rows, "words", "tsdae") == []
