@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST_DOCUMENTS = 20
+LEAST_SHARE = 0.01  # of the variance; words of vectors that were drawn at random explain less
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,13 @@ class RidgeFacts:
 
     @property
     def share_explained(self) -> float:
-        """The share of the variance of the encoder's vectors that words explain out of sample; 0 or less: nothing."""
+        """The share of the variance of the encoder's vectors that words explain out of sample."""
         return self.shares_explained[self.penalty]
+
+    @property
+    def explains_nothing(self) -> bool:
+        """Whether words say next to nothing of the encoder's vectors, so that adding them would only add noise."""
+        return self.share_explained < LEAST_SHARE
 
     def sentence(self) -> str:
         """Say in one line what was fitted."""
@@ -265,7 +271,7 @@ def tf_idf(counts: csr_matrix, idf: np.ndarray, sublinear: bool) -> csr_matrix:
 
 
 def shares_explained(features: csr_matrix, vectors: np.ndarray, penalties: Sequence[float]) -> dict[float, float]:
-    """Return for each penalty the share of the variance of plain vectors that leave-one-out predictions explain.
+    """Return for each penalty the share of the variance of plain vectors that leave-one-out directions explain.
 
     Averaged targets would flatter small penalties, for a document is in its neighbours' targets. Rows of length one
     make a penalty mean the same for any number of documents, so that 4,096 of them, evenly spaced, are enough.
@@ -273,4 +279,4 @@ def shares_explained(features: csr_matrix, vectors: np.ndarray, penalties: Seque
     step = -(-features.shape[0] // DUAL_DOCUMENTS)
     features, vectors = features[::step], vectors[::step]
     decomposed = Decomposed.of(features)
-    return {penalty: explained(vectors, decomposed.leave_one_out(vectors, penalty)) for penalty in penalties}
+    return {penalty: explained(vectors, unit(decomposed.leave_one_out(vectors, penalty))) for penalty in penalties}

@@ -170,7 +170,13 @@ def _blocks(features: csr_matrix) -> Iterator[csr_matrix]:
         yield features[start : start + BLOCK]
 
 
-def explained(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Return R2, the share of the targets' variance around their mean that predictions explain; 0 or less: none."""
-    total = np.square(targets - targets.mean(axis=0)).sum()
-    return 1 - float(np.square(targets - predicted).sum() / max(total, 1e-12))
+def explained(vectors: np.ndarray, directions: np.ndarray) -> float:
+    """Return the share of the variance of vectors (N, H) that directions (N, H) explain, scaled and shifted at best.
+
+    It is the squared correlation of both around their means: a direction that all documents share counts for nothing.
+    Its sign is that of the correlation.
+    """
+    vectors, directions = (rows - rows.mean(axis=0) for rows in (vectors, directions))
+    scale = np.square(vectors).sum() * np.square(directions).sum()
+    correlation = float((vectors * directions).sum() / np.sqrt(max(scale, LEAST)))
+    return correlation * abs(correlation)

@@ -119,15 +119,25 @@ def test_the_penalty_is_chosen_on_plain_vectors_left_out(wordpiece, monkeypatch)
             others = np.delete(dense, row, axis=0)
             gram = others.T @ others + penalty * np.eye(dense.shape[1])
             predicted[row] = dense[row] @ np.linalg.solve(gram, others.T @ np.delete(vectors, row, 0))
-        left = np.square(vectors - predicted).sum() / np.square(vectors - vectors.mean(axis=0)).sum()
-        assert share == pytest.approx(1 - left, abs=1e-4)
+        pairs = [
+            rows - rows.mean(axis=0) for rows in (vectors, predicted / np.linalg.norm(predicted, axis=1)[:, None])
+        ]
+        assert share == pytest.approx(np.corrcoef(*(rows.ravel() for rows in pairs))[0, 1] ** 2, abs=1e-4)
     assert fitted.facts.share_explained == max(fitted.facts.shares_explained.values())
     # Of very many documents, some evenly spaced ones are enough
     monkeypatch.setattr(lexical_ridge, "DUAL_DOCUMENTS", 20)
     fewer = fit(Encoder(wordpiece), TEXTS, vectors).facts.shares_explained
     decomposed = ridge.Decomposed.of(fitted.features[::2])
-    expected = ridge.explained(vectors[::2], decomposed.leave_one_out(vectors[::2], 1.0))
+    expected = ridge.explained(vectors[::2], unit(decomposed.leave_one_out(vectors[::2], 1.0)))
     assert fewer[1.0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("shared", [0, 10])
+def test_words_of_vectors_that_share_a_direction_explain_what_tells_them_apart(wordpiece, shared):
+    common = shared * np.ones((1, 8)) / np.sqrt(8)
+    assert not fit(Encoder(wordpiece), TEXTS, vectors_of(TEXTS) + common).facts.explains_nothing
+    drawn = np.random.default_rng(0).normal(size=(40, 8)) + common
+    assert fit(Encoder(wordpiece), TEXTS, drawn).facts.explains_nothing
 
 
 def unigram():

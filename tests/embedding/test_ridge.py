@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.linear_model import LinearRegression
 
 from docsplit.embedding import ridge
 from docsplit.embedding.ridge import Decomposed, conjugate_gradients, explained, leave_one_out, weights
@@ -91,9 +92,14 @@ def test_gradients_that_have_not_converged_are_named(monkeypatch, caplog):
 
 
 def test_what_is_explained_is_a_share_of_the_variance():
-    targets = np.random.default_rng(0).normal(size=(50, 3)) + 7
-    assert explained(targets, targets) == 1
-    assert explained(targets, np.broadcast_to(targets.mean(axis=0), targets.shape)) == pytest.approx(0)
-    assert explained(targets, np.zeros_like(targets)) < -1
-    half = targets + (targets - targets.mean(axis=0)) * np.sqrt(0.5)
-    assert explained(targets, half) == pytest.approx(0.5)
+    draw = np.random.default_rng(0)
+    vectors = draw.normal(size=(50, 3))
+    assert explained(vectors, 5 * vectors + 7) == pytest.approx(1)
+    assert explained(vectors, -vectors) == pytest.approx(-1)
+    assert explained(vectors, np.ones_like(vectors)) == 0
+    # As of a regression with one slope for all dimensions, and an intercept for each
+    directions = vectors + draw.normal(size=(50, 3))
+    inputs, outputs = ((rows - rows.mean(axis=0)).ravel() for rows in (directions, vectors))
+    expected = LinearRegression(fit_intercept=False).fit(inputs[:, None], outputs).score(inputs[:, None], outputs)
+    assert 0.2 < expected < 0.9
+    assert explained(vectors, directions) == pytest.approx(expected)

@@ -156,10 +156,10 @@ class Encoders:
 def with_words(data: DataSet, embedded: Embedded, name: str) -> Methods:
     """Yield the encoder with words, and the static encoder."""
     yield name, data.measure(Fitted(data, *embedded).with_words())
-    static = Fitted(data, *embedded, sublinear=False)
-    yield f"{name}, static" if name != "words" else "static", data.measure(static.directions)
+    static, static_name = Fitted(data, *embedded, sublinear=False), "static" if name == "words" else f"{name}, static"
+    yield static_name, data.measure(static.directions)
     if not data.num_queries:
-        yield f"{name}, static, leave-one-out", data.measure(static.without_each())
+        yield f"{static_name}, leave-one-out", data.measure(static.without_each())
 
 
 def of_start(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
