@@ -5,7 +5,7 @@
 
 Fitting gets random vectors of so many documents, so that embedding is no part of it; tokenising is. Documents are
 synthetic: words that are one token of the encoder's each, drawn by Zipf's law, some 150 different ones a document.
-Where neighbours are left out, what they cost is the difference. Using is embedding texts from strings to vectors with
+Where neighbours are left out, the difference is what they cost. Using is embedding texts from strings to vectors with
 sentence-transformers, all tokens in the static encoder and the encoder's own length in the encoder; short texts are
 the first words of the same documents. model2vec loads the same static folder, where it is installed.
 """
@@ -30,6 +30,7 @@ WORDS, SHORT_WORDS = 250, 30  # of a document
 PLACES = {"seconds": 1, "peak_mb": 0, "pieces": 0}  # decimals of what is measured of fitting
 FITS = {"as adapt.py does": 20, "without neighbours": 0}
 START, STATIC, MODEL2VEC = "encoder", "static encoder", "static encoder, by model2vec"
+TF_IDF, LSA = "TF-IDF, by scikit-learn", "latent semantic analysis of that"
 
 
 def make_texts(tokenizer: Any, documents: int) -> list[str]:
@@ -60,18 +61,26 @@ def measure_fit(name: str, documents: int, neighbours: int) -> tuple[float, floa
 
 
 def contenders(name: str, texts: list[str], folder: Path) -> dict[str, Callable[[list[str]], Any]]:
-    """Return what embeds texts: the encoder, and a static encoder of words fitted to random vectors."""
+    """Return what embeds texts: the encoder, a static one of words fitted to random vectors, and words without it."""
     from sentence_transformers import SentenceTransformer
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
 
     from docsplit.embedding.lexical_ridge import RidgeSettings, fit
     from docsplit.embedding.loading import load_encoder
+    from docsplit.embedding.neighbours import WORD_DIMENSIONS
     from docsplit.embedding.words_on_disk import save_static
 
     encoder = load_encoder(name, device="cpu")
     vectors = np.random.default_rng(0).normal(size=(len(texts), encoder.get_embedding_dimension() or 0))
-    save_static(fit(encoder, texts, vectors, RidgeSettings(1.0, 0)).words, folder)
+    save_static(fit(encoder, texts, vectors, RidgeSettings(1.0, 0, sublinear=False)).words, folder)
     static = SentenceTransformer(str(folder), device="cpu")
     ways: dict[str, Callable[[list[str]], Any]] = {START: encoder.encode, STATIC: static.encode}
+    counter = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    ways[TF_IDF] = counter.fit(texts).transform
+    dimensions = min(WORD_DIMENSIONS, len(texts) - 1)
+    ways[LSA] = make_pipeline(counter, TruncatedSVD(dimensions, random_state=0)).fit(texts).transform
     if importlib.util.find_spec("model2vec") is not None:
         from model2vec import StaticModel
 

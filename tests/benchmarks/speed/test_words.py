@@ -33,8 +33,10 @@ def test_what_it_writes(run_here, encoder, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "words.md").read_text() in capsys.readouterr().out
 
 
-def test_the_static_encoder_is_fitted_to_the_texts(encoder, tmp_path):
+def test_all_ways_give_a_vector_a_text(encoder, tmp_path):
     texts = words.make_texts(load_encoder(str(encoder)).tokenizer, 25)
     ways = words.contenders(str(encoder), texts, tmp_path)
-    for embed in ways.values():
-        assert embed(texts).shape == (25, 32)
+    widths = {name: embed(texts).shape for name, embed in ways.items()}
+    assert {rows for rows, _ in widths.values()} == {25}
+    assert {widths[name][1] for name in (words.START, words.STATIC)} == {32}
+    assert widths[words.LSA][1] <= 24 < widths[words.TF_IDF][1]
