@@ -116,7 +116,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
     first, *rest = (command for command, marker in commands(ROOT / "docs" / "tutorial.md") if "needs" not in marker)
     result = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, first + result.stdout + result.stderr
-    assert len(rest) == 9
+    assert len(rest) == 10
     for command in rest:  # without the shell, the launcher and the imports, which are those of the first
         words = shlex.split(command)
         assert words[0] == "python" or words[:2] == ["accelerate", "launch"]
@@ -190,11 +190,11 @@ def test_files_and_tests_exist(page):
     assert not re.findall(r"`test_\w+\.py`", text)  # which folder?
 
 
-def test_the_trainer_snippet_trains(tmp_path, monkeypatch, wordpiece, tiny_model, corpus_file):
+def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, corpus_file):
     tiny_model.save_pretrained(tmp_path / "encoder")
     wordpiece.save_pretrained(tmp_path / "encoder")
     monkeypatch.chdir(tmp_path)
-    snippet, view = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
+    adapted, snippet, view = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
     for here, there in {
         '"bert-base-uncased"': f'"{tmp_path}/encoder"',
         '"my.jsonl"': f'"{corpus_file}"',
@@ -204,6 +204,9 @@ def test_the_trainer_snippet_trains(tmp_path, monkeypatch, wordpiece, tiny_model
         assert here in snippet
         snippet = snippet.replace(here, there)
     names = {"__name__": "snippet"}
+    adapted = adapted.replace("sentence-transformers/all-MiniLM-L6-v2", f"{tmp_path}/encoder")
+    exec(adapted.replace('"my.jsonl"', f'"{corpus_file}"'), names)
+    assert names["documents"].shape == names["queries"].shape == (1, tiny_model.config.hidden_size)
     exec(snippet, names)
     assert names["trainer"].state.global_step == 2
     monkeypatch.delitem(VIEWS, "every_other_sentence", raising=False)
