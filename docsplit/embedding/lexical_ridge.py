@@ -191,7 +191,7 @@ def fit(model: Any, texts: Sequence[str], embeddings: np.ndarray, settings: Ridg
     )
     logger.info(facts.sentence())
     table = torch.from_numpy(coefficients * idf[:, None])
-    words = Words(tokenizer, torch.from_numpy(pieces), table, settings.sublinear)
+    words = Words(tokenizer, torch.from_numpy(pieces), table, settings.sublinear, settings.neighbours)
     return LexicalRidge(words, facts, document_of, features, targets, coefficients)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from docsplit.data.passages import to_passages
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.lexical_ridge import RidgeSettings
+from docsplit.embedding.project_modules import words_of
 from docsplit.index.arguments import Refit
 from docsplit.index.manifest import Manifest, SegmentEntry, WordsEntry
 from docsplit.index.segments import Segment, open_segment, renew_segment, segment_folder
@@ -71,7 +73,7 @@ def refit_if_due(directory: Path, manifest: Manifest, encoder: Encoder | None, r
 
 
 def _fit(encoder: Encoder, segments: list[Segment]) -> Words:
-    """Fit words on all documents of some segments, whose texts are in memory meanwhile.
+    """Fit words as those of the encoder were, on all documents of some segments, whose texts are in memory meanwhile.
 
     Raises:
         ValueError: as `docsplit.embedding.lexical_ridge.fit`, if there are too few, for example.
@@ -80,7 +82,10 @@ def _fit(encoder: Encoder, segments: list[Segment]) -> Words:
         raise ValueError("The index has no documents: there is nothing to fit words on.")
     texts = [segment.texts[row] for segment in segments for row in np.flatnonzero(segment.alive)]
     plain = np.concatenate([segment.plain_vectors().documents[segment.alive] for segment in segments])
-    return lexical_ridge.fit(encoder.model, texts, plain).words
+    before = words_of(encoder.model)
+    assert before is not None
+    settings = RidgeSettings(neighbours=before.neighbours, sublinear=before.sublinear)
+    return lexical_ridge.fit(encoder.model, texts, plain, settings).words
 
 
 def _save(words: Words, folder: Path) -> None:

@@ -43,11 +43,14 @@ class Words(nn.Module):
         pieces: (P,) the tokens that have a vector; all others count as none.
         vectors: (P, H) float32.
         sublinear: a token that a text has c times counts 1 + ln c times, in place of c times.
+        neighbours: that the targets were averaged with; whoever fits the words anew does the same.
     """
 
-    def __init__(self, tokenizer: Tokenizer, pieces: Tensor, vectors: Tensor, sublinear: bool = False):
+    def __init__(
+        self, tokenizer: Tokenizer, pieces: Tensor, vectors: Tensor, sublinear: bool = False, neighbours: int = 0
+    ):
         super().__init__()
-        self.tokenizer, self.pieces, self.sublinear = tokenizer, pieces, sublinear
+        self.tokenizer, self.pieces, self.sublinear, self.neighbours = tokenizer, pieces, sublinear, neighbours
         rows = torch.zeros(max(token_count(tokenizer), 1), dtype=torch.long)  # row 0: no vector
         rows[pieces] = torch.arange(1, len(pieces) + 1)
         self.rows: Tensor
@@ -77,7 +80,7 @@ class Words(nn.Module):
     def save(self, folder: Path) -> None:
         """Write tokens, vectors and tokenizer."""
         tensors = {"pieces": self.pieces.cpu(), "vectors": self.vectors().detach().cpu().contiguous()}
-        tensors["sublinear"] = torch.tensor(self.sublinear)
+        tensors |= {"sublinear": torch.tensor(self.sublinear), "neighbours": torch.tensor(self.neighbours)}
         save_file(tensors, folder / TABLE)
         self.tokenizer.save(str(folder / TOKENIZER))
 
@@ -103,7 +106,8 @@ class Words(nn.Module):
             raise ValueError(f"{table} has numbers that are no tokens or not finite: fit the words again.")
         if len(pieces) and not 0 <= int(pieces.min()) <= int(pieces.max()) < token_count(read):
             raise ValueError(f"{table} has tokens that {tokenizer} does not have: fit the words again.")
-        return cls(read, pieces.long(), vectors, bool(tensors.get("sublinear", False)))
+        settings = bool(tensors.get("sublinear", False)), int(tensors.get("neighbours", 0))
+        return cls(read, pieces.long(), vectors, *settings)
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

@@ -12,13 +12,13 @@ import pytest
 from docsplit.data.own_documents import Document
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.lexical_ridge import fit
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.index import approximate, changes, refitting, segments
 from docsplit.index.changes import add, build, delete
 from docsplit.index.index import Index
 from docsplit.index.manifest import Manifest, WordsEntry
 from docsplit.index.overview import clusters, duplicates
-from docsplit.index.vectors import with_words_of
+from docsplit.index.vectors import IndexEncoder, with_words_of
 from docsplit.modeling.encoder_with_words import Words
 from tests.index.conftest import WORDS
 from tests.processes import Script
@@ -127,6 +127,19 @@ def test_a_tenth_more_documents_get_words_of_all(index, documents, worded_encode
     add(tmp_path / "fresh", [], worded_encoder, refit="always")
     assert Index(index).manifest.words.documents == len(documents)
     assert_same(index, contents(tmp_path / "fresh"), 1e-4)
+
+
+@pytest.mark.parametrize("settings", [RidgeSettings(neighbours=0), RidgeSettings(neighbours=3, sublinear=False)])
+def test_words_are_fitted_anew_as_the_encoders_were(tmp_path, documents, worded_encoder, settings, monkeypatch):
+    encoder = worded_encoder.with_words
+    texts = [document.text for document in documents[:40]]
+    plain = encoder.without_words().embed(texts)
+    other = encoder.with_words(fit(encoder.model, texts, plain, settings).words)
+    used = []
+    monkeypatch.setattr(lexical_ridge, "fit", lambda *given: used.append(given[3]) or fit(*given))
+    build(tmp_path / "index", documents[:40], IndexEncoder.of(other), WORDS)
+    add(tmp_path / "index", documents[40:50], IndexEncoder.of(other))
+    assert used == [settings]
 
 
 def test_an_index_goes_on_after_a_fitting(index, documents, worded, worded_encoder, monkeypatch):

@@ -104,6 +104,9 @@ def test_words_come_back_from_files(words, tmp_path):
     np.testing.assert_array_equal(directions(again, texts), directions(words, texts))
     assert again.pieces.tolist() == [0, 5]
     torch.testing.assert_close(again.vectors(), VECTORS)
+    Words(words.tokenizer, words.pieces, words.vectors(), sublinear=True, neighbours=7).save(tmp_path)
+    again = Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
+    assert (again.sublinear, again.neighbours) == (True, 7)
 
 
 @pytest.mark.parametrize(
