@@ -30,7 +30,7 @@ from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, RidgeFacts, RidgeSettings, distinct
+from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
@@ -116,10 +116,11 @@ def adapt(encoder: str, documents: Documents, output: str | Path, options: Adapt
         with _timed("fit", seconds):
             wanted = sides if split is not None else sides[-1:]
             for side in wanted:
-                side.ridge = fit(side, texts, options)
+                side.ridges = fit(side, texts, options)
         with _timed("choose", seconds):
             variant, candidates = choose(wanted, split, texts, options)
-        ridge = variant.side.ridge or wanted[-1].ridge
+        tried = [ridge for side in reversed(wanted) for ridge in side.ridges.values()]
+        ridge = variant.ridge or next(iter(tried), None)
         adapted = Adapted(
             folder.output, variant.name, variant.weight, ridge.facts if ridge else None, candidates, seconds
         )
@@ -230,17 +231,24 @@ def embed(
     return Side(name, place, model, of_documents, of_parts, device)
 
 
-def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> Any:
-    """Fit words to an encoder; None, with a warning, where they explain nothing of it out of fold."""
-    settings = RidgeSettings(options.penalty, options.neighbours)
-    ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
-    if ridge.facts.share_explained > 0:
-        return ridge
-    logger.warning(
-        f"Words explain nothing of the vectors of {side.place} ({100 * ridge.facts.share_explained:.1f} % of the "
-        "variance of documents left out): they are left out."
-    )
-    return None
+def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:
+    """Fit words to an encoder, for each kind that could be written or is measured: words, static.
+
+    Returns: by kind; without words that explain nothing of the encoder out of fold, which a warning names.
+    """
+    kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
+    ridges = {}
+    for kind in kinds:
+        settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
+        ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
+        if ridge.facts.share_explained > 0:
+            ridges[kind] = ridge
+        else:
+            logger.warning(
+                f"Words explain nothing of the vectors of {side.place} ({100 * ridge.facts.share_explained:.1f} % of "
+                f"the variance of documents left out): {kind} is left out."
+            )
+    return ridges
 
 
 # --- Choose ---

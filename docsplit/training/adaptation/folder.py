@@ -100,11 +100,11 @@ class Folder:
 
 
 def _save_words(variant: Variant, folder: Path) -> None:
-    words = variant.side.words
+    assert variant.ridge is not None
     if variant.weight is None:
-        save_static(words, folder)
+        save_static(variant.ridge.words, folder)
     else:
-        save_with_words(variant.side.model, words, variant.weight, folder)
+        save_with_words(variant.side.model, variant.ridge.words, variant.weight, folder)
 
 
 def _save_without_words(variant: Variant, folder: Path, is_changed: bool) -> None:
