@@ -154,9 +154,14 @@ def load(name: str, options: AdaptOptions) -> Any:
 
 
 def _load_split(options: AdaptOptions) -> LabelledSplit | None:
-    if options.probe_corpus is None:
+    corpus, text_column, label_column = options.probe_corpus, options.probe_text_column, options.probe_label_column
+    if corpus is None:
         return None
-    return load_probe(options.probe_corpus, options.probe_text_column, options.probe_label_column)
+    try:
+        return load_probe(corpus, text_column, label_column)
+    except ValueError as error:
+        columns = f"--probe_text_column {text_column} and --probe_label_column {label_column}"
+        raise ValueError(f"--probe_corpus {corpus} cannot be measured on, with {columns}: {error}") from error
 
 
 def _read(documents: Documents, text_column: str, split: LabelledSplit | None) -> list[str]:
