@@ -49,6 +49,14 @@ from docsplit.training.documents import measured_on
 logger = logging.getLogger(__name__)
 
 Documents = str | Path | Sequence[str]
+HOLDS = {  # by what was kept
+    "start": "the encoder as it was, without words",
+    "words": "the encoder with words of the documents",
+    "static": "the words alone, as a static encoder",
+    "trained": "the trained encoder, without words",
+    "trained + words": "the trained encoder with words of the documents",
+    "static of trained": "the words alone, fitted to the trained encoder, as a static encoder",
+}
 
 
 @dataclass
@@ -337,7 +345,7 @@ def _closing_lines(adapted: Adapted) -> str:
     weight = "" if adapted.weight in (None, 1) else f" (weight {adapted.weight:g})"
     trust = ", trust_remote_code=True" if list(adapted.output.glob("*.py")) else ""
     return (
-        f"{adapted.output} holds {adapted.kept}{weight}. Next:\n"
+        f"{adapted.output} holds {HOLDS[adapted.kept]}{weight}. Next:\n"
         f"    python search.py build YOUR_DOCUMENTS --model {adapted.output} --index_dir YOUR.index\n"
         f"    SentenceTransformer({str(adapted.output)!r}{trust}).encode_document([...])"
     )

@@ -238,6 +238,8 @@ def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
     model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     expected = SentenceTransformer(str(reads_little), device="cpu").encode(CORPUS[:5])
     np.testing.assert_allclose(model.encode_document(CORPUS[:5]), expected, atol=1e-6)
+    files = [tmp_path / "out" / "model.safetensors", reads_little / "model.safetensors"]
+    assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(ValueError, match=r"Words explain nothing .* leave out --static, or give more documents"):
         adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -298,8 +300,10 @@ def test_words_alone_are_written_where_they_are_wanted_though_others_are_better(
 def test_the_start_is_kept_where_nothing_beats_it(reads_little, labelled, tmp_path, monkeypatch, caplog):
     scores = {"5shot_accuracy": 0.5, "accuracy": 0.5}
     monkeypatch.setattr(adapting.choice, "probe_accuracy", lambda *_: {"validation": scores, "test": scores})
-    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options(probe_corpus=str(labelled)))
+    given = options(probe_corpus=str(labelled), max_seq_length=8)
+    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", given)
     assert (adapted.kept, adapted.weight) == ("start", None)
+    assert load_encoder(str(tmp_path / "out"), device="cpu").max_seq_length == 8
     assert adapted.facts.sublinear  # of the words that were tried
     assert "Keep what you had: nothing is better than the start on the validation documents." in caplog.text
     assert not list((tmp_path / "out").glob("words*"))
@@ -377,6 +381,7 @@ def test_the_script_writes_what_its_call_does_and_says_what_is_next(reads_little
         "adapt.py", reads_little, tmp_path / "documents.jsonl", tmp_path / "out", "--text_column", "body",
         "--dtype", "float32", "--neighbours", 5,
     )  # fmt: skip
+    assert f"{tmp_path / 'out'} holds the encoder with words of the documents. Next:" in result.stderr
     assert f"python search.py build YOUR_DOCUMENTS --model {tmp_path / 'out'}" in result.stderr
     adapt(str(reads_little), TEXTS, tmp_path / "called", options(neighbours=5))
     ours, called = (load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("out", "called"))

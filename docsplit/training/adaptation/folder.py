@@ -55,14 +55,20 @@ class Folder:
 
     def __enter__(self) -> "Folder":
         if self.is_first:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            for left in self.output.parent.glob(f".{glob.escape(self.output.name)}.*{PARTIAL}"):
-                process = left.name.split(".")[-2]
-                if not process.isdecimal() or int(process) == os.getpid() or not psutil.pid_exists(int(process)):
-                    logger.info(f"{left} was left by a killed run: it is removed.")
-                    shutil.rmtree(left, ignore_errors=True)
-            self.work.mkdir()
+            try:
+                self.output.parent.mkdir(parents=True, exist_ok=True)
+                self._remove_what_killed_runs_left()
+                self.work.mkdir()
+            except OSError as error:
+                raise OSError(f"{self.given} cannot be written: name another OUTPUT. The cause: {error}") from error
         return self
+
+    def _remove_what_killed_runs_left(self) -> None:
+        for left in self.output.parent.glob(f".{glob.escape(self.output.name)}.*{PARTIAL}"):
+            process = left.name.split(".")[-2]
+            if not process.isdecimal() or int(process) == os.getpid() or not psutil.pid_exists(int(process)):
+                logger.info(f"{left} was left by a killed run: it is removed.")
+                shutil.rmtree(left, ignore_errors=True)
 
     def __exit__(self, *_: object) -> None:
         if self.is_first:

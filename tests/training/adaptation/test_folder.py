@@ -120,7 +120,10 @@ def test_what_fails_at_the_end_leaves_nothing(side, tmp_path, monkeypatch, error
 
 def test_a_folder_that_cannot_be_written_beside_is_an_error_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"), Folder(tmp_path / "file" / "out"):
+    with (
+        pytest.raises(OSError, match="out cannot be written: name another OUTPUT. The cause: .*file"),
+        Folder(tmp_path / "file" / "out"),
+    ):
         raise AssertionError("it began")
 
 
@@ -128,14 +131,16 @@ def test_what_killed_runs_left_is_removed_and_running_ones_stay(tmp_path, caplog
     caplog.set_level("INFO")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    left, running, other = (
+    left, ours, running, other = (
         tmp_path / f".{name}.{process}.partial"
-        for name, process in (("out", ended.pid), ("out", os.getppid()), ("other", ended.pid))
+        for name, process in (("out", ended.pid), ("out", os.getpid()), ("out", os.getppid()), ("other", ended.pid))
     )
-    for folder in (left, running, other):
+    for folder in (left, ours, running, other):
         folder.mkdir()
+        (folder / "model.safetensors").write_text("")
     with Folder(tmp_path / "out") as folder:
-        assert folder.work.is_dir()
+        assert folder.work == ours
+        assert not list(ours.iterdir())  # in a container, each run has the number of the one before
         assert not left.exists()
     assert names(tmp_path) == sorted([running.name, other.name])
     assert f"{left} was left by a killed run: it is removed." in caplog.text
