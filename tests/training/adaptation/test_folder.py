@@ -121,7 +121,7 @@ def test_what_fails_at_the_end_leaves_nothing(side, tmp_path, monkeypatch, error
 def test_a_folder_that_cannot_be_written_beside_is_an_error_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(OSError, match="out cannot be written: name another OUTPUT. The cause: .*file"),
+        pytest.raises(OSError, match=r"out cannot be written: name another OUTPUT\. The cause: .*file"),
         Folder(tmp_path / "file" / "out"),
     ):
         raise AssertionError("it began")
