@@ -80,7 +80,9 @@ class Adapted:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def adapt(encoder: str, documents: Documents, output: str | Path, options: AdaptOptions | None = None) -> Adapted:
+def adapt(
+    encoder: str | Path, documents: Documents, output: str | Path, options: AdaptOptions | None = None
+) -> Adapted:
     """Fit the words of documents to an encoder, and write both, or the words alone, into a new folder.
 
     Args:
@@ -96,7 +98,7 @@ def adapt(encoder: str, documents: Documents, output: str | Path, options: Adapt
         ValueError: naming the remedy, for what cannot be adapted; nothing is written.
         OSError: if `output` cannot be written; nothing is left of it.
     """
-    options = options or AdaptOptions()
+    encoder, options = str(encoder), options or AdaptOptions()
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     seconds: dict[str, float] = {}
     repo_id = None

@@ -189,7 +189,7 @@ def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(reads_lit
 
 def test_a_static_encoder_is_a_mean_of_token_vectors(reads_little, tmp_path, caplog):
     caplog.set_level("INFO")
-    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options(static=True))
+    adapted = adapt(reads_little, TEXTS, tmp_path / "out", options(static=True))
     assert (adapted.kept, adapted.weight, adapted.facts.sublinear) == ("static", None, False)
     assert caplog.text.count("plain counts") == 1
     assert "dampened counts" not in caplog.text
