@@ -253,6 +253,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
     """
     kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
     ridges = {}
+    logger.info(f"Fitting words to {side.name}, for {' and for '.join(kinds)}")
     for kind in kinds:
         settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
         ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)

@@ -344,6 +344,7 @@ def test_the_encoder_is_trained_in_a_process_of_its_own(
     given = {"train": True, "recipe": str(tiny_recipe), "probe_corpus": str(labelled)}
     adapt(str(reads_little), TEXTS, tmp_path / "out", options(**given))
     assert f"Training by the recipe {tiny_recipe} on {len(TEXTS):,} documents" in caplog.text
+    assert "/trained is for this run alone and goes at its end." in caplog.text
     check_trained(tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == [labelled.name, "out", "recipes"]
 

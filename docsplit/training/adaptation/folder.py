@@ -174,4 +174,5 @@ def _train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, w
     code = subprocess.run(command, env=environment).returncode
     if code:
         raise ValueError(f"The training ended with exit code {code}: its last lines, above, say why.")
+    logger.info(f"The training is done. {output} is for this run alone and goes at its end.")
     return output
