@@ -33,14 +33,8 @@ from tests.processes import Script, run
 CORPUS = [row["text"] for row in make_corpus(120, seed=5)]
 TEXTS = [*CORPUS, "", CORPUS[0] + " ", " \n"]  # a copy, and two without text
 NEW = ["Bread and butter.", "", "☃", "ship " * 40 + "storm."]
-RECIPE = """max_steps: 2
-per_device_train_batch_size: 4
-objective: neighbour_distillation
-view: simcse
-mlm_weight: 0
-use_cpu: true
-disable_tqdm: true
-"""
+RECIPE = {"max_steps": 2, "per_device_train_batch_size": 4, "objective": "neighbour_distillation", "view": "simcse"}
+RECIPE |= {"mlm_weight": 0, "use_cpu": True, "disable_tqdm": True}
 
 
 def options(**given):
@@ -73,17 +67,6 @@ def labelled(tmp_path):
     path = tmp_path / "labelled.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in make_corpus(150)))
     return path
-
-
-@pytest.fixture
-def random_vectors(monkeypatch):
-    """Encoders whose vectors have nothing to do with words."""
-
-    def embed_documents(model, texts, **_):
-        vectors = np.random.default_rng(0).normal(size=(len(texts), 32)).astype(np.float32)
-        return unit(vectors), None
-
-    monkeypatch.setattr(adapting, "embed_documents", embed_documents)
 
 
 # --- Documents ---
@@ -230,8 +213,12 @@ def test_words_of_the_start_are_fitted_anew(reads_little, tmp_path, caplog):
 
 
 def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
-    reads_little, random_vectors, tmp_path, caplog
+    reads_little, tmp_path, monkeypatch, caplog
 ):
+    def random_vectors(model, texts, **_):
+        return np.random.default_rng(0).normal(size=(len(texts), 32)).astype(np.float32), None
+
+    monkeypatch.setattr(adapting, "embed_documents", random_vectors)
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
     assert (adapted.kept, adapted.weight, adapted.facts) == ("start", None, None)
     assert f"Words explain nothing of the vectors of {reads_little}" in caplog.text
@@ -316,7 +303,7 @@ def test_the_start_is_kept_where_nothing_beats_it(reads_little, labelled, tmp_pa
 def tiny_recipe(tmp_path):
     """A file with a recipe of two steps."""
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "tiny.yaml").write_text(RECIPE)
+    (tmp_path / "recipes" / "tiny.yaml").write_text(json.dumps(RECIPE))
     return tmp_path / "recipes" / "tiny.yaml"
 
 
