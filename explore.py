@@ -227,8 +227,14 @@ def parse_options() -> argparse.Namespace:
 def summary_of(encoder: Any, vectors: np.ndarray) -> str:
     """Say how many documents there are, and how much of each the encoder reads: all passages with a graph."""
     from docsplit.embedding.graphs import is_graph_encoder
+    from docsplit.embedding.loading import tokens_read
+    from docsplit.embedding.project_modules import words_of
 
-    read = f"up to {encoder.max_seq_length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
+    read = "whole texts read"
+    if (length := tokens_read(encoder)) is not None:
+        read = f"up to {length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
+    if words_of(encoder) is not None:
+        read += ", and the words of all of it"
     return f"{len(vectors):,} documents, embeddings of {vectors.shape[1]} numbers, {read}"
 
 

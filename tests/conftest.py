@@ -225,6 +225,26 @@ def scattered(tmp_path_factory, wordpiece):
     return folder
 
 
+@pytest.fixture(scope="session")
+def reads_little(tmp_path_factory, wordpiece):
+    """A folder with an encoder that words explain, nearly a mean of token vectors. It reads the first ten tokens."""
+    folder = tmp_path_factory.mktemp("encoders") / "reads_little"
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(
+        tiny_config(wordpiece, num_hidden_layers=1), pooling="mean", max_seq_length=10
+    )
+    embeddings = model.encoder.base_model.embeddings
+    with torch.no_grad():
+        embeddings.position_embeddings.weight.zero_()
+        vectors = embeddings.word_embeddings.weight.normal_()
+        for words in TOPICS.values():
+            vectors[wordpiece.convert_tokens_to_ids(words.split())] += 0.3 * torch.randn(32)
+        vectors[wordpiece.convert_tokens_to_ids([*COMMON.split(), ".", "[CLS]", "[SEP]"])] = 0
+    model.save_pretrained(folder)
+    wordpiece.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def headless(wordpiece, tmp_path):
     """A folder as `AutoModel.save_pretrained` writes it: no masked-LM head, and nothing is said about pooling."""

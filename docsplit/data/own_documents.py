@@ -67,9 +67,10 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
         else:
             passed_over[plain[0] or "no suffix"] += 1
     if not num_read:
-        others = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.items()) or "nothing"
+        others = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.items())
+        others = f", but {others}" if others else ""
         raise ValueError(
-            f"{path} has no documents that can be read, but {others}: expected {', '.join(TEXT_FILES + HTML_FILES)}, "
+            f"{path} has no documents that can be read{others}: expected {', '.join(TEXT_FILES + HTML_FILES)}, "
             f"or {', '.join(ROW_FILES)} with a text in each row. (PDF: pdftotext makes .txt of it.)"
         )
     if passed_over:

@@ -74,6 +74,7 @@ class RidgeFacts:
     pieces: int  # tokens with a vector
     penalty: float
     neighbours: int
+    sublinear: bool  # counts are dampened, else plain
     shares_explained: dict[float, float]  # of the variance of the encoder's vectors, leave-one-out, by penalty
 
     @property
@@ -93,7 +94,8 @@ class RidgeFacts:
         tried = ", ".join(f"{penalty:g}: {100 * share:.1f} %" for penalty, share in self.shares_explained.items())
         return (
             f"Words of {self.documents:,} documents{f' ({left_out} left out)' if left_out else ''}: "
-            f"{self.pieces:,} tokens, ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
+            f"{self.pieces:,} tokens, {'dampened' if self.sublinear else 'plain'} counts, "
+            f"ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
             + (f"; {self.without_pieces:,} documents share no token with another" if self.without_pieces else "")
         )
 
@@ -187,6 +189,7 @@ def fit(model: Any, texts: Sequence[str], embeddings: np.ndarray, settings: Ridg
         pieces=len(pieces),
         penalty=penalty,
         neighbours=settings.neighbours,
+        sublinear=settings.sublinear,
         shares_explained=shares,
     )
     logger.info(facts.sentence())

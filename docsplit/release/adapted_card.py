@@ -217,13 +217,14 @@ def _words(record: Adaptation) -> str:
     """Say what words were fitted on, and how well they explain the encoder's vectors."""
     facts = record.facts
     if facts is None:
-        return "No words were fitted."
+        return "None: they explain nothing of the encoder's vectors out of sample."
     rows = [("fitted on", code(record.documents)), ("documents", f"{facts.documents:,}")]
     left_out = {"empty, left out": facts.empty, "copies, left out": facts.duplicates}
     left_out["that share no token with another"] = facts.without_pieces
     rows += [(f"documents {name}", f"{count:,}") for name, count in left_out.items() if count]
     rows += [
         ("tokens with a vector", f"{facts.pieces:,}"),
+        ("a token that a document has c times counts", f"{'1 + ln c' if facts.sublinear else 'c'} times"),
         ("neighbours that targets are averaged with", str(facts.neighbours)),
         ("ridge penalty", f"{facts.penalty:g}"),
         ("variance of the encoder's vectors explained, leave-one-out", f"{100 * facts.share_explained:.1f} %"),

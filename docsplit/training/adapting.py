@@ -30,7 +30,7 @@ from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
-from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, RidgeFacts, RidgeSettings, distinct
+from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
@@ -49,6 +49,14 @@ from docsplit.training.documents import measured_on
 logger = logging.getLogger(__name__)
 
 Documents = str | Path | Sequence[str]
+HOLDS = {  # by what was kept
+    "start": "the encoder as it was, without words",
+    "words": "the encoder with words of the documents",
+    "static": "the words alone, as a static encoder",
+    "trained": "the trained encoder, without words",
+    "trained + words": "the trained encoder with words of the documents",
+    "static of trained": "the words alone, fitted to the trained encoder, as a static encoder",
+}
 
 
 @dataclass
@@ -72,7 +80,9 @@ class Adapted:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def adapt(encoder: str, documents: Documents, output: str | Path, options: AdaptOptions | None = None) -> Adapted:
+def adapt(
+    encoder: str | Path, documents: Documents, output: str | Path, options: AdaptOptions | None = None
+) -> Adapted:
     """Fit the words of documents to an encoder, and write both, or the words alone, into a new folder.
 
     Args:
@@ -88,7 +98,7 @@ def adapt(encoder: str, documents: Documents, output: str | Path, options: Adapt
         ValueError: naming the remedy, for what cannot be adapted; nothing is written.
         OSError: if `output` cannot be written; nothing is left of it.
     """
-    options = options or AdaptOptions()
+    encoder, options = str(encoder), options or AdaptOptions()
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     seconds: dict[str, float] = {}
     repo_id = None
@@ -116,10 +126,11 @@ def adapt(encoder: str, documents: Documents, output: str | Path, options: Adapt
         with _timed("fit", seconds):
             wanted = sides if split is not None else sides[-1:]
             for side in wanted:
-                side.ridge = fit(side, texts, options)
+                side.ridges = fit(side, texts, options)
         with _timed("choose", seconds):
             variant, candidates = choose(wanted, split, texts, options)
-        ridge = variant.side.ridge or wanted[-1].ridge
+        tried = [ridge for side in reversed(wanted) for ridge in side.ridges.values()]
+        ridge = variant.ridge or next(iter(tried), None)
         adapted = Adapted(
             folder.output, variant.name, variant.weight, ridge.facts if ridge else None, candidates, seconds
         )
@@ -153,9 +164,14 @@ def load(name: str, options: AdaptOptions) -> Any:
 
 
 def _load_split(options: AdaptOptions) -> LabelledSplit | None:
-    if options.probe_corpus is None:
+    corpus, text_column, label_column = options.probe_corpus, options.probe_text_column, options.probe_label_column
+    if corpus is None:
         return None
-    return load_probe(options.probe_corpus, options.probe_text_column, options.probe_label_column)
+    try:
+        return load_probe(corpus, text_column, label_column)
+    except ValueError as error:
+        columns = f"--probe_text_column {text_column} and --probe_label_column {label_column}"
+        raise ValueError(f"--probe_corpus {corpus} cannot be measured on, with {columns}: {error}") from error
 
 
 def _read(documents: Documents, text_column: str, split: LabelledSplit | None) -> list[str]:
@@ -230,17 +246,25 @@ def embed(
     return Side(name, place, model, of_documents, of_parts, device)
 
 
-def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> Any:
-    """Fit words to an encoder; None, with a warning, where they explain nothing of it out of fold."""
-    settings = RidgeSettings(options.penalty, options.neighbours)
-    ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
-    if ridge.facts.share_explained > 0:
-        return ridge
-    logger.warning(
-        f"Words explain nothing of the vectors of {side.place} ({100 * ridge.facts.share_explained:.1f} % of the "
-        "variance of documents left out): they are left out."
-    )
-    return None
+def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:
+    """Fit words to an encoder, for each kind that could be written or is measured: words, static.
+
+    Returns: by kind; without words that explain nothing of the encoder out of fold, which a warning names.
+    """
+    kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
+    ridges = {}
+    logger.info(f"Fitting words to {side.name}, for {' and for '.join(kinds)}")
+    for kind in kinds:
+        settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
+        ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
+        if ridge.facts.share_explained > 0:
+            ridges[kind] = ridge
+        else:
+            logger.warning(
+                f"Words explain nothing of the vectors of {side.place} ({100 * ridge.facts.share_explained:.1f} % of "
+                f"the variance of documents left out): {kind} is left out."
+            )
+    return ridges
 
 
 # --- Choose ---
@@ -324,7 +348,7 @@ def _closing_lines(adapted: Adapted) -> str:
     weight = "" if adapted.weight in (None, 1) else f" (weight {adapted.weight:g})"
     trust = ", trust_remote_code=True" if list(adapted.output.glob("*.py")) else ""
     return (
-        f"{adapted.output} holds {adapted.kept}{weight}. Next:\n"
+        f"{adapted.output} holds {HOLDS[adapted.kept]}{weight}. Next:\n"
         f"    python search.py build YOUR_DOCUMENTS --model {adapted.output} --index_dir YOUR.index\n"
         f"    SentenceTransformer({str(adapted.output)!r}{trust}).encode_document([...])"
     )

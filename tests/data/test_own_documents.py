@@ -59,6 +59,8 @@ def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
 
 
 def test_nothing_to_read_says_what_was_found(tmp_path):
+    with pytest.raises(ValueError, match=r"no documents that can be read: expected \.txt"):
+        list(read_documents(tmp_path))
     (tmp_path / "paper.pdf").write_bytes(b"%PDF")
     with pytest.raises(ValueError, match=r"no documents that can be read, but 1 \.pdf: .*pdftotext"):
         list(read_documents(tmp_path))

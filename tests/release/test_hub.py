@@ -334,3 +334,36 @@ def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corp
     assert {"model.safetensors", "config.json", "tokenizer.json", "modules.json", HEAD_FILE} <= cached
     assert not any(name.startswith("adapter/") for name in kept)  # of checkpoints that were pushed on the way
     assert all(kept[name] == start[name] for name in cached)
+
+
+def test_an_adapted_encoder_arrives_and_loads_by_its_name(hub, python, tmp_path, reads_little, corpus_file):
+    files = [path for path in reads_little.rglob("*") if path.is_file()]
+    hub.files["tester/start"] = {path.relative_to(reads_little).as_posix(): path.read_bytes() for path in files}
+    hub.files["tester/adapted"] = {"words/words.safetensors": b"of other weights", "notes.txt": b"mine"}
+    given = ["--push_to_hub", "--hub_model_id", "tester/adapted", "--dtype", "float32"]
+    result = python("adapt.py", "tester/start", corpus_file, tmp_path / "out", *given)
+    assert result.returncode == 0, result.stderr
+    files = dict(hub.files["tester/adapted"])
+    assert files.pop("notes.txt") == b"mine"
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files == {path.relative_to(tmp_path / "out").as_posix(): path.read_bytes() for path in written}
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.base_model == "tester/start"
+    assert 'SentenceTransformer("tester/adapted", trust_remote_code=True)' in card.text
+    code = """
+import json
+from sentence_transformers import SentenceTransformer
+from docsplit.embedding.loading import load_encoder
+for model in (SentenceTransformer("tester/adapted", trust_remote_code=True), load_encoder("tester/adapted")):
+    print(json.dumps(model.encode(["Bread and butter."]).tolist()))
+"""
+    result = python("-c", code, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    expected = SentenceTransformer(str(tmp_path / "out"), trust_remote_code=True).encode(["Bread and butter."])
+    for line in result.stdout.splitlines()[-2:]:
+        np.testing.assert_allclose(json.loads(line), expected, atol=1e-6)
+    # Who may not write is told before any work, and nothing is left
+    refused = python("adapt.py", "tester/start", corpus_file, tmp_path / "no", *given, token="hf_wrong")
+    assert refused.returncode == 1
+    assert "cannot write to 'tester/adapted'" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -12,7 +12,11 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
+from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import nearest
+from docsplit.embedding.project_modules import with_words
+from docsplit.embedding.words_on_disk import save_static
 from docsplit.evaluation.results.task import CLASSIFICATION
 from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -119,6 +123,18 @@ def test_search_finds_words_and_documents_run_nothing(page):
     dom = in_browser(page, "document=30")
     assert "taken over</title>" not in dom
     assert "<img src" not in dom.replace('<img src="data:', "")
+
+
+def test_the_page_says_how_much_of_a_document_is_read(encoder, tmp_path):
+    plain, texts = load_encoder(str(encoder), device="cpu"), [row["text"] for row in make_corpus(30)]
+    vectors = plain.encode(texts)
+    words, plain_counts = (fit(plain, texts, vectors, RidgeSettings(1.0, 0, flag)).words for flag in (True, False))
+    save_static(plain_counts, tmp_path)
+    about = "30 documents, embeddings of 32 numbers, "
+    assert explore.summary_of(plain, vectors) == f"{about}up to 64 tokens read of each"
+    read = "up to 64 tokens read of each, and the words of all of it"
+    assert explore.summary_of(with_words(plain, words), vectors) == about + read
+    assert explore.summary_of(load_encoder(str(tmp_path)), vectors) == f"{about}whole texts read"
 
 
 def test_labels_have_the_names_of_the_data_set(tmp_path):

@@ -1,15 +1,15 @@
 """What adapting could write, measured on labelled documents: the best on validation documents is written.
 
     start      the plain encoder                   trained    the same after neighbour distillation
-    words      the encoder and words of weight 0.5, 1 or 2
-    static     the words alone
+    words      the encoder and words of weight 0.5, 1 or 2, fitted with dampened counts
+    static     words alone, fitted with plain counts, for their vector is a mean of token vectors
 
 The vectors of labelled documents that words were fitted on are those by words fitted without them.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ class Side:
         model: the plain SentenceTransformer.
         vectors: of the documents, (N, H).
         probe: for each part of the labelled documents its vectors (M, H).
-        ridge: None where words explain nothing of the encoder.
+        ridges: words that were fitted, by the kind of what they are for: words, static. Without those that explain
+            nothing of the encoder.
     """
 
     name: str
@@ -47,13 +48,7 @@ class Side:
     vectors: np.ndarray
     probe: dict[str, np.ndarray]
     device: str = "cpu"  # that embedded them
-    ridge: LexicalRidge | None = None
-
-    @property
-    def words(self) -> Words:
-        """Return the words that were fitted."""
-        assert self.ridge is not None
-        return self.ridge.words
+    ridges: dict[str, LexicalRidge] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,11 @@ class Variant:
     side: Side
     kind: str  # of `KINDS` in `docsplit.release.adapted_card`
     weight: float | None = None
+
+    @property
+    def ridge(self) -> LexicalRidge | None:
+        """Return the words that are written; None without."""
+        return self.side.ridges.get(self.kind)
 
     @property
     def name(self) -> str:
@@ -89,8 +89,9 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
     variants = []
     for side in sides:
         variants.append(Variant(side, "plain"))
-        if side.ridge is not None:
+        if "words" in side.ridges:
             variants += [Variant(side, "words", weight) for weight in WEIGHTS]
+        if "static" in side.ridges:
             variants.append(Variant(side, "static"))
     return variants
 
@@ -101,28 +102,38 @@ def measure(variants: Sequence[Variant], split: LabelledSplit, texts: Sequence[s
     Args:
         texts: that words were fitted on.
     """
-    directions: dict[str, dict[str, np.ndarray]] = {}
+    rows_of_parts = _rows_among(texts, split)
+    num_fitted = sum(int((rows >= 0).sum()) for rows in rows_of_parts.values())
+    logger.info(f"{num_fitted:,} labelled training documents are among the documents: their words are leave-one-out.")
+    directions: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     candidates = []
     for variant in variants:
-        side = variant.side
-        if side.ridge is not None and side.name not in directions:
-            directions[side.name] = _words_of_parts(side.ridge, split, texts)
-        features = {part: _features(variant, part, directions.get(side.name, {})) for part in side.probe}
+        side, words = variant.side, (variant.side.name, variant.kind)
+        if variant.ridge is not None and words not in directions:
+            directions[words] = _words_of_parts(variant.ridge, split, rows_of_parts)
+        features = {part: _features(variant, part, directions.get(words, {})) for part in side.probe}
         accuracies = probe_accuracy(split, features)
         candidates.append(Candidate(variant.name, variant.weight, accuracies["validation"], accuracies["test"]))
     return candidates
 
 
-def _words_of_parts(ridge: LexicalRidge, split: LabelledSplit, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _rows_among(texts: Sequence[str], split: LabelledSplit) -> dict[str, np.ndarray]:
+    """Return for each part the rows (M,) that its documents have among texts; -1 for one that is not among them."""
+    row_of = {document_id(text): row for row, text in enumerate(texts)}
+    return {
+        part: np.array([row_of.get(document_id(text), -1) for text in labelled])
+        for part, labelled in split.texts.items()
+    }
+
+
+def _words_of_parts(
+    ridge: LexicalRidge, split: LabelledSplit, rows_of_parts: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Return r (M, H) of each part; of documents that words were fitted on, by words fitted without them."""
-    left_out, row_of = ridge.leave_one_out(), {document_id(text): row for row, text in enumerate(texts)}
-    parts, num_fitted = {}, 0
-    for part, labelled in split.texts.items():
-        rows = np.array([row_of.get(document_id(text), -1) for text in labelled])
-        parts[part] = words_of_texts(ridge.words, labelled)
+    left_out, parts = ridge.leave_one_out(), {}
+    for part, rows in rows_of_parts.items():
+        parts[part] = words_of_texts(ridge.words, split.texts[part])
         parts[part][rows >= 0] = left_out[rows[rows >= 0]]
-        num_fitted += int((rows >= 0).sum())
-    logger.info(f"{num_fitted:,} labelled training documents are among the documents: their words are leave-one-out.")
     return parts
 
 

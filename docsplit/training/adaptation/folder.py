@@ -55,14 +55,20 @@ class Folder:
 
     def __enter__(self) -> "Folder":
         if self.is_first:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            for left in self.output.parent.glob(f".{glob.escape(self.output.name)}.*{PARTIAL}"):
-                process = left.name.split(".")[-2]
-                if not process.isdecimal() or int(process) == os.getpid() or not psutil.pid_exists(int(process)):
-                    logger.info(f"{left} was left by a killed run: it is removed.")
-                    shutil.rmtree(left, ignore_errors=True)
-            self.work.mkdir()
+            try:
+                self.output.parent.mkdir(parents=True, exist_ok=True)
+                self._remove_what_killed_runs_left()
+                self.work.mkdir()
+            except OSError as error:
+                raise OSError(f"{self.given} cannot be written: name another OUTPUT. The cause: {error}") from error
         return self
+
+    def _remove_what_killed_runs_left(self) -> None:
+        for left in self.output.parent.glob(f".{glob.escape(self.output.name)}.*{PARTIAL}"):
+            process = left.name.split(".")[-2]
+            if not process.isdecimal() or int(process) == os.getpid() or not psutil.pid_exists(int(process)):
+                logger.info(f"{left} was left by a killed run: it is removed.")
+                shutil.rmtree(left, ignore_errors=True)
 
     def __exit__(self, *_: object) -> None:
         if self.is_first:
@@ -100,11 +106,11 @@ class Folder:
 
 
 def _save_words(variant: Variant, folder: Path) -> None:
-    words = variant.side.words
+    assert variant.ridge is not None
     if variant.weight is None:
-        save_static(words, folder)
+        save_static(variant.ridge.words, folder)
     else:
-        save_with_words(variant.side.model, words, variant.weight, folder)
+        save_with_words(variant.side.model, variant.ridge.words, variant.weight, folder)
 
 
 def _save_without_words(variant: Variant, folder: Path, is_changed: bool) -> None:
@@ -168,4 +174,5 @@ def _train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, w
     code = subprocess.run(command, env=environment).returncode
     if code:
         raise ValueError(f"The training ended with exit code {code}: its last lines, above, say why.")
+    logger.info(f"The training is done. {output} is for this run alone and goes at its end.")
     return output

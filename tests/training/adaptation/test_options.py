@@ -1,0 +1,33 @@
+"""Options of adapting that cannot work are refused in one line, which names the remedy."""
+
+import pytest
+
+from docsplit.training.adaptation.options import AdaptOptions
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"max_seq_length": 2}, "--max_seq_length is 2: a token needs room beside the special ones"),
+        ({"penalty": 0.0}, "--penalty is 0.0: expected a number above 0, such as 1"),
+        ({"penalty": -1.0}, "--penalty is -1.0: expected a number above 0, such as 1"),
+        ({"penalty": float("nan")}, "--penalty is nan: expected a number above 0, such as 1"),
+        ({"penalty": float("inf")}, "--penalty is inf: expected a number above 0, such as 1"),
+        ({"neighbours": -1}, r"--neighbours is -1: expected 0 \(none\) or more"),
+        ({"recipe": "docsplit"}, "--recipe docsplit is for --train: add it, or leave the recipe out"),
+        ({"train": True, "recipe": "no_such"}, "no_such.*adapt"),  # the recipes that there are
+        ({"hub_model_id": "a/b"}, "--hub_model_id names where --push_to_hub uploads to: add that, or leave it out"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_remedy(given, problem):
+    with pytest.raises(ValueError, match=problem) as failure:
+        AdaptOptions(**given)
+    assert "\n" not in str(failure.value)
+
+
+def test_what_can_work_is_taken(tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("max_steps: 1\n")
+    AdaptOptions()
+    AdaptOptions(max_seq_length=3, penalty=1e-9, neighbours=0, static=True, train=True, recipe=str(recipe))
+    AdaptOptions(push_to_hub=True, hub_model_id="a/b")
