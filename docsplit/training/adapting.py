@@ -257,7 +257,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
     for kind in kinds:
         settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
         ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
-        if ridge.facts.share_explained > 0:
+        if not ridge.facts.explains_nothing:
             ridges[kind] = ridge
         else:
             logger.warning(
