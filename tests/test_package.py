@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 import docsplit
 from docsplit.runtime.files import ROOT
@@ -37,5 +38,6 @@ def test_the_import_brings_nothing_heavy():
     assert roots - {"docsplit"} <= sys.stdlib_module_names
 
 
-def test_the_changelog_has_the_version():
+def test_other_files_have_the_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == docsplit.__version__
     assert f"## {docsplit.__version__}" in (ROOT / "CHANGELOG.md").read_text()
