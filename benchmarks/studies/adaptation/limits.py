@@ -18,10 +18,15 @@ BEGINNING = 400  # characters, which 128 tokens hold
 Corpus = Callable[[list[str], Path, int], list[str]]  # of the set's own, the data's folder and the size
 
 
+def drawn(corpus: list[str], count: int) -> list[str]:
+    """Draw documents of a corpus, which may be ordered by class; a smaller draw is part of a larger one."""
+    return [corpus[row] for row in np.random.default_rng(0).permutation(len(corpus))[:count]]
+
+
 def near_duplicates(corpus: list[str], data_dir: Path, size: int) -> list[str]:
     """Return fewer documents, each several times without one of its sentences, at random; short ones stay whole."""
     generator, split, copies = np.random.default_rng(0), load_sentence_splitter(), []
-    for text in corpus[: size // COPIES]:
+    for text in drawn(corpus, size // COPIES):
         sentences = split(text)
         for left_out in generator.permutation(len(sentences))[:COPIES] if len(sentences) > 1 else [-1]:
             copies.append(" ".join(sentence for row, sentence in enumerate(sentences) if row != left_out))
@@ -32,11 +37,11 @@ def mixed(corpus: list[str], data_dir: Path, size: int) -> list[str]:
     """Take the same number of documents of each set, this one's among them."""
     share = size // len(SETS)
     others = [SETS[name](data_dir, "test", share).corpus for name in ("python_docs", "aan", "cranfield", "ecthr")]
-    return [*corpus[:share], *(text for texts in others for text in texts[:share])]
+    return [text for texts in (corpus, *others) for text in drawn(texts, share)]
 
 
 CORPORA: dict[str, Corpus] = {
-    "20news, 100 documents": lambda corpus, data_dir, size: corpus[:100],
+    "20news, 100 documents": lambda corpus, data_dir, size: drawn(corpus, 100),
     "20news, near-duplicates": near_duplicates,
     "20news, five fields mixed": mixed,
     "20news, documents of another field": lambda corpus, data_dir, size: SETS["aan"](data_dir, "test", size).corpus,

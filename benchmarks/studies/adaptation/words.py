@@ -1,7 +1,7 @@
 """Words of the corpus beside an encoder, in the study of adaptation: fitted, and measured on documents of no fit.
 
     python -m benchmarks.studies.adaptation.words --data 20news --data_dir DIR --start NAME --rows r.json \\
-        [--part validation | --lengths | --encoder DIR --name adapt | --model2vec DIR]
+        [--part validation | --lengths | --sizes | --encoder DIR --name adapt | --model2vec DIR]
 
 Words are fitted on the documents to adapt on, never on a tested one; of a collection that is searched these are the
 documents. Vectors of documents that words were fitted on are those of `encode`, unless a row says leave-one-out.
@@ -23,7 +23,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.engine.results import Row
-from benchmarks.studies.adaptation.limits import LIMITS
+from benchmarks.studies.adaptation.limits import LIMITS, drawn
 from benchmarks.studies.adaptation.sets import (
     MAX_DOCUMENTS,
     SEARCH_SETS,
@@ -45,7 +45,7 @@ from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
 from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
-SIZES = (300, 1000)  # documents to fit on; 100 and all are other sets
+SIZES = (100, 300, 1000)  # documents to fit on; all are the set itself
 DRAWS = (1, 2)  # of the documents to fit on; 0 is the set itself
 FULL_TOKENS = 256  # what all-MiniLM-L6-v2 reads unless it is told otherwise
 TRIED = {  # on validation documents
@@ -65,7 +65,13 @@ Methods = Iterator[tuple[str, Measured]]
 
 
 def _few(name: str, count: int, data_dir: Path, part: str, size: int) -> DataSet:
-    """Keep the first documents of a corpus, which are those of a smaller draw."""
+    """Draw some documents of a corpus."""
+    data = SETS[name](data_dir, part, size)
+    return replace(data, corpus=drawn(data.corpus, count))
+
+
+def _of_first_classes(name: str, count: int, data_dir: Path, part: str, size: int) -> DataSet:
+    """Keep the first documents of a corpus, which is ordered by class: of 11 of 20 classes, say."""
     data = SETS[name](data_dir, part, size)
     return replace(data, corpus=data.corpus[:count])
 
@@ -82,7 +88,12 @@ def _drawn(name: str, seed: int, data_dir: Path, part: str, size: int) -> DataSe
 
 LABELLED = ("20news", "python_docs")
 MORE_SETS: dict[str, Callable[[Path, str, int], DataSet]] = {
-    **{f"{name}, {count} documents": partial(_few, name, count) for name in LABELLED for count in (100, *SIZES)},
+    **{f"{name}, {count} documents": partial(_few, name, count) for name in LABELLED for count in SIZES},
+    **{
+        f"{name}, {count} documents of the first classes": partial(_of_first_classes, name, count)
+        for name in LABELLED
+        for count in SIZES
+    },
     **{f"{name}, draw {seed}": partial(_drawn, name, seed) for name in LABELLED for seed in DRAWS},
     "python_docs, documents of another field": partial(_of_aan, "python_docs"),
     "20news, documents of another field": LIMITS["20news, documents of another field"],
@@ -187,6 +198,13 @@ def of_start(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Meth
         yield "words + BM25", data.beside_bm25(fitted.with_words())
 
 
+def of_sizes(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
+    """Yield the start, with words and static."""
+    embedded = encoders.embed(start, tokens)
+    yield "start", data.measure(embedded[1])
+    yield from with_words(data, embedded, "words")
+
+
 def of_lengths(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
     """Yield words fitted to vectors of more tokens: what the start reads by itself, and 1,024 in pieces."""
     yield "start", data.measure(encoders.embed(start, tokens)[1])
@@ -233,6 +251,7 @@ def main() -> None:
     parser.add_argument("--encoder", help="an encoder after training: words are fitted to it")
     parser.add_argument("--name", default="adapt", help="its name in rows")
     parser.add_argument("--lengths", action="store_true", help="measure starts that read more tokens")
+    parser.add_argument("--sizes", action="store_true", help="measure words and static alone")
     parser.add_argument("--model2vec", help="folder of model2vec's distillation of the start")
     parser.add_argument("--rows", type=Path, required=True, help="file for the rows")
     options = parser.parse_args()
@@ -249,6 +268,8 @@ def main() -> None:
         seed = 0
     elif options.lengths:
         methods = of_lengths(data, encoders, options.start, options.max_seq_length)
+    elif options.sizes:
+        methods = of_sizes(data, encoders, options.start, options.max_seq_length)
     elif options.encoder is not None:
         methods = of_encoder(data, encoders, options)
     elif options.model2vec is not None:

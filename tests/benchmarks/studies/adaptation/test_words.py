@@ -67,6 +67,18 @@ def test_all_methods_are_measured_the_start_first(encoder, monkeypatch):
     lengths = dict(words.of_lengths(toy(), words.Encoders(toy(), "mean"), str(encoder), 12))
     assert list(lengths) == ["start", "start on 20 tokens", "words, start on 20 tokens",
                              "start on 30 tokens", "words, start on 30 tokens"]  # fmt: skip
+    sizes = dict(words.of_sizes(toy(), words.Encoders(toy(), "mean"), str(encoder), 12))
+    assert list(sizes) == ["start", "words", "static", "static, leave-one-out"]
+    assert all(sizes[name].value == methods[name].value for name in sizes)
+
+
+def test_few_documents_are_of_all_classes_or_of_the_first(monkeypatch):
+    ordered = DataSet("toy", [str(number) for number in range(2000)], [], _first_column)
+    monkeypatch.setitem(SETS, "20news", lambda data_dir, part, size: ordered)
+    few = words.MORE_SETS["20news, 100 documents"](None, "test", 2000).corpus
+    assert len({int(text) // 200 for text in few}) == 10
+    first = words.MORE_SETS["20news, 100 documents of the first classes"](None, "test", 2000).corpus
+    assert first == ordered.corpus[:100]
 
 
 def test_rows_are_written_with_their_part_and_no_start_of_another_cell(encoder, tmp_path, run_here, monkeypatch):
