@@ -1,7 +1,7 @@
 """Words of the corpus beside an encoder, in the study of adaptation: fitted, and measured on documents of no fit.
 
     python -m benchmarks.studies.adaptation.words --data 20news --data_dir DIR --start NAME --rows r.json \\
-        [--part validation | --lengths | --sizes | --encoder DIR --name adapt | --model2vec DIR]
+        [--part validation | --measure words | --measure lengths | --encoder DIR --name adapt | --model2vec DIR]
 
 Words are fitted on the documents to adapt on, never on a tested one; of a collection that is searched these are the
 documents. Vectors of documents that words were fitted on are those of `encode`, unless a row says leave-one-out.
@@ -198,7 +198,7 @@ def of_start(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Meth
         yield "words + BM25", data.beside_bm25(fitted.with_words())
 
 
-def of_sizes(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
+def of_words(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
     """Yield the start, with words and static."""
     embedded = encoders.embed(start, tokens)
     yield "start", data.measure(embedded[1])
@@ -228,6 +228,9 @@ def cut(data: DataSet, model: SentenceTransformer, tokens: int) -> DataSet:
     return replace(data, texts=beginnings(data.texts), corpus=beginnings(data.corpus))
 
 
+MEASURED = {"all": of_start, "words": of_words, "lengths": of_lengths}
+
+
 def of_validation(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Methods:
     """Yield settings of the fit, on validation documents, which it does not read."""
     model, vectors, of_corpus = encoders.embed(start, tokens)
@@ -250,8 +253,12 @@ def main() -> None:
     parser.add_argument("--prefix", default="", help="prefix of the names of untrained methods")
     parser.add_argument("--encoder", help="an encoder after training: words are fitted to it")
     parser.add_argument("--name", default="adapt", help="its name in rows")
-    parser.add_argument("--lengths", action="store_true", help="measure starts that read more tokens")
-    parser.add_argument("--sizes", action="store_true", help="measure words and static alone")
+    parser.add_argument(
+        "--measure",
+        choices=list(MEASURED),
+        default="all",
+        help="words: and static, no controls; lengths: starts that read more tokens",
+    )
     parser.add_argument("--model2vec", help="folder of model2vec's distillation of the start")
     parser.add_argument("--rows", type=Path, required=True, help="file for the rows")
     options = parser.parse_args()
@@ -266,16 +273,12 @@ def main() -> None:
         data = replace(data, corpus=[text for text in data.corpus if document_id(text) not in tested])
         methods = of_validation(data, Encoders(data, options.pooling), options.start, options.max_seq_length)
         seed = 0
-    elif options.lengths:
-        methods = of_lengths(data, encoders, options.start, options.max_seq_length)
-    elif options.sizes:
-        methods = of_sizes(data, encoders, options.start, options.max_seq_length)
     elif options.encoder is not None:
         methods = of_encoder(data, encoders, options)
     elif options.model2vec is not None:
         methods = of_model2vec(data, encoders, options)
     else:
-        methods = of_start(data, encoders, options.start, options.max_seq_length)
+        methods = MEASURED[options.measure](data, encoders, options.start, options.max_seq_length)
     fields: dict[str, Any] = {"task": data.task, "part": options.part}
     fields |= {"seed": seed} if options.encoder is None else {}  # that of the training is the cell's
     rows: list[Row] = []

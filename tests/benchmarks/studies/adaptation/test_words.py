@@ -67,7 +67,7 @@ def test_all_methods_are_measured_the_start_first(encoder, monkeypatch):
     lengths = dict(words.of_lengths(toy(), words.Encoders(toy(), "mean"), str(encoder), 12))
     assert list(lengths) == ["start", "start on 20 tokens", "words, start on 20 tokens",
                              "start on 30 tokens", "words, start on 30 tokens"]  # fmt: skip
-    sizes = dict(words.of_sizes(toy(), words.Encoders(toy(), "mean"), str(encoder), 12))
+    sizes = dict(words.of_words(toy(), words.Encoders(toy(), "mean"), str(encoder), 12))
     assert list(sizes) == ["start", "words", "static", "static, leave-one-out"]
     assert all(sizes[name].value == methods[name].value for name in sizes)
 
@@ -89,6 +89,10 @@ def test_rows_are_written_with_their_part_and_no_start_of_another_cell(encoder, 
     assert {row["part"] for row in rows} == {"test"}
     assert {row["seed"] for row in rows} == {None}
     assert "start" not in {row["method"] for row in rows}
+    run_here(words.main, *given, "--measure", "words", "--rows", tmp_path / "rows.json")
+    assert {row["method"] for row in json.loads((tmp_path / "rows.json").read_text())} == {
+        "words", "static", "static, leave-one-out"
+    }  # fmt: skip
     run_here(words.main, *given, "--encoder", encoder, "--name", "adapt", "--rows", tmp_path / "rows.json")
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert {"adapt + words", "adapt + words, static"} <= {row["method"] for row in rows}
