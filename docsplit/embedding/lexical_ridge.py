@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST_DOCUMENTS = 20
 LEAST_SHARE = 0.01  # of the variance; words of vectors that were drawn at random explain less
+FULL_SHARE = 0.2  # from which on words have weight 1; chosen on validation documents (docs/adaptation.md)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,14 @@ class RidgeFacts:
         """Whether words say next to nothing of the encoder's vectors, so that adding them would only add noise."""
         return self.share_explained < LEAST_SHARE
 
+    @property
+    def weight(self) -> float:
+        """The weight of the words beside the encoder: 1, and less where they explain less than a fifth of the variance.
+
+        Words that were fitted on few documents explain little of others, and would add noise to their vectors.
+        """
+        return round(min(1.0, max(0.0, self.share_explained) / FULL_SHARE), 2)
+
     def sentence(self) -> str:
         """Say in one line what was fitted."""
         counts = {"empty": self.empty, "copies": self.duplicates}
@@ -96,6 +105,7 @@ class RidgeFacts:
             f"Words of {self.documents:,} documents{f' ({left_out} left out)' if left_out else ''}: "
             f"{self.pieces:,} tokens, {'dampened' if self.sublinear else 'plain'} counts, "
             f"ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
+            + (f"; they explain little, and get weight {self.weight:g}" if self.weight < 1 else "")
             + (f"; {self.without_pieces:,} documents share no token with another" if self.without_pieces else "")
         )
 

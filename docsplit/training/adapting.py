@@ -273,7 +273,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
 def choose(
     sides: Sequence[Side], split: LabelledSplit | None, texts: Sequence[str], options: AdaptOptions
 ) -> tuple[Variant, list[Candidate]]:
-    """Choose what is written: the best on validation documents; without them words of weight 1, if there are any.
+    """Choose what is written: the best on validation documents; without them words, if there are any, of the weight that the fit gives.
 
     Raises:
         ValueError: if words alone are wanted, and there are none.

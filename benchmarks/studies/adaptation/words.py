@@ -119,8 +119,9 @@ class Fitted:
         """The number of texts that are no queries."""
         return len(self.vectors) - self.data.num_queries
 
-    def with_words(self, weight: float = 1.0, directions: np.ndarray | None = None) -> np.ndarray:
-        """Return unit(e + weight r) of documents, and e of queries, (N, H)."""
+    def with_words(self, factor: float = 1.0, directions: np.ndarray | None = None) -> np.ndarray:
+        """Return unit(e + weight r) of documents, and e of queries, (N, H); the weight is `factor` times the fit's."""
+        weight = factor * self.ridge.facts.weight
         added = unit(self.vectors + weight * (self.directions if directions is None else directions))
         return np.concatenate([added[: self.num_documents], self.vectors[self.num_documents :]])
 

@@ -1,7 +1,7 @@
 """What adapting could write, measured on labelled documents: the best on validation documents is written.
 
     start      the plain encoder                   trained    the same after neighbour distillation
-    words      the encoder and words of weight 0.5, 1 or 2, fitted with dampened counts
+    words      the encoder and words, of the weight that the fit gives (at most 1), half and twice that
     static     words alone, fitted with plain counts, for their vector is a mean of token vectors
 
 The vectors of labelled documents that words were fitted on are those by words fitted without them.
@@ -24,7 +24,7 @@ from docsplit.release.adapted_card import Candidate, label_of
 
 logger = logging.getLogger(__name__)
 
-WEIGHTS = (1.0, 0.5, 2.0)  # of words; where several are as good, the first
+FACTORS = (1.0, 0.5, 2.0)  # of the weight that the fit gives; where several are as good, the first
 CHUNK_TEXTS = 1024
 
 
@@ -90,7 +90,8 @@ def variants_of(sides: Sequence[Side]) -> list[Variant]:
     for side in sides:
         variants.append(Variant(side, "plain"))
         if "words" in side.ridges:
-            variants += [Variant(side, "words", weight) for weight in WEIGHTS]
+            weight = side.ridges["words"].facts.weight
+            variants += [Variant(side, "words", round(factor * weight, 2)) for factor in FACTORS]
         if "static" in side.ridges:
             variants.append(Variant(side, "static"))
     return variants
