@@ -90,7 +90,7 @@ class RidgeFacts:
 
     @property
     def weight(self) -> float:
-        """The weight of the words beside the encoder: 1, and less where they explain less than a fifth of the variance.
+        """The weight of the words beside the encoder: 1, or less where they explain less than a fifth of the variance.
 
         Words that were fitted on few documents explain little of others, and would add noise to their vectors.
         """

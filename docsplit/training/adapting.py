@@ -273,7 +273,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
 def choose(
     sides: Sequence[Side], split: LabelledSplit | None, texts: Sequence[str], options: AdaptOptions
 ) -> tuple[Variant, list[Candidate]]:
-    """Choose what is written: the best on validation documents; without them words, if there are any, of the weight that the fit gives.
+    """Choose what is written: the best on validation documents; without them words, if there are any.
 
     Raises:
         ValueError: if words alone are wanted, and there are none.

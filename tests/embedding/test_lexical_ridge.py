@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,16 @@ def test_words_of_vectors_that_share_a_direction_explain_what_tells_them_apart(w
     assert not fit(Encoder(wordpiece), TEXTS, vectors_of(TEXTS) + common).facts.explains_nothing
     drawn = np.random.default_rng(0).normal(size=(40, 8)) + common
     assert fit(Encoder(wordpiece), TEXTS, drawn).facts.explains_nothing
+
+
+def test_words_that_explain_little_get_less_weight(wordpiece, monkeypatch, caplog):
+    facts = fit(Encoder(wordpiece), TEXTS, vectors_of(TEXTS), PLAIN).facts
+    assert (facts.share_explained > lexical_ridge.FULL_SHARE, facts.weight) == (True, 1)
+    assert "weight" not in facts.sentence()
+    monkeypatch.setattr(lexical_ridge, "FULL_SHARE", 2 * facts.share_explained)
+    assert facts.weight == 0.5
+    assert "they explain little, and get weight 0.5" in facts.sentence()
+    assert replace(facts, shares_explained={1.0: -0.3}).weight == 0
 
 
 def unigram():

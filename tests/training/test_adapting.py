@@ -18,6 +18,7 @@ from transformers import AutoModel
 from docsplit import AdaptOptions, adapt
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import load_probe
+from docsplit.embedding import lexical_ridge
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import weight_of_words, words_of
@@ -168,6 +169,13 @@ def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(reads_lit
     before, after = (AutoModel.from_pretrained(path).state_dict() for path in (reads_little, tmp_path / "out"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before if "pooler" not in name)  # it is random
+
+
+def test_words_that_explain_little_are_written_with_less_weight(reads_little, tmp_path, monkeypatch):
+    monkeypatch.setattr(lexical_ridge, "FULL_SHARE", 0.9)
+    adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
+    assert 0 < adapted.weight == adapted.facts.weight < 1
+    assert weight_of_words(load_encoder(str(tmp_path / "out"), device="cpu")) == adapted.weight
 
 
 def test_a_static_encoder_is_a_mean_of_token_vectors(reads_little, tmp_path, caplog):

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.studies.adaptation import words
 from benchmarks.studies.adaptation.sets import SETS, DataSet, Measured
+from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.embedding.loading import load_encoder
 from tests.benchmarks.studies.adaptation.vectors import vectors_of
 from tests.conftest import make_corpus
@@ -46,7 +47,8 @@ def test_fitted_texts_may_be_left_out_of_their_own_fit(fitted):
     assert np.abs(without[:40] - fitted.directions[:40]).max() > 0.01
 
 
-def test_queries_get_no_words(encoder):
+def test_queries_get_no_words(encoder, monkeypatch):
+    monkeypatch.setattr(RidgeFacts, "weight", 1.0)
     vectors = vectors_of(60)
     data = toy(num_queries=20)
     fitted = words.Fitted(data, load_encoder(str(encoder), "mean"), vectors, vectors[:40])
