@@ -91,6 +91,9 @@ def test_rows_are_written_with_their_part_and_no_start_of_another_cell(encoder, 
     assert {row["part"] for row in rows} == {"test"}
     assert {row["seed"] for row in rows} == {None}
     assert "start" not in {row["method"] for row in rows}
+    monkeypatch.setitem(words.SEARCH_SETS, "wikipedia_titles", lambda data_dir, part, size: toy(20))
+    run_here(words.main, "--data", "wikipedia_titles", *given[2:], "--rows", tmp_path / "rows.json")
+    assert "start" in {row["method"] for row in json.loads((tmp_path / "rows.json").read_text())}
     run_here(words.main, *given, "--measure", "words", "--rows", tmp_path / "rows.json")
     assert {row["method"] for row in json.loads((tmp_path / "rows.json").read_text())} == {
         "words", "static", "static, leave-one-out"
