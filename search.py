@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
-    from docsplit.data.own_documents import read_documents
+    from docsplit.data.readers.documents import read_documents
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
@@ -52,7 +52,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
-    from docsplit.data.own_documents import read_documents
+    from docsplit.data.readers.documents import read_documents
     from docsplit.index.changes import add
 
     encoder = encoder_of(options)

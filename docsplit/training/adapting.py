@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, for_pretraining, load_corpus
-from docsplit.data.own_documents import read_documents
 from docsplit.data.preparation import document_id
+from docsplit.data.readers.documents import read_documents
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
@@ -77,7 +77,7 @@ def adapt(encoder: str, documents: Documents, output: str | Path, options: Adapt
 
     Args:
         encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew.
-        documents: without labels: texts; or a file or folder, as `docsplit.data.own_documents.read_documents` reads
+        documents: without labels: texts; or a file or folder, as `docsplit.data.readers.documents.read_documents` reads
             it, but a single .txt file has a document in each line; or python_docs, or a data set on the Hub.
         output: a folder that does not exist, or is empty.
         options: what is made and how; by default the encoder with words.

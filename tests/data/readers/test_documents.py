@@ -6,7 +6,7 @@ import os
 import pytest
 from datasets import Dataset
 
-from docsplit.data.own_documents import Document, read_documents
+from docsplit.data.readers.documents import Document, read_documents
 
 
 def test_a_folder_of_files(tmp_path, caplog):
