@@ -57,7 +57,8 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     from docsplit.data import corpora
     from docsplit.data.segmentation import clean_text
 
-    dataset: Dataset = corpora.add_text(corpora.load_corpus(corpus), text_column)
+    documents = corpora.load_corpus(corpus, text_column=text_column if label_column is None else None)
+    dataset: Dataset = corpora.add_text(documents, text_column)
     if label_column is None and "label" in dataset.column_names:
         label_column = "label"
     if label_column is not None and label_column not in dataset.column_names:

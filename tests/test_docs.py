@@ -194,9 +194,7 @@ def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, c
     tiny_model.save_pretrained(tmp_path / "encoder")
     wordpiece.save_pretrained(tmp_path / "encoder")
     monkeypatch.chdir(tmp_path)
-    adapted, snippet, view = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL
-    )
+    adapted, snippet, view = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL)
     for here, there in {
         '"bert-base-uncased"': f'"{tmp_path}/encoder"',
         '"my.jsonl"': f'"{corpus_file}"',

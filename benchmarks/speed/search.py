@@ -67,7 +67,7 @@ def make_texts(size: int) -> list[str]:
 
 def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """Build an index; a document is one passage, and its vector is looked up."""
-    from docsplit.data.readers.documents import Document
+    from docsplit.data.readers.base import Document
     from docsplit.index.changes import build
     from docsplit.index.vectors import IndexEncoder
 

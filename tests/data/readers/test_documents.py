@@ -1,52 +1,78 @@
-"""One's own documents: what is in a folder, and what is passed over."""
+"""The documents of a folder of all kinds of files, what is skipped, and that nothing ends with a traceback."""
 
+import gzip
 import json
 import os
 
 import pytest
 from datasets import Dataset
 
-from docsplit.data.readers.documents import Document, read_documents
+from docsplit.data.readers.base import Document, Unreadable
+from docsplit.data.readers.documents import SUFFIXES, read_documents
+
+NEEDS = 'that need markitdown: pip install "markitdown[pdf,docx,pptx]"'
 
 
-def test_a_folder_of_files(tmp_path, caplog):
-    (tmp_path / "deep" / "er").mkdir(parents=True)
-    (tmp_path / ".hidden").mkdir()
-    (tmp_path / ".hidden" / "no.txt").write_text("Not this.")
-    (tmp_path / "a.txt").write_text("\n--\nA ship in a storm.\nIt sank.")
-    (tmp_path / "deep" / "b.md").write_text("# The harbour\n\nBoats.")
-    (tmp_path / "deep" / "er" / "c.HTML").write_text(
-        "<html><head><title>A  page</title><style>p {}</style></head><body><h1>Sails</h1><p>Torn <b>sails</b>"
-        "\n\nand ropes.</p><script>let x = 1</script><ul><li>One &amp; two</li></ul></body></html>"
-    )
-    (tmp_path / "bad.txt").write_bytes(b"A caf\xe9.")
-    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    (tmp_path / "paper.pdf").write_bytes(b"%PDF")
+def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
+    write(".hidden/no.txt", "Not this.")
+    write("a.txt", "\n--\nA ship in a storm.\nIt sank.")
+    write("bad.txt", b"A caf\xe9.")
+    write("deep/b.md", "# The harbour\n\nBoats.")
+    write("deep/er/c.HTML", "<title>A page</title><p>Torn sails.")
+    write("deep/z.tex.gz", gzip.compress(b"\\section{Ropes}"))
+    write("picture.png", b"\x89PNG")
+    write("paper.pdf", b"%PDF")
     documents = {document.id: document for document in read_documents(tmp_path)}
-    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML"]
+    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML", "deep/z.tex.gz"]
     assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
     assert documents["deep/b.md"].title == "The harbour"
-    page = documents["deep/er/c.HTML"]
-    assert page.title == "A page"
-    assert page.text == "## Sails\n\nTorn sails and ropes.\n\nOne & two"
-    assert "1 files have bytes that are no UTF-8" in caplog.text
-    assert "{'.pdf': 1, '.png': 1}" in caplog.text
+    assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
+    assert "1 files have bytes that are no UTF-8, such as bad.txt" in caplog.text
+    line = f"Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf {NEEDS} (paper.pdf)"
+    assert line in caplog.messages
 
 
-def test_rows_of_data_files(tmp_path):
-    rows = [{"text": "A ship.", "title": "Ships", "key": 7}, {"text": "A storm at sea.", "title": None, "key": 8}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    Dataset.from_list([{"_id": "x", "text": ["A sail.", "A rope."]}]).to_parquet(tmp_path / "b.parquet")
-    assert list(read_documents(tmp_path)) == [
-        Document("a.jsonl#0", "A ship.", "Ships"),
-        Document("a.jsonl#1", "A storm at sea.", "A storm at sea."),
-        Document("x", "A sail.\nA rope.", "A sail."),
-    ]
-    assert [document.id for document in read_documents(tmp_path / "a.jsonl", id_column="key")] == ["7", "8"]
-    with pytest.raises(ValueError, match="--id_column is 'name'"):
-        list(read_documents(tmp_path / "a.jsonl", id_column="name"))
-    with pytest.raises(ValueError, match="--text_column is 'body'"):
-        list(read_documents(tmp_path / "a.jsonl", text_column="body"))
+def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
+    """Two tables with the same ids stay two."""
+    caplog.set_level("INFO")
+    write("a.csv", "id,text\n1,A ship.\n2,A storm.\n")
+    write("b.csv", "id,text\n1,A sail.\n")
+    write("c.tsv", "id\ttext\n1\tA rope, a tar\n")
+    Dataset.from_list([{"_id": "x", "text": ["A mast.", "A deck."]}]).to_parquet(tmp_path / "d.parquet")
+    write("e.md", "A note.")
+    texts = {document.id: document.text for document in read_documents(tmp_path)}
+    assert texts == {
+        "a.csv#1": "A ship.",
+        "a.csv#2": "A storm.",
+        "b.csv#1": "A sail.",
+        "c.tsv#1": "A rope, a tar",
+        "d.parquet#x": "A mast.\nA deck.",
+        "e.md": "A note.",
+    }
+    assert caplog.text.count("The ids of rows begin with the name of their file") == 1
+    assert [document.id for document in read_documents(tmp_path / "a.csv")] == ["1", "2"]
+    with pytest.raises(ValueError, match=r"--id_column is '_id', but the columns of .*a\.csv are"):
+        list(read_documents(tmp_path, id_column="_id"))
+
+
+def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tmp_path, write, caplog, markitdown):
+    write("a.md", "A note.")
+    broken = {
+        "bad.docx": (b"Damage", ".docx that cannot be converted"),
+        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as json"),
+        "bad.txt.gz": (b"no gzip", ".txt that cannot be opened"),
+        "empty.jsonl": ("", ".jsonl without rows"),
+        "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),
+    }
+    for name, (content, _) in broken.items():
+        write(name, content)
+    assert [document.id for document in read_documents(tmp_path)] == ["a.md"]
+    (line,) = [message for message in caplog.messages if message.startswith("Skipped")]
+    assert line.startswith("Skipped 5 files: ")
+    for name, (_, kind) in broken.items():
+        assert f"1 {kind} ({name})" in line
+        with pytest.raises(Unreadable, match=name):
+            list(read_documents(tmp_path / name))
 
 
 def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
@@ -58,9 +84,19 @@ def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
     assert [document.title.encode() for document in documents] == [rb"caf\udce8", rb"caf\udce9"]
 
 
-def test_nothing_to_read_says_what_was_found(tmp_path):
-    (tmp_path / "paper.pdf").write_bytes(b"%PDF")
-    with pytest.raises(ValueError, match=r"no documents that can be read, but 1 \.pdf: .*pdftotext"):
-        list(read_documents(tmp_path))
+def test_nothing_to_read_says_what_was_found(tmp_path, write, no_markitdown):
     with pytest.raises(ValueError, match="There is no"):
         list(read_documents(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="There is no file in it"):
+        list(read_documents(tmp_path))
+    paper = write("paper.pdf", b"%PDF")
+    write("notes.odt", b"")
+    for path in (tmp_path, paper):
+        with pytest.raises(ValueError, match=r'pip install "markitdown\[pdf,docx,pptx\]"'):
+            list(read_documents(path))
+    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.odt \(notes\.odt\)"):
+        list(read_documents(tmp_path / "notes.odt"))
+
+
+def test_no_suffix_has_two_readers():
+    assert len(set(SUFFIXES)) == len(SUFFIXES)
