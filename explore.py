@@ -199,9 +199,14 @@ def parse_options() -> argparse.Namespace:
     documents.add_argument(
         "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
     )
-    documents.add_argument("--corpus", help="file, folder, Hub name or python_docs (default); not with an index")
+    documents.add_argument(
+        "--corpus", help="file, folder of files, Hub name or python_docs (default); not with an index"
+    )
     documents.add_argument("--text_column", default="text", help="column of the texts; default: text")
-    documents.add_argument("--label_column", help="column that colours the map; default: label, if there is one")
+    documents.add_argument(
+        "--label_column",
+        help="column that colours the map; default: label, if there is one; reads a folder's data files alone",
+    )
     documents.add_argument(
         "--max_documents", type=int, default=20_000, help="documents drawn at random; default: 20000"
     )

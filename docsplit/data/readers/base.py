@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 NAMES_SHOWN = 2  # of the files that were skipped for one reason
 
@@ -20,21 +21,28 @@ class Unreadable(ValueError):
 
     Attributes:
         reason: what the files that are skipped for the same reason have in common, such as "that cannot be converted".
+        remedy: a command after which it can be read, or nothing.
     """
 
-    def __init__(self, reason: str, message: str):
+    def __init__(self, reason: str, message: str, remedy: str = ""):
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.remedy = reason, remedy
+
+    @classmethod
+    def for_lack_of(cls, package: str, remedy: str, file: Path) -> "Unreadable":
+        """Make the error of a file that needs a package."""
+        return cls(f"for lack of {package}", f"{file} needs {package}: {remedy}", remedy)
 
 
 @dataclass
 class Skipped:
-    """How many files were skipped, by suffix and reason, and the first names of each kind."""
+    """How many files were skipped, by suffix and reason, the first names of each kind, and what would help."""
 
     counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)
+    remedies: list[str] = field(default_factory=list)
 
-    def add(self, kind: str, name: str) -> None:
+    def add(self, kind: str, name: str, remedy: str = "") -> None:
         """Count a file.
 
         Args:
@@ -43,6 +51,8 @@ class Skipped:
         self.counts[kind] += 1
         if len(names := self.names.setdefault(kind, [])) < NAMES_SHOWN:
             names.append(name)
+        if remedy and remedy not in self.remedies:
+            self.remedies.append(remedy)
 
     def sentence(self) -> str:
         """Return a line such as `Skipped 14 files: 12 .png (a.png, b/c.png ...), 2 without suffix (LICENSE, x)`."""
@@ -51,4 +61,5 @@ class Skipped:
             more = " ..." if count > NAMES_SHOWN else ""
             kinds.append(f"{count:,} {kind} ({', '.join(self.names[kind])}{more})")
         total = self.counts.total()
-        return f"Skipped {total:,} file{'s' * (total != 1)}: {', '.join(kinds)}"
+        more_with = f". To read more: {', '.join(self.remedies)}" if self.remedies else ""
+        return f"Skipped {total:,} file{'s' * (total != 1)}: {', '.join(kinds)}{more_with}"

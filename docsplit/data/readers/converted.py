@@ -12,7 +12,7 @@ from docsplit.data.readers.files import File
 from docsplit.data.readers.text import as_document
 
 CONVERTED_SUFFIXES = (".pdf", ".docx", ".pptx")
-NEEDS = 'markitdown: pip install "markitdown[pdf,docx,pptx]"'
+REMEDY = 'pip install "markitdown[pdf,docx,pptx]"'
 _NO_TEXT = re.compile(r"<!-- Slide number: \d+ -->|!\[(?:\\.|[^\]\\])*\]\([^)\n]*\)")  # a slide's number, a picture
 _ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
 
@@ -65,4 +65,4 @@ def _markitdown() -> tuple[Any, Any]:
 
 
 def _needs_markitdown(file: File) -> Unreadable:
-    return Unreadable(f"that need {NEEDS}", f"{file.path} needs {NEEDS}")
+    return Unreadable.for_lack_of("markitdown", REMEDY, file.path)

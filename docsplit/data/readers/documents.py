@@ -76,7 +76,7 @@ class Reading:
                 if not is_folder:
                     raise
                 logger.info(str(error))
-                skipped.add(f"{file.suffix} {error.reason}", file.name)
+                skipped.add(f"{file.suffix} {error.reason}", file.name, error.remedy)
         if not self.num_files:
             there = f"{skipped.sentence()}. " if skipped.counts else "There is no file in it. "
             raise ValueError(f"{self.found.path} has no documents that can be read. {there}Expected {_EXPECTED}.")
@@ -86,10 +86,12 @@ class Reading:
         warnings = []
         if self.found.skipped.counts:
             warnings.append(self.found.skipped.sentence())
-        if self.mended:
+        if count := len(self.mended):
+            files = "1 file has" if count == 1 else f"{count:,} files have"
             warnings.append(
-                f"{len(self.mended):,} files have bytes that are no UTF-8, such as {self.mended[0]}: they became "
-                "\N{REPLACEMENT CHARACTER}. If they have another encoding, convert them: iconv -f LATIN1 -t UTF-8."
+                f"{files} bytes that are no UTF-8, the first is {self.mended[0]}: the characters that cannot be read "
+                "become \N{REPLACEMENT CHARACTER}. If they have another encoding, convert them: "
+                "iconv -f LATIN1 -t UTF-8."
             )
         return warnings
 

@@ -61,8 +61,7 @@ class File:
             Unreadable: naming the package that is missing.
         """
         if self.path.suffix.lower() == ".zst" and "zst" not in compressions:
-            needs = "zstandard (pip install zstandard)"
-            raise Unreadable(f"in .zst that need {needs}", f"{self.path} needs {needs}.")
+            raise Unreadable.for_lack_of("zstandard", "pip install zstandard", self.path)
 
 
 @dataclass

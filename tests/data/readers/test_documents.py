@@ -10,7 +10,7 @@ from datasets import Dataset
 from docsplit.data.readers.base import Document, Unreadable
 from docsplit.data.readers.documents import SUFFIXES, read_documents
 
-NEEDS = 'that need markitdown: pip install "markitdown[pdf,docx,pptx]"'
+REMEDY = 'To read more: pip install "markitdown[pdf,docx,pptx]"'
 
 
 def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
@@ -27,9 +27,9 @@ def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
     assert documents["deep/b.md"].title == "The harbour"
     assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
-    assert "1 files have bytes that are no UTF-8, such as bad.txt" in caplog.text
-    line = f"Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf {NEEDS} (paper.pdf)"
-    assert line in caplog.messages
+    assert "1 file has bytes that are no UTF-8, the first is bad.txt" in caplog.text
+    line = "Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf for lack of markitdown (paper.pdf)"
+    assert f"{line}. {REMEDY}" in caplog.messages
 
 
 def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
