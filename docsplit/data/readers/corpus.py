@@ -70,7 +70,7 @@ def _find(path: Path, text_column: str | None) -> tuple[FoundFiles, DataFiles | 
     rows = [file for file in found.files if file.suffix in ROW_SUFFIXES]
     if text_column is None and as_data_files(rows) is not None:
         for file in found.files:
-            if file not in rows:
+            if file.suffix not in ROW_SUFFIXES:
                 found.skipped.add(file.suffix, file.name)
         found.files = rows
     return found, as_data_files(found.files, "document" if found.is_folder else "line")

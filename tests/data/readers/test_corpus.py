@@ -35,6 +35,7 @@ def test_a_folder_of_all_kinds_has_the_documents_that_search_reads(folder, monke
     assert dataset.column_names == ["id", "title", "body"]
     expected = list(read_documents(folder, "body"))
     assert len(expected) == 8
+    assert dataset.data.table.column("id").num_chunks == 3
     assert dataset.to_list() == [{"id": row.id, "title": row.title, "body": row.text} for row in expected]
 
 
