@@ -75,7 +75,8 @@ class Reading:
             except Unreadable as error:
                 if not is_folder:
                     raise
-                logger.info(str(error))
+                if not error.remedy:  # which is the same for all of them, and said at the end
+                    logger.info(f"Skipped: {error}")
                 skipped.add(f"{file.suffix} {error.reason}", file.name, error.remedy)
         if not self.num_files:
             there = f"{skipped.sentence()}. " if skipped.counts else "There is no file in it. "

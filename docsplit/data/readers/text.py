@@ -26,8 +26,10 @@ def read_text_file(file: File) -> TextFile:
         Unreadable: if the file cannot be opened.
     """
     content = file.read()
-    text = content.decode("utf-8-sig", errors="replace")
-    is_mended = "\N{REPLACEMENT CHARACTER}" in text
+    try:
+        text, is_mended = content.decode("utf-8-sig"), False
+    except UnicodeDecodeError:
+        text, is_mended = content.decode("utf-8-sig", errors="replace"), True
     title = ""
     if file.suffix in HTML_SUFFIXES:
         title, text = text_of_page(text)

@@ -30,6 +30,7 @@ def test_bytes_that_are_no_utf8_are_replaced_and_said(read):
     latin = read("a.txt", b"A caf\xe9.")
     assert latin.is_mended
     assert latin.document.text == "A caf\N{REPLACEMENT CHARACTER}."
+    assert not read("c.txt", "The sign \N{REPLACEMENT CHARACTER} itself.").is_mended
     with_mark = read("b.txt", "\ufeffA caf\xe9.")
     assert not with_mark.is_mended
     assert with_mark.document == Document("b.txt", "A caf\xe9.", "A caf\xe9.")
