@@ -1,6 +1,7 @@
 """How `datasets` is told to read files. What it reads is tested through `load_corpus`, in test_corpora.py."""
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,6 @@ from docsplit.data.readers.files import File
 
 
 def files_of(*names, folder=None):
-    from pathlib import Path
-
     return [File(Path(folder or "/nowhere") / name, name) for name in names]
 
 
