@@ -2,7 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tests/index/test_milvus.py tests/index/test_ray.py \
-	tests/embedding/test_inverted_file.py tests/embedding/test_neighbours.py tests/embedding/test_search.py
+	tests/embedding/test_inverted_file.py tests/embedding/test_neighbours.py tests/embedding/test_search.py \
+	tests/data/readers/test_converted.py
 BIN = $(VENV)/bin
 # What accelerate guesses, and says so on five lines, where nobody ran `accelerate config`
 ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
@@ -39,7 +40,7 @@ test: install-dev  ## the default tests, WORKERS at a time
 test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"
 
-test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus and faiss, which it installs
+test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus, faiss and markitdown, which it installs
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS)
 
 lint: install-dev  ## ruff and mypy

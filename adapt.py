@@ -26,8 +26,8 @@ from docsplit.training.adaptation.options import AdaptOptions
 
 POSITIONAL = {
     "encoder": "a SentenceTransformer or any AutoModel: a name on the Hub, or a folder",
-    "documents": "a folder of text files, a data file (.jsonl, .csv, .parquet ...; .txt: a document a line), "
-    "python_docs, or a data set on the Hub",
+    "documents": "a folder of files (text, .html, .pdf, .docx, .jsonl, .csv, .parquet ...), one such file (.txt: a "
+    "document a line), python_docs, or a data set on the Hub",
     "output": "a new folder",
 }
 

@@ -57,7 +57,8 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     from docsplit.data import corpora
     from docsplit.data.segmentation import clean_text
 
-    dataset: Dataset = corpora.add_text(corpora.load_corpus(corpus), text_column)
+    documents = corpora.load_corpus(corpus, text_column=text_column if label_column is None else None)
+    dataset: Dataset = corpora.add_text(documents, text_column)
     if label_column is None and "label" in dataset.column_names:
         label_column = "label"
     if label_column is not None and label_column not in dataset.column_names:
@@ -198,9 +199,14 @@ def parse_options() -> argparse.Namespace:
     documents.add_argument(
         "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
     )
-    documents.add_argument("--corpus", help="file, folder, Hub name or python_docs (default); not with an index")
+    documents.add_argument(
+        "--corpus", help="file, folder of files, Hub name or python_docs (default); not with an index"
+    )
     documents.add_argument("--text_column", default="text", help="column of the texts; default: text")
-    documents.add_argument("--label_column", help="column that colours the map; default: label, if there is one")
+    documents.add_argument(
+        "--label_column",
+        help="column that colours the map; default: label, if there is one; reads a folder's data files alone",
+    )
     documents.add_argument(
         "--max_documents", type=int, default=20_000, help="documents drawn at random; default: 20000"
     )

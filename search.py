@@ -9,8 +9,9 @@
     python search.py info notes.index
     python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
-Documents are the text files of a folder (.txt, .md, .rst, .tex, .html), or the rows of .jsonl, .csv, .tsv, .parquet
-files. Every verb takes --json, for other programs. Killed at any moment, an index is what it was or what it should be.
+Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), .pdf, .docx, .pptx, and the rows of .jsonl,
+.csv, .tsv, .parquet files; docs/datasets.md has the rules. Every verb takes --json, for other programs. Killed at any
+moment, an index is what it was or what it should be.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
-    from docsplit.data.own_documents import read_documents
+    from docsplit.data.readers.documents import read_documents
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
@@ -52,7 +53,7 @@ def build(options: argparse.Namespace) -> Iterator[Result]:
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
-    from docsplit.data.own_documents import read_documents
+    from docsplit.data.readers.documents import read_documents
     from docsplit.index.changes import add
 
     encoder = encoder_of(options)

@@ -67,7 +67,7 @@ def make_texts(size: int) -> list[str]:
 
 def build_ours(folder: Path, vectors: np.ndarray, texts: list[str]) -> None:
     """Build an index; a document is one passage, and its vector is looked up."""
-    from docsplit.data.own_documents import Document
+    from docsplit.data.readers.base import Document
     from docsplit.index.changes import build
     from docsplit.index.vectors import IndexEncoder
 
@@ -189,7 +189,7 @@ def do_part(part: str, contender: str, size: int, folder: Path) -> dict[str, Any
     import bm25s  # noqa: F401
     import sentence_transformers  # noqa: F401
 
-    import docsplit.data.own_documents
+    import docsplit.data.readers.documents
     import docsplit.index.changes  # noqa: F401
 
     build, ask = CONTENDERS[contender]

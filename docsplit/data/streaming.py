@@ -32,9 +32,11 @@ from torch.utils.data import get_worker_info
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Feature
-from docsplit.data.corpora import CorpusStream, join_paragraphs, join_sections, undecodable_lines
+from docsplit.data.corpora import CorpusStream
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document_id, tokenize_batch
+from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
+from docsplit.data.readers.data_files import undecodable_lines
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.files import cache_directory, write_text
 
@@ -274,10 +276,7 @@ def _unreadable(source: str, stream: datasets.IterableDataset, error: Exception)
 def _column(table: pyarrow.Table, text_column: str) -> list[Any]:
     if text_column in table.column_names:
         return [join_paragraphs(value) for value in table[text_column].to_pylist()]
-    if "sections" not in table.column_names:
-        raise ValueError(
-            f"--text_column is {text_column!r}, but the columns are {table.column_names}: name one of them."
-        )
+    check_text_column(table.column_names, text_column)
     return [
         join_sections({"sections": sections}, text_column)[text_column] for sections in table["sections"].to_pylist()
     ]

@@ -14,7 +14,11 @@ Refit = Literal["auto", "always", "never"]  # whether words of documents are fit
 def _reads_documents(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("documents", type=Path, help="a folder of files, or one file")
     parser.add_argument("--text_column", default="text", help="column of data files (default: text)")
-    parser.add_argument("--id_column", help="column of data files (default: id, _id or doc_id, else the row's number)")
+    parser.add_argument(
+        "--id_column",
+        help="column of data files (default: id, _id or doc_id, else the row's number); "
+        "in a folder, the file's name stands before it",
+    )
     parser.add_argument(
         "--engine",
         choices=("here", "ray"),

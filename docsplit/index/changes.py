@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
+from docsplit.data.readers.base import Document
 from docsplit.index import approximate
 from docsplit.index.arguments import Refit
 from docsplit.index.index import Index

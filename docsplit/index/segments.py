@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.index.manifest import SegmentEntry
 from docsplit.index.vectors import Vectors
 from docsplit.runtime.files import write_whole

@@ -24,8 +24,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from docsplit.data.corpora import PYTHON_DOCS, add_text, for_pretraining, load_corpus
-from docsplit.data.own_documents import read_documents
+from docsplit.data.corpora import add_text, for_pretraining, load_corpus
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
@@ -87,8 +86,8 @@ def adapt(
 
     Args:
         encoder: a SentenceTransformer or any `AutoModel`, on the Hub or here. Words that it has are fitted anew.
-        documents: without labels: texts; or a file or folder, as `docsplit.data.own_documents.read_documents` reads
-            it, but a single .txt file has a document in each line; or python_docs, or a data set on the Hub.
+        documents: without labels: texts; or whatever `docsplit.data.corpora.load_corpus` reads: a file or folder,
+            python_docs, or a data set on the Hub.
         output: a folder that does not exist, or is empty.
         options: what is made and how; by default the encoder with words.
 
@@ -209,13 +208,7 @@ def read_texts(documents: Documents, text_column: str) -> list[str]:
         if wrong := [type(text).__name__ for text in texts if not isinstance(text, str)]:
             raise ValueError(f"The documents should be strings, and {len(wrong):,} are not: the first is {wrong[0]}.")
         return texts
-    path = Path(documents)
-    is_name = str(documents) == PYTHON_DOCS or not path.exists()
-    if not is_name and not (path.is_file() and path.suffix.lower() == ".txt"):
-        return [document.text for document in read_documents(path, text_column)]
-    dataset = for_pretraining(str(documents), load_corpus(str(documents)))
-    if not is_name:
-        logger.info(f"{path} is one .txt file: each of its {len(dataset):,} lines is a document.")
+    dataset = for_pretraining(str(documents), load_corpus(str(documents), text_column=text_column))
     column = add_text(dataset, text_column)[text_column]
     return [text if isinstance(text, str) else "" for text in column]
 

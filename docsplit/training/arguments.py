@@ -96,7 +96,7 @@ class DataArguments:
         default="python_docs",
         metadata={
             "help": "python_docs (docstrings of the installed packages), a file or folder (json, jsonl, csv, parquet, "
-            "txt), or a Hub data set NAME or NAME:CONFIGURATION."
+            "txt, md, html, pdf, docx ..., also mixed), or a Hub data set NAME or NAME:CONFIGURATION."
         },
     )
     text_column: str = field(

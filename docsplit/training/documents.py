@@ -53,7 +53,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
     """Read the corpus, tokenise it once, keep the probe's documents out, and hold some out for evaluation."""
     data, training = options.data, options.training
     with training.main_process_first(desc="reading the corpus"):  # the others find it in the cache
-        everything = corpora.load_corpus(data.corpus)
+        everything = corpora.load_corpus(data.corpus, text_column=data.text_column)
         corpus = corpora.for_pretraining(data.corpus, everything)
         num_sealed = len(everything) - len(corpus)
         corpus = corpora.add_text(corpus, data.text_column)
@@ -80,7 +80,7 @@ def load_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData
 def stream_documents(options: RunOptions, checkpoint: Path | None) -> TrainingData:
     """Read a corpus while the model trains, as `load_documents` does at once; its first documents are held out."""
     data, training = options.data, options.training
-    corpus = corpora.stream_corpus(data.corpus)
+    corpus = corpora.stream_corpus(data.corpus, text_column=data.text_column)
     num_held_out = _num_held_out(options)
     with training.main_process_first(desc="reading the beginning of the corpus"):
         has_tokenizer = checkpoint or options.model.tokenizer_name or options.start

@@ -133,9 +133,10 @@ def smoothed(vectors: np.ndarray, texts: Sequence[str], smoothing: NeighbourDist
 
 def texts_of(document_ids: np.ndarray, data_args: DataArguments) -> Any:
     """Return the texts of these documents (ids ascending), in their order: a column, read as it is needed."""
-    corpus: Dataset = corpora.add_text(corpora.load_corpus(data_args.corpus), data_args.text_column)
+    text_column = data_args.text_column
+    corpus: Dataset = corpora.add_text(corpora.load_corpus(data_args.corpus, text_column=text_column), text_column)
     rows: dict[int, int] = {}  # the first that each document stands in
-    for row, text in enumerate(corpus[data_args.text_column]):
+    for row, text in enumerate(corpus[text_column]):
         if isinstance(text, str):
             rows.setdefault(document_id(text), row)
-    return corpus.select([rows[number] for number in document_ids.tolist()])[data_args.text_column]
+    return corpus.select([rows[number] for number in document_ids.tolist()])[text_column]

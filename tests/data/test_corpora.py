@@ -12,9 +12,10 @@ from datasets import Dataset
 from pyarrow import parquet
 
 from docsplit.data import corpora
-from docsplit.data.corpora import add_text, join_sections, load_corpus
+from docsplit.data.corpora import add_text, load_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.preparation import document_id
+from docsplit.data.readers.columns import join_sections
 from docsplit.data.seen_documents import sketch
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.data.sets.labelled_files import read_texts
@@ -127,11 +128,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
         load_corpus(str(write(tmp_path, name, content)))
 
 
-def test_a_folder_of_two_formats_and_an_empty_one_are_named(tmp_path):
+def test_a_folder_of_several_formats_is_read_whole_and_an_empty_one_is_named(tmp_path):
     write(tmp_path, "two/a.txt", "a b")
-    write(tmp_path, "two/b.csv", "text\na b\n")
-    with pytest.raises(ValueError, match=r"a\.txt, b\.csv"):
-        load_corpus(str(tmp_path / "two"))
+    write(tmp_path, "two/b.csv", "text\nc d\n")
+    assert load_corpus(str(tmp_path / "two"), text_column="text")["text"][:] == ["a b", "c d"]
+    assert load_corpus(str(tmp_path / "two"))["text"][:] == ["c d"]  # a table, for labels
     (tmp_path / "none").mkdir()
     with pytest.raises(ValueError, match="no file"):
         load_corpus(str(tmp_path / "none"))
@@ -232,10 +233,8 @@ def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "docs" / name).write_text(f"A document called {name}.")
     texts = corpora.load_corpus(str(tmp_path / "docs"))["text"][:]
-    assert sorted(texts) == ["A document called a.txt.", "A document called b/c.txt."]
-    message = "2 files are read as text, 6 are not: 2 .md, 2 hidden (. or _ before a file or folder), 1 "
-    assert message in caplog.text
-    assert "1 .html" in caplog.text
-    assert "1 no suffix" in caplog.text
+    assert sorted(texts) == [f"A document called {name}." for name in ("a.txt", "b/c.txt", "d.md", "e.md", "f.html")]
+    skipped = "Skipped 3 files: 2 hidden (.git, b/.ipynb_checkpoints), 1 without suffix (LICENSE)"
+    assert skipped in caplog.messages
     named = tmp_path / "docs" / ".git" / "g.txt"
     assert corpora.load_corpus(str(named))["text"][:] == ["A document called .git/g.txt."]  # who names it wants it

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.encoder import Encoder

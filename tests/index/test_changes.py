@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.index import changes
 from docsplit.index.changes import add, build, delete, writing
 from docsplit.index.index import Index
@@ -129,7 +129,7 @@ KILLED = """
     import sys
     from pathlib import Path
     from tests.index.conftest import ENCODER
-    from docsplit.data.own_documents import Document
+    from docsplit.data.readers.base import Document
     from docsplit.index.changes import add, delete
 
     directory, number = Path(sys.argv[1]), 0

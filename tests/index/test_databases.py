@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import search
-from docsplit.data.own_documents import Document
 from docsplit.data.passages import to_passages
+from docsplit.data.readers.base import Document
 from docsplit.index import databases
 from docsplit.index.changes import add, build, delete
 from docsplit.index.databases import DATABASES, export

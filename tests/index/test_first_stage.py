@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.index import first_stage
 from docsplit.index.changes import add, build, delete
 from docsplit.index.first_stage import best_by_words, nearest

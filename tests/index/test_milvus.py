@@ -5,7 +5,7 @@ import json
 import pytest
 
 import search
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.index.changes import build, delete
 from docsplit.index.databases import export
 from docsplit.index.index import Index

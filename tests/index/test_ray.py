@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import search
-from docsplit.data.own_documents import read_documents
+from docsplit.data.readers.documents import read_documents
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index import ray as ray_engine

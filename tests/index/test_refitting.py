@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from docsplit.data.own_documents import Document
+from docsplit.data.readers.base import Document
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_the_index_as_it_was(index, documents, worded_encoder
 KILLED = """
     import sys
     from pathlib import Path
-    from docsplit.data.own_documents import Document
+    from docsplit.data.readers.base import Document
     from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import add
     from docsplit.index.vectors import IndexEncoder

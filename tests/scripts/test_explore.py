@@ -145,6 +145,17 @@ def test_labels_have_the_names_of_the_data_set(tmp_path):
     assert documents.labels == ["sea", "land", "sea"]
 
 
+def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
+    (tmp_path / "a.md").write_text("# The harbour\n\nBoats.")
+    (tmp_path / "b.html").write_text("<title>Sails</title><p>Torn.")
+    (tmp_path / "c.csv").write_text("text,title,topic\nA rope.,Ropes,sea\nA tree.,Trees,land\nAn oak.,Oaks,land\n")
+    documents = explore.read_documents(str(tmp_path), "text", None, 10)
+    assert documents.titles == ["The harbour", "Sails", "Ropes", "Trees", "Oaks"]
+    assert documents.labels is None
+    documents = explore.read_documents(str(tmp_path), "text", "topic", 10)
+    assert (documents.titles, documents.labels) == (["Ropes", "Trees", "Oaks"], ["sea", "land", "land"])
+
+
 def test_bad_corpora_get_clear_errors(tmp_path):
     path = tmp_path / "few.jsonl"
     path.write_text('{"text": "one"}\n{"text": ""}\n')

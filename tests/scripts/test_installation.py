@@ -79,9 +79,9 @@ def test_what_is_installed_is_what_is_here(installed):
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     assert required == sum(bool(line.partition("#")[0].strip()) for line in lines) > 10
     engines = (ROOT / "requirements-engines.txt").read_text().splitlines()
-    pinned = {name: versions for line in engines for name, versions in re.findall(r"^([\w\[\]-]+)([^ ;]+)", line)}
-    extras = [re.fullmatch(r"([\w\[\]-]+)(.*); extra == .*", line) for line in wanted if "extra ==" in line]
-    assert len(extras) == 2
+    pinned = {name: versions for line in engines for name, versions in re.findall(r"^([\w\[\],-]+)([^ ;]+)", line)}
+    extras = [re.fullmatch(r"([\w\[\],-]+)(.*); extra == .*", line) for line in wanted if "extra ==" in line]
+    assert len(extras) == 3
     assert all({*extra[2].split(",")} == {*pinned[extra[1]].split(",")} for extra in extras)
     code = f"from docsplit.runtime.files import hash_of_code; print(hash_of_code(*{HASHED}))"
     printed = run(installed, installed / "environment" / "bin" / "python", "-c", code)

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 import explore
 import search
-from docsplit.data.own_documents import read_documents
 from docsplit.data.passages import to_passages
+from docsplit.data.readers.documents import read_documents
 from docsplit.embedding import encode
 from docsplit.embedding import encoder as encoder_module
 from docsplit.embedding.encoder import Encoder

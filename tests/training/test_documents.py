@@ -19,7 +19,7 @@ def options(corpus_file, wordpiece, tmp_path):
         training = {"per_device_train_batch_size": 4, "eval_strategy": "steps", "eval_steps": 1} | training
         args = PretrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True, **training)
         model_args = ModelArguments(tokenizer_name=str(tmp_path / "tokenizer"))
-        data_args = DataArguments(corpus=str(corpus_file), **{"max_eval_samples": 10} | dict(data))
+        data_args = DataArguments(**{"corpus": str(corpus_file), "max_eval_samples": 10} | dict(data))
         return RunOptions(model_args, data_args, QueryArguments(), args)
 
     return make
@@ -70,3 +70,17 @@ def test_the_tokenizer_is_that_of_the_checkpoint_when_a_run_resumes(options, byt
     ids = [np.array(tokenizer("A ship.")["input_ids"]) for tokenizer in (byte_level_bpe, named, resumed)]
     assert not np.array_equal(ids[0], ids[1])
     np.testing.assert_array_equal(ids[0], ids[2])
+
+
+@pytest.mark.parametrize("load", [load_documents, stream_documents])
+def test_a_folder_of_several_kinds_of_files_is_read_whole(options, tmp_path, load):
+    rows = make_corpus(24)
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for number, row in enumerate(rows[:12]):
+        (folder / f"{number}.{'md' if number % 2 else 'txt'}").write_text(row["text"])
+    (folder / "rows.csv").write_text("body\n" + "".join(f"{row['text']}\n" for row in rows[12:]))
+    given = {"corpus": str(folder), "text_column": "body", "max_eval_samples": 0}
+    data = load(options(given, eval_strategy="no", max_steps=2), None)
+    documents = data.train if load is load_documents else (row for row, _ in zip(data.train, range(24)))
+    assert {int(row["document_id"]) for row in documents} == {document_id(row["text"]) for row in rows}

@@ -32,14 +32,9 @@ import numpy as np
 import pandas
 from datasets import Dataset
 
-from docsplit.data.corpora import (
-    PYTHON_DOCS,
-    add_text,
-    load_corpus,
-    warn_of_other_encodings,
-    warn_of_swallowed_rows,
-)
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.readers.data_files import warn_of_other_encodings, warn_of_swallowed_rows
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts

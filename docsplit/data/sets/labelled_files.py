@@ -12,7 +12,8 @@ import numpy as np
 from datasets import ClassLabel, Dataset
 from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_newsgroup_header, strip_newsgroup_quoting
 
-from docsplit.data.corpora import PYTHON_DOCS, add_text, join_paragraphs, load_corpus
+from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.readers.columns import join_paragraphs
 from docsplit.data.sets.arguments import LabelledArguments
 
 logger = logging.getLogger(__name__)

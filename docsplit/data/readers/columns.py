@@ -1,0 +1,46 @@
+"""The text of a row: a string, a list of paragraphs, or sections."""
+
+from typing import Any
+
+from docsplit.data.passages import SECTION_BREAK
+from docsplit.runtime.files import JsonObject
+
+
+def check_text_column(columns: list[str], text_column: str) -> None:
+    """Check that rows with these columns have a text, or sections in place of it.
+
+    Raises:
+        ValueError: naming the columns.
+    """
+    if text_column not in columns and "sections" not in columns:
+        raise ValueError(f"--text_column is {text_column!r}, but the columns are {columns}: name one of them.")
+
+
+def text_of_row(row: JsonObject, text_column: str) -> str | None:
+    """Return the text of a row, joined from paragraphs or sections where it is not a string; None without one."""
+    return join_paragraphs(row[text_column]) if text_column in row else join_sections(row, text_column)[text_column]
+
+
+def join_paragraphs(value: Any) -> str | None:
+    """Join a list of paragraphs by newlines; a string stays, and anything else is None."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else None
+
+
+def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
+    """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
+
+    A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
+    text goes with the section after it.
+    """
+    sections = row["sections"] or []
+    if isinstance(sections, dict):
+        sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
+    text, ends = "", False  # whether the last section is complete
+    for section in sections:
+        heading, body = (None, section) if isinstance(section, str) else (section.get("heading"), section.get("text"))
+        if content := "\n\n".join(part for part in (heading, body) if part):
+            text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
+            ends = bool(body)
+    return {text_column: text}

@@ -1,0 +1,114 @@
+"""The documents of a folder of files of any kinds, or of one file, each with an id and a title."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from docsplit.data.readers.base import Document, Unreadable
+from docsplit.data.readers.converted import CONVERTED_SUFFIXES, read_converted
+from docsplit.data.readers.data_files import ROW_SUFFIXES
+from docsplit.data.readers.files import File, FoundFiles, find_files
+from docsplit.data.readers.rows import read_rows
+from docsplit.data.readers.text import HTML_SUFFIXES, TEXT_SUFFIXES, read_text_file
+
+logger = logging.getLogger(__name__)
+
+SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
+
+
+def find_documents(path: Path) -> FoundFiles:
+    """Find the files that can be read; also `_temporary/part-0.parquet`, as other programs leave it, is hidden.
+
+    Raises:
+        ValueError: if there is no such path.
+    """
+    return find_files(path, SUFFIXES, hidden_by_underscore=ROW_SUFFIXES)
+
+
+def read_documents(path: Path, text_column: str = "text", id_column: str | None = None) -> Iterator[Document]:
+    """Read the documents of a folder, or of one file.
+
+    A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
+    path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
+    `docsplit.data.readers.rows.read_rows`. All may be compressed. Hidden files are left out. In a folder, a file that
+    cannot be read is skipped; the log counts those by suffix and reason.
+
+    Args:
+        text_column: of data files.
+        id_column: of data files.
+
+    Raises:
+        ValueError: if there is nothing to read, if the one file cannot be read, or without that `id_column`.
+    """
+    reading = Reading(find_documents(path), text_column, id_column)
+    yield from reading.documents()
+    for warning in reading.warnings():
+        logger.warning(warning)
+
+
+class Reading:
+    """One pass over the documents of files; after it, what has to be said of them.
+
+    Attributes:
+        num_files: that were read.
+        mended: names of those with bytes that are no UTF-8.
+    """
+
+    def __init__(self, found: FoundFiles, text_column: str, id_column: str | None = None):
+        self.found, self.text_column, self.id_column = found, text_column, id_column
+        self.num_files = 0
+        self.mended: list[str] = []
+
+    def documents(self) -> Iterator[Document]:
+        """Read all documents, file after file.
+
+        Raises:
+            ValueError: as `read_documents`.
+        """
+        skipped, is_folder = self.found.skipped, self.found.is_folder
+        if is_folder and any(file.suffix in ROW_SUFFIXES for file in self.found.files):
+            logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
+        for file in self.found.files:
+            try:
+                yield from self._read(file)
+                self.num_files += 1
+            except Unreadable as error:
+                if not is_folder:
+                    raise
+                if not error.remedy:  # which is the same for all of them, and said at the end
+                    logger.info(f"Skipped: {error}")
+                skipped.add(f"{file.suffix} {error.reason}", file.name, error.remedy)
+        if not self.num_files:
+            there = f"{skipped.sentence()}. " if skipped.counts else "There is no file in it. "
+            raise ValueError(f"{self.found.path} has no documents that can be read. {there}Expected {_EXPECTED}.")
+
+    def warnings(self) -> list[str]:
+        """Say which files were skipped, and which have bytes that are no UTF-8."""
+        warnings = []
+        if self.found.skipped.counts:
+            warnings.append(self.found.skipped.sentence())
+        if count := len(self.mended):
+            files = "1 file has" if count == 1 else f"{count:,} files have"
+            warnings.append(
+                f"{files} bytes that are no UTF-8, the first is {self.mended[0]}: the characters that cannot be read "
+                "become \N{REPLACEMENT CHARACTER}. If they have another encoding, convert them: "
+                "iconv -f LATIN1 -t UTF-8."
+            )
+        return warnings
+
+    def _read(self, file: File) -> Iterator[Document]:
+        if file.suffix in ROW_SUFFIXES:
+            yield from read_rows(file, self.text_column, self.id_column, self.found.is_folder)
+        elif file.suffix in CONVERTED_SUFFIXES:
+            yield read_converted(file)
+        else:
+            text_file = read_text_file(file)
+            if text_file.is_mended:
+                self.mended.append(file.name)
+            yield text_file.document
+
+
+_EXPECTED = (
+    f"{', '.join(TEXT_SUFFIXES + HTML_SUFFIXES + CONVERTED_SUFFIXES)}, or {', '.join(ROW_SUFFIXES)} with a text in "
+    "each row"
+)

@@ -1,0 +1,62 @@
+"""A folder of files, and markitdown: a stub of it, or none."""
+
+import sys
+import types
+
+import pytest
+
+from docsplit.data.readers import converted
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file below the folder of the test."""
+
+    def write(name, content=""):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _converter_is_made_anew():
+    converted._markitdown.cache_clear()
+    yield
+    converted._markitdown.cache_clear()
+
+
+@pytest.fixture
+def no_markitdown(monkeypatch):
+    converted._markitdown.cache_clear()
+    monkeypatch.setitem(sys.modules, "markitdown", None)  # an import raises ImportError
+    monkeypatch.setattr(converted, "converter_version", lambda: None)
+
+
+@pytest.fixture
+def markitdown(monkeypatch):
+    """A stub that decodes bytes which begin with `ok `, and refuses others as markitdown does."""
+
+    class MarkItDown:
+        def __init__(self, enable_builtins):
+            assert enable_builtins is False
+            self.kinds = []
+
+        def register_converter(self, kind):
+            self.kinds.append(kind)
+
+        def convert_stream(self, content, stream_info):
+            assert self.kinds == ["docx", "pdf", "pptx"]
+            marker, _, text = content.read().decode().partition(" ")
+            if marker != "ok":
+                raise RuntimeError(f"File conversion failed:\n - Pdf threw {marker}")
+            return types.SimpleNamespace(markdown=text + stream_info["extension"])
+
+    module, converters = types.ModuleType("markitdown"), types.ModuleType("markitdown.converters")
+    module.MarkItDown, module.StreamInfo = MarkItDown, dict
+    for kind in ("Docx", "Pdf", "Pptx"):
+        setattr(converters, f"{kind}Converter", kind.lower)
+    monkeypatch.setitem(sys.modules, "markitdown", module)
+    monkeypatch.setitem(sys.modules, "markitdown.converters", converters)

@@ -1,0 +1,62 @@
+"""Small PDF, Word and PowerPoint files, made here."""
+
+import io
+import zipfile
+
+TYPES = "http://schemas.openxmlformats.org/package/2006/content-types"
+RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+WORD_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+
+
+def make_docx(heading, paragraph):
+    """A Word file of a heading and a paragraph."""
+    files = {
+        "[Content_Types].xml": f'<Types xmlns="{TYPES}">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/word/document.xml" ContentType="{WORD_TYPE}"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{RELATIONS}">'
+        f'<Relationship Id="r" Type="{DOCUMENT}" Target="word/document.xml"/></Relationships>',
+        "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>'
+        f'<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>{heading}</w:t></w:r></w:p>'
+        f"<w:p><w:r><w:t>{paragraph}</w:t></w:r></w:p></w:body></w:document>",
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, f'<?xml version="1.0"?>{text}')
+    return content.getvalue()
+
+
+def make_pdf(lines):
+    """A PDF of one page."""
+    stream = f"BT /F1 12 Tf 72 720 Td 14 TL {' '.join(f'({line}) Tj T*' for line in lines)} ET"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        "/Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    content, places = "%PDF-1.4\n", []
+    for number, text in enumerate(objects, start=1):
+        places.append(f"{len(content):010} 00000 n \n")
+        content += f"{number} 0 obj\n{text}\nendobj\n"
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{''.join(places)}"
+    trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(content)}\n%%EOF"
+    return (content + table + trailer).encode()
+
+
+def make_pptx(title, body):
+    """A PowerPoint file of one slide; needs python-pptx, which markitdown brings."""
+    import pptx
+
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+    slide.shapes.title.text = title
+    slide.placeholders[1].text = body
+    content = io.BytesIO()
+    presentation.save(content)
+    return content.getvalue()

@@ -1,0 +1,102 @@
+"""The documents of a folder of all kinds of files, what is skipped, and that nothing ends with a traceback."""
+
+import gzip
+import json
+import os
+
+import pytest
+from datasets import Dataset
+
+from docsplit.data.readers.base import Document, Unreadable
+from docsplit.data.readers.documents import SUFFIXES, read_documents
+
+REMEDY = 'To read more: pip install "markitdown[pdf,docx,pptx]"'
+
+
+def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
+    write(".hidden/no.txt", "Not this.")
+    write("a.txt", "\n--\nA ship in a storm.\nIt sank.")
+    write("bad.txt", b"A caf\xe9.")
+    write("deep/b.md", "# The harbour\n\nBoats.")
+    write("deep/er/c.HTML", "<title>A page</title><p>Torn sails.")
+    write("deep/z.tex.gz", gzip.compress(b"\\section{Ropes}"))
+    write("picture.png", b"\x89PNG")
+    write("paper.pdf", b"%PDF")
+    documents = {document.id: document for document in read_documents(tmp_path)}
+    assert list(documents) == ["a.txt", "bad.txt", "deep/b.md", "deep/er/c.HTML", "deep/z.tex.gz"]
+    assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
+    assert documents["deep/b.md"].title == "The harbour"
+    assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
+    assert "1 file has bytes that are no UTF-8, the first is bad.txt" in caplog.text
+    line = "Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf for lack of markitdown (paper.pdf)"
+    assert f"{line}. {REMEDY}" in caplog.messages
+
+
+def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
+    """Two tables with the same ids stay two."""
+    caplog.set_level("INFO")
+    write("a.csv", "id,text\n1,A ship.\n2,A storm.\n")
+    write("b.csv", "id,text\n1,A sail.\n")
+    write("c.tsv", "id\ttext\n1\tA rope, a tar\n")
+    Dataset.from_list([{"_id": "x", "text": ["A mast.", "A deck."]}]).to_parquet(tmp_path / "d.parquet")
+    write("e.md", "A note.")
+    texts = {document.id: document.text for document in read_documents(tmp_path)}
+    assert texts == {
+        "a.csv#1": "A ship.",
+        "a.csv#2": "A storm.",
+        "b.csv#1": "A sail.",
+        "c.tsv#1": "A rope, a tar",
+        "d.parquet#x": "A mast.\nA deck.",
+        "e.md": "A note.",
+    }
+    assert caplog.text.count("The ids of rows begin with the name of their file") == 1
+    assert [document.id for document in read_documents(tmp_path / "a.csv")] == ["1", "2"]
+    with pytest.raises(ValueError, match=r"--id_column is '_id', but the columns of .*a\.csv are"):
+        list(read_documents(tmp_path, id_column="_id"))
+
+
+def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tmp_path, write, caplog, markitdown):
+    write("a.md", "A note.")
+    broken = {
+        "bad.docx": (b"Damage", ".docx that cannot be converted"),
+        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as json"),
+        "bad.txt.gz": (b"no gzip", ".txt that cannot be opened"),
+        "empty.jsonl": ("", ".jsonl without rows"),
+        "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),
+    }
+    for name, (content, _) in broken.items():
+        write(name, content)
+    assert [document.id for document in read_documents(tmp_path)] == ["a.md"]
+    (line,) = [message for message in caplog.messages if message.startswith("Skipped")]
+    assert line.startswith("Skipped 5 files: ")
+    for name, (_, kind) in broken.items():
+        assert f"1 {kind} ({name})" in line
+        with pytest.raises(Unreadable, match=name):
+            list(read_documents(tmp_path / name))
+
+
+def test_a_name_that_is_no_utf8_is_the_same_each_time(tmp_path):
+    """An index that held another one would take the file for a new document at each addition."""
+    for name in (b"caf\xe9.txt", b"caf\xe8.txt"):
+        (tmp_path / os.fsdecode(name)).write_text("...")
+    documents = list(read_documents(tmp_path))
+    assert [document.id for document in documents] == [r"caf\udce8.txt", r"caf\udce9.txt"]
+    assert [document.title.encode() for document in documents] == [rb"caf\udce8", rb"caf\udce9"]
+
+
+def test_nothing_to_read_says_what_was_found(tmp_path, write, no_markitdown):
+    with pytest.raises(ValueError, match="There is no"):
+        list(read_documents(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="There is no file in it"):
+        list(read_documents(tmp_path))
+    paper = write("paper.pdf", b"%PDF")
+    write("notes.odt", b"")
+    for path in (tmp_path, paper):
+        with pytest.raises(ValueError, match=r'pip install "markitdown\[pdf,docx,pptx\]"'):
+            list(read_documents(path))
+    with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.odt \(notes\.odt\)"):
+        list(read_documents(tmp_path / "notes.odt"))
+
+
+def test_no_suffix_has_two_readers():
+    assert len(set(SUFFIXES)) == len(SUFFIXES)
