@@ -16,8 +16,9 @@ from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs, project_modules
 from docsplit.embedding.project_modules import WITH_WORDS, load_with_words, module_types, without_words, words_of
 from docsplit.modeling.families.table import family_of, modules_of_families
+from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, has_pooler, max_positions, normalizes
 
 logger = logging.getLogger(__name__)
 

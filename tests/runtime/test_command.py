@@ -53,7 +53,7 @@ def test_a_bug_keeps_its_traceback(main, capsys):
 
 def test_each_script_is_such_a_command():
     """Installed files count too, and the module that sets the variables is imported before torch."""
-    assert len(SCRIPTS) == 9
+    assert len(SCRIPTS) == 10
     entries = (ROOT / "pyproject.toml").read_text()
     for name in SCRIPTS:
         text = (ROOT / f"{name}.py").read_text()
