@@ -27,11 +27,12 @@ from pyarrow import compute
 from docsplit.data.passages import SECTION_BREAK, clean_text
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
-from docsplit.runtime.files import JsonObject, build_once, cache_directory, hash_of_code
+from docsplit.runtime.files import JsonObject, build_once, cache_directory, hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
+EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "sets/citation_splits", "preparation"))
 LOADERS = {
     ".json": "json",
@@ -66,6 +67,7 @@ def load_corpus(corpus: str, split: str = "train") -> Dataset:
     elif Path(corpus).exists():
         dataset = _load_local(Path(corpus))
     else:
+        refuse_missing_path(corpus, EXPECTED)
         dataset = _load_hub(corpus, split)
     if len(dataset) == 0:
         raise ValueError(f"The corpus {corpus!r} has no documents.")
@@ -115,6 +117,7 @@ def stream_corpus(corpus: str, split: str = "train") -> CorpusStream:
         options |= {"encoding_errors": "replace"} if loader == "text" else {}  # in a stream too late to refuse it
         builder = datasets.load_dataset_builder(loader, data_files=names, **options)
     else:
+        refuse_missing_path(corpus, EXPECTED)
         name, _, configuration = corpus.partition(":")
         try:
             builder = datasets.load_dataset_builder(name, configuration or None)

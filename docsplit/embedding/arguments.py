@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 
 LongDocuments = Literal["truncate", "chunk_mean"]
@@ -74,6 +75,9 @@ class EncoderArguments:
     )
 
     def __post_init__(self) -> None:
+        for name in self.model_name_or_path:
+            for member in members_of(name):
+                refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
         if self.max_seq_length is not None and self.max_seq_length < 3:
             raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
         if self.smooth_neighbours < 0:

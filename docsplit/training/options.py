@@ -7,6 +7,7 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.arguments import check_choices, first_lines
+from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 
 KINDS_OF_NEGATIVES = ("random", "bm25", "self")
@@ -164,6 +165,8 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
+        for corpus in filter(None, (self.corpus, self.probe_corpus)):
+            refuse_missing_path(corpus, "a file or folder that is there, a data set of the Hub, or python_docs")
         if self.passage_words < 1:
             raise ValueError(f"--passage_words is {self.passage_words}: expected 1 or more, 100 in the paper.")
 
