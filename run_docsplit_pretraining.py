@@ -25,19 +25,9 @@ Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransf
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from typing import TYPE_CHECKING, Any
 
-from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.modeling.families.table import family_of
-from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.launching import start_logging, use_all_cores
-from docsplit.training.arguments import (
-    OPTIONS_OF_OBJECTIVES,
-    DataArguments,
-    ModelArguments,
-    PretrainingArguments,
-    QueryArguments,
-    RunOptions,
-)
+from docsplit.runtime.help import answer_help
+from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -46,16 +36,19 @@ if TYPE_CHECKING:
     from docsplit.data.query_documents import QueryDocumentCollator
     from docsplit.training.run import Callbacks, Run
 
-ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)
-
 
 def main() -> None:
     """Load documents and model, prepare the training, train, and write the release."""
+    answer_help((ModelArguments, DataArguments, QueryArguments, TrainingOptions), str(__doc__))
+    # Heavy imports come after --help
+    from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES, RunOptions
+
     options = RunOptions(*parse_arguments(ARGUMENTS, str(__doc__), chosen_by=OPTIONS_OF_OBJECTIVES))
-    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    # The rest comes after parsing: mistyped options are answered sooner
     from transformers import Trainer, set_seed
 
     from docsplit.release.hub import prepare_release
+    from docsplit.runtime.launching import start_logging, use_all_cores
     from docsplit.training.models import load_start, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data
 
@@ -88,6 +81,9 @@ def main() -> None:
 def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     """Make the collator: views by the options and the model's settings, in rows as the model takes them."""
     from docsplit.data.collators import COLLATORS
+    from docsplit.data.views import QUERY_DOCUMENT
+    from docsplit.modeling.families.table import family_of
+    from docsplit.modeling.sentence_transformers_files import prompt_of
     from docsplit.training.models import length_of_views
     from docsplit.training.ranking_data import make_query_collator
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
-from transformers import HfArgumentParser
 
 import run_aan_retrieval
 import run_document_retrieval
@@ -19,6 +18,7 @@ import run_embedding_analysis
 import run_probe_classification
 from docsplit.data.views import VIEWS
 from docsplit.embedding.arguments import EncoderArguments
+from docsplit.runtime.parser import Parser
 from docsplit.training import arguments
 from docsplit.training.adaptation.options import AdaptOptions
 from tests.processes import ROOT, run
@@ -86,7 +86,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
             options_of_all = (ROOT / "benchmarks" / "engine" / "cells.py").read_text()
             source = re.sub(r'"(\w+)": \{', r'"--\1"', source) + options_of_all
         passed_on = [option for word in words[3:] if " " in word for option in word.split() if option.startswith("--")]
-        parsers = [HfArgumentParser(arguments, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
+        parsers = [Parser(arguments, {}, conflict_handler="resolve") for arguments in ARGUMENTS.values()]
         assert set(passed_on) <= {option for parser in parsers for option in parser._option_string_actions}
         for word in words[3:]:
             assert not word.startswith("--") or " " in word or f'"{word}"' in source, word
@@ -97,7 +97,7 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
     for word in after:
         assert not word.startswith("recipes/") or (ROOT / word).exists(), word
     if script in ARGUMENTS:
-        known = set(HfArgumentParser(ARGUMENTS[script], conflict_handler="resolve")._option_string_actions)
+        known = set(Parser(ARGUMENTS[script], {}, conflict_handler="resolve")._option_string_actions)
     else:
         sources = [script, *OPTIONS_ELSEWHERE.get(script, [])]
         known = {option for name in sources for option in re.findall(r'"(--[a-z_]+)"', (ROOT / name).read_text())}

@@ -31,6 +31,8 @@ MODULES = sorted(
 )
 WITHOUT_TORCH = [
     "docsplit.runtime.files",
+    "docsplit.runtime.help",
+    "docsplit.modeling.pooling",
     *(
         f"docsplit.data.{name}"
         for name in ("sets.arguments", "passages", "segmentation", "views", "python_docs.corpus")

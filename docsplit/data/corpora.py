@@ -21,12 +21,13 @@ from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_pytho
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.corpus import data_files_of, load_local
-from docsplit.runtime.files import build_once, cache_directory, hash_of_code
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
 PYTHON_DOCS = "python_docs"
 NUM_SHARDS = 64  # of a stream of documents that lie in one file
+EXPECTED = "a file or folder that is there, a data set of the Hub (USER/NAME), or python_docs"
 DIVIDED_BY = tuple(f"docsplit/data/{name}.py" for name in ("python_docs/parts", "sets/citation_splits", "preparation"))
 
 
@@ -49,6 +50,7 @@ def load_corpus(corpus: str, split: str = "train", text_column: str | None = Non
     elif Path(corpus).exists():
         dataset = load_local(Path(corpus), text_column)
     else:
+        refuse_missing_path(corpus, EXPECTED)
         dataset = _load_hub(corpus, split)
     if len(dataset) == 0:
         raise ValueError(f"The corpus {corpus!r} has no documents.")
@@ -105,6 +107,7 @@ def stream_corpus(corpus: str, split: str = "train", text_column: str | None = N
         replaced = {"encoding_errors": "replace"} if files.loader == "text" else {}
         builder = datasets.load_dataset_builder(files.loader, data_files=files.names, **files.options, **replaced)
     else:
+        refuse_missing_path(corpus, EXPECTED)
         name, _, configuration = corpus.partition(":")
         try:
             builder = datasets.load_dataset_builder(name, configuration or None)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
-from docsplit.runtime.files import build_once
+from docsplit.runtime.files import build_once, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
     Raises:
         ValueError: as `check_vocabulary`.
     """
+    refuse_missing_path(name_or_path, "a folder with a tokenizer, or a model of the Hub (USER/NAME)")
     tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     check_vocabulary(tokenizer, name_or_path)
     return tokenizer

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.files import refuse_missing_path
+from docsplit.runtime.help import COMMON
 
 LongDocuments = Literal["truncate", "chunk_mean"]
 
@@ -16,14 +18,18 @@ class EncoderArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
+            COMMON: True,
             "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. Join the "
             "encoders of several pretraining seeds in one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: they give "
-            "one row, with their mean and intervals over seeds. NAME=PATH names a single encoder."
+            "one row, with their mean and intervals over seeds. NAME=PATH names a single encoder.",
         }
     )
     pooling: Pooling | None = field(
         default=None,
-        metadata={"help": "How token states become an embedding, where the checkpoint does not say. Default: cls."},
+        metadata={
+            COMMON: True,
+            "help": "How token states become an embedding, where the checkpoint does not say. Default: cls.",
+        },
     )
     override_pooling: Pooling | None = field(
         default=None, metadata={"help": "Replace the pooling that an encoder brings. Default: keep it."}
@@ -31,16 +37,23 @@ class EncoderArguments:
     max_seq_length: int | None = field(
         default=None,
         metadata={
-            "help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512 (the paper's)."
+            COMMON: True,
+            "help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512 (the paper's).",
         },
     )
     long_documents: LongDocuments = field(
         default="truncate",
-        metadata={"help": "Longer texts: truncate keeps the beginning, chunk_mean averages chunks of that length."},
+        metadata={
+            COMMON: True,
+            "help": "Longer texts: truncate keeps the beginning, chunk_mean averages chunks of that length.",
+        },
     )
     prompt: str | None = field(
         default=None,
-        metadata={"help": "Prompt to put before each text (INSTRUCTOR, E5). Default: the checkpoint's own."},
+        metadata={
+            COMMON: True,
+            "help": "Prompt to put before each text (INSTRUCTOR, E5). Default: the checkpoint's own.",
+        },
     )
     smooth_neighbours: int = field(
         default=0,
@@ -62,6 +75,9 @@ class EncoderArguments:
     )
 
     def __post_init__(self) -> None:
+        for name in self.model_name_or_path:
+            for member in members_of(name):
+                refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
         if self.max_seq_length is not None and self.max_seq_length < 3:
             raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
         if self.smooth_neighbours < 0:
@@ -74,7 +90,7 @@ class EncoderArguments:
 class ComparisonArguments:
     """How often heads are trained, and where the results are published."""
 
-    num_seeds: int = field(default=3, metadata={"help": "Trainings of a head on the full data."})
+    num_seeds: int = field(default=3, metadata={COMMON: True, "help": "Trainings of a head on the full data."})
     seed: int = field(
         default=0,
         metadata={"help": "Seed of splits made here, draws and trainings; the split of python_docs is fixed."},
@@ -86,8 +102,9 @@ class ComparisonArguments:
     push_results: bool = field(
         default=False,
         metadata={
+            COMMON: True,
             "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
-            "Hub if they are there."
+            "Hub if they are there.",
         },
     )
 

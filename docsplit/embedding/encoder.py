@@ -29,7 +29,7 @@ from docsplit.embedding.neighbours import smooth_texts
 from docsplit.embedding.overlap import contamination
 from docsplit.embedding.project_modules import weight_of_words
 from docsplit.modeling.encoder_with_words import Words
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype
 from docsplit.runtime.vectors import unit

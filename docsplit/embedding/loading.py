@@ -16,8 +16,10 @@ from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs, project_modules
 from docsplit.embedding.project_modules import WITH_WORDS, load_with_words, module_types, without_words, words_of
 from docsplit.modeling.families.table import family_of, modules_of_families
+from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, has_pooler, max_positions, normalizes
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, has_pooler, max_positions, normalizes
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ def load_encoder(
     Raises:
         ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
     """
+    refuse_missing_path(name_or_path, "a folder with an encoder, or a model of the Hub (USER/NAME)")
     logs = logging.getLogger("transformers.modeling_utils")
     level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
     logs.addFilter(report)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
 from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.help import COMMON
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
@@ -14,13 +15,14 @@ LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
 class ProbeArguments(ComparisonArguments):
     """Which heads are trained on the embeddings, and how."""
 
-    output_dir: str = field(default="outputs/probe", metadata={"help": "Where everything is written."})
+    output_dir: str = field(default="outputs/probe", metadata={COMMON: True, "help": "Where everything is written."})
     heads: list[str] = field(
         default_factory=lambda: ["mlp", "linear", "knn"],
         metadata={
+            COMMON: True,
             "help": "Heads on frozen embeddings: mlp (the paper's), linear (logistic regression), knn. Heads that "
             "train the encoder: finetune on the full data (the ceiling), setfit on the few-shot draws. tfidf has "
-            "linear and knn."
+            "linear and knn.",
         },
     )
     probe_preset: str = field(
@@ -33,9 +35,11 @@ class ProbeArguments(ComparisonArguments):
     )
     shots: list[int] = field(
         default_factory=lambda: [5],
-        metadata={"help": "Numbers of labels a class, each a row of results. 0: full data only."},
+        metadata={COMMON: True, "help": "Numbers of labels a class, each a row of results. 0: full data only."},
     )
-    num_draws: int = field(default=10, metadata={"help": "Number of few-shot draws, the same for every encoder."})
+    num_draws: int = field(
+        default=10, metadata={COMMON: True, "help": "Number of few-shot draws, the same for every encoder."}
+    )
     finetune_learning_rate: float | None = field(
         default=None,
         metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."},
@@ -76,12 +80,15 @@ class ProbeArguments(ComparisonArguments):
 class LinkArguments(ComparisonArguments):
     """Which heads are compared on pairs of papers."""
 
-    output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
+    output_dir: str = field(
+        default="outputs/retrieval", metadata={COMMON: True, "help": "Where everything is written."}
+    )
     heads: list[str] = field(
         default_factory=lambda: [*LINK_HEADS, *LINK_BASELINES],
         metadata={
+            COMMON: True,
             "help": "mlp (the paper's, on [a; b]), cosine (untrained, threshold from the training pairs); and without "
-            "encoder bm25 and popularity (ids and degrees only)."
+            "encoder bm25 and popularity (ids and degrees only).",
         },
     )
     probe_preset: str = field(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from docsplit.index.databases import DATABASES
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.pooling import Pooling
 
 METHODS = ("hybrid", "dense", "bm25")
 Refit = Literal["auto", "always", "never"]  # whether words of documents are fitted anew

@@ -15,7 +15,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from docsplit.modeling.settings import IGNORED, Pooling
+from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.settings import IGNORED
 
 MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens
 

@@ -17,7 +17,8 @@ from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
 from docsplit.modeling.families.table import family_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Pooling, Settings, has_pooler, max_positions, normalizes
+from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Settings, has_pooler, max_positions, normalizes
 from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)

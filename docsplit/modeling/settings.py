@@ -6,15 +6,15 @@ the start was a SentenceTransformer also `KEPT`, and where it was not in float32
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
+from docsplit.modeling.pooling import Pooling
 
-Pooling = Literal["cls", "mean", "max"]
 KEPT = "sentence_transformer"  # what a start that was one says under names that only its own files have
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted

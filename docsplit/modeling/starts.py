@@ -26,9 +26,11 @@ from docsplit.modeling.sentence_transformers_files import (
     warn_of_overrides,
 )
 from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, RELEASED_DTYPE, Settings, has_pooler
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
+EXPECTED = "a folder with an encoder, or a model of the Hub (USER/NAME)"
 HEAD_FILE = "mlm_head.safetensors"
 HEAD_VARIANT = "mlm"
 HEAD_INDEX = f"model.safetensors.index.{HEAD_VARIANT}.json"  # transformers' name for the index of that variant
@@ -57,6 +59,7 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
     Raises:
         ValueError: if there is no encoder at this name, or it cannot be trained here, naming why.
     """
+    refuse_missing_path(name, EXPECTED)
     try:
         config = _read_native_config(name, kwargs)
     except (OSError, ValueError, KeyError) as error:
@@ -94,6 +97,7 @@ def load_start(
             where there is one.
     """
     # Read the config, and decide on dtype and variant
+    refuse_missing_path(name, EXPECTED)
     config = _read_native_config(name, kwargs)
     if model_type == config.model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})

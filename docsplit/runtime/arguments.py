@@ -4,112 +4,25 @@ The recipe becomes command-line words and is parsed together with the overrides:
 and the command line wins. A recipe has one option a line, any that the command line takes, without nesting;
 `option: ???` leaves an option to the command line.
 
-Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon.
+Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon: the parser
+itself, which needs transformers, is imported once `docsplit.runtime.help` has answered what it can.
 """
 
-import argparse
-import copy
 import logging
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import fields
-from inspect import get_annotations
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
-from transformers import HfArgumentParser
-from transformers.hf_argparser import string_to_bool
+
+from docsplit.runtime.help import answer_help, asks_for_all, title_of, usage
 
 logger = logging.getLogger(__name__)
 
 Options = dict[str, Any]  # values by the names of options, whichever these are
 TO_BE_GIVEN = "???"  # in a recipe, the value of an option that the command line has to give
-REDECLARED = "TrainingArguments with defaults of this project"
-INHERITED = "Inherited from transformers' TrainingArguments"
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Help that keeps the lines of the script's docstring, and shows defaults, if any, and one spelling."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None else super()._get_help_string(action)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        shown = copy.copy(action)  # HfArgumentParser takes --learning-rate too
-        shown.option_strings = [spelling for spelling in action.option_strings if "-" not in spelling.lstrip("-")]
-        return super()._format_action_invocation(shown)
-
-
-class _Parser(HfArgumentParser):
-    """Options in named groups: those of this project, those of each choice, then those of transformers."""
-
-    def __init__(self, dataclass_types: Sequence[Any], choices: Mapping[str, Any], **kwargs: Any):
-        super().__init__((), **kwargs)
-        self.dataclass_types = list(dataclass_types)
-        groups = [(*group, dtype) for dtype in dataclass_types for group in _groups(dtype)]
-        for title, names, dtype in groups:
-            if title not in (REDECLARED, INHERITED):
-                self._add_group(title, dtype, names)
-        self._add_choices(choices)
-        for last in (REDECLARED, INHERITED):
-            for title, names, dtype in groups:
-                if title == last:
-                    self._add_group(title, dtype, names)
-        for action in self._actions:
-            # `--resume_from_checkpoint` with no value: from the newest complete checkpoint of --output_dir.
-            if action.dest == "resume_from_checkpoint":
-                action.nargs, action.const = "?", "newest"
-            # A switch needs no value, also where its default is "as the checkpoint says".
-            elif action.type is string_to_bool:
-                action.nargs, action.const = "?", True
-
-    def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
-        """Add these fields of a dataclass as options, and return the actions of argparse."""
-        group: Any = self.add_argument_group(title, description)
-        types, before = get_type_hints(dtype), len(self._actions)
-        for field in fields(dtype):
-            if field.name in names:
-                field.type = types[field.name]
-                self._parse_dataclass_field(group, field)
-        return self._actions[before:]
-
-    def _add_choices(self, choices: Mapping[str, Any]) -> None:
-        """Add a group for each choice. Its options have no defaults: parsing gives those that were typed."""
-        first: dict[str, str] = {}  # the choice with whose options it is shown
-        for choice, dtype in choices.items():
-            defaults = {field.name: field.default for field in fields(dtype)}
-            others = [f"--{name} ({defaults[name]}; see {first[name]})" for name in defaults if name in first]
-            names = [name for name in defaults if name not in first]
-            first |= dict.fromkeys(names, choice)
-            description = f"{_title(dtype)}." + (f" And {', '.join(others)}." if others else "")
-            for action in self._add_group(f"--objective {choice}", dtype, names, description):
-                action.default, action.required = argparse.SUPPRESS, False
-                if "Default:" not in (action.help or ""):
-                    action.help = (
-                        f"{action.help or ''} Default: the checkpoint's, else {defaults[action.dest]}.".lstrip()
-                    )
-
-
-def _title(dtype: Any) -> str:
-    """Take the first line of a docstring, without its full stop."""
-    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
-
-
-def _groups(dtype: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield a title and the names of its fields for each class that declares some."""
-    of_transformers = {
-        name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
-    }
-    seen: set[str] = set()
-    for declaring in dtype.__mro__[:-1]:
-        names = set(get_annotations(declaring)) - seen
-        seen |= names
-        if declaring.__module__.startswith("transformers."):
-            yield INHERITED, names
-        else:
-            yield _title(declaring), names - of_transformers
-            yield REDECLARED, names & of_transformers
 
 
 def parse_arguments(
@@ -135,19 +48,25 @@ def parse_arguments(
         SystemExit: from argparse, for an unknown option or a wrong value.
     """
     words = sys.argv[1:] if argv is None else list(argv)
+    answer_help(dataclass_types, description, words, positional)
+    from docsplit.runtime.parser import HelpFormatter, Parser
+
     recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
     first_paragraph, _, examples = description.partition("\n\n")
-    parser = _Parser(
+    parser = Parser(
         dataclass_types,
         chosen_by or {},
         description=first_paragraph,
         epilog=examples,
-        usage=f"%(prog)s {' '.join(map(str.upper, positional or ['[recipe]']))} [--option value ...]",
-        formatter_class=_HelpFormatter,
+        usage=f"%(prog)s {usage(list(positional or ()))}",
+        formatter_class=HelpFormatter,
         allow_abbrev=False,  # `given_options` records what was written
     )
     for name, help_text in (positional or {}).items():
         parser.add_argument(name, metavar=name.upper(), help=help_text)
+    if asks_for_all(words):
+        parser.print_help()
+        sys.exit(0)
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     of_script = {action.dest for action in parser._actions}
     words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
@@ -156,7 +75,7 @@ def parse_arguments(
         args=words, look_for_args_file=False, return_remaining_strings=True
     )
     if unknown:
-        parser.error(f"unknown option {' '.join(unknown)}; --help lists all")
+        parser.error(f"unknown option {' '.join(unknown)}; --help all lists all")
     instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
     if positional:
         return (*instances, dict(vars(others[0])))
@@ -213,7 +132,7 @@ def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) ->
 
 def first_lines(choices: Mapping[str, Any]) -> str:
     """List each of the choices with the first line of its docstring, for a help text."""
-    return " ".join(f"{name}: {_title(choice)}." for name, choice in choices.items()).replace("%", "%%")
+    return " ".join(f"{name}: {title_of(choice)}." for name, choice in choices.items()).replace("%", "%%")
 
 
 def find_recipe(name: str, options: Container[str] | None = None) -> Path:

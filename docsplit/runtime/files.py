@@ -19,6 +19,10 @@ PACKAGES = (
     *("accelerate", "setfit", "bm25s", "spacy"),
 )
 PARTIAL = ".partial"  # ends the name of a file that a kill may leave behind
+FILE_SUFFIXES = (  # of names that are files, never models or data sets of the Hub
+    *(".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".md", ".html"),
+    *(".gz", ".bz2", ".xz", ".zst", ".zip", ".bin", ".pt", ".safetensors", ".yaml", ".yml"),
+)
 ROOT = Path(__file__).parents[2]  # of a clone; site-packages where the package is installed
 JsonObject = dict[str, Any]  # an object of a JSON file, whose names the file decides
 
@@ -61,6 +65,31 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_missing_path(name: str | Path, expected: str) -> None:
+    """Refuse a name that can only be a path and leads nowhere, so that the Hub is not asked for it.
+
+    A name is a path if it starts with `.`, `~`, `/` or `outputs/`, ends with a slash or the suffix of a file, has more
+    than one slash, or has a folder that exists here before its slash. `user/name` and `name:configuration` are not.
+
+    Args:
+        expected: what the name should be, for the error.
+
+    Raises:
+        ValueError: naming the path.
+    """
+    text = str(name).partition(":")[0]  # without the configuration of a data set
+    first, slash, rest = text.partition("/")
+    is_path = (
+        text.startswith((".", "~", "/", "outputs/"))
+        or text.endswith("/")
+        or text.lower().endswith(FILE_SUFFIXES)
+        or "/" in rest
+        or (bool(slash) and Path(first).is_dir())
+    )
+    if is_path and not Path(name).exists():
+        raise ValueError(f"There is no {name}: name {expected}.")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from docsplit.data.corpora import add_text, for_pretraining, load_corpus
+from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
@@ -37,7 +37,7 @@ from docsplit.modeling.sentence_transformers_files import document_prompt
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
 from docsplit.release.front_matter import card_of, start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.runtime.files import cache_directory, commit_of_code, versions
+from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, hardware
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
@@ -98,6 +98,8 @@ def adapt(
         OSError: if `output` cannot be written; nothing is left of it.
     """
     encoder, options = str(encoder), options or AdaptOptions()
+    if isinstance(documents, str | Path):  # before the encoder is loaded
+        refuse_missing_path(documents, EXPECTED)
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     seconds: dict[str, float] = {}
     repo_id = None

@@ -226,7 +226,7 @@ def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece)
     (tmp_path / "broken.jsonl").write_text('{"text": "A ship. A storm."}\n{"text": ')
     with pytest.raises(ValueError, match="cannot be"):
         next(make(tmp_path / "broken.jsonl").documents(0, 1))
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="There is no no/such/data"):
         stream_corpus("no/such/data")
 
 

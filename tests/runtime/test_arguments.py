@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 from docsplit.runtime.arguments import (
-    INHERITED,
-    REDECLARED,
     check_choices,
     find_recipe,
     given_options,
@@ -67,20 +65,7 @@ class Choosing:
     objective: str | None = field(default=None)
 
 
-@dataclass
-class Special:
-    """An option that no script has."""
-
-    number_of_x: int = field(default=1)
-
-
 CHOICES = {"info_nce": Plain, "momentum_contrast": Queue}
-
-
-def help_text(capsys, types, description="", **kwargs):
-    with pytest.raises(SystemExit):
-        parse_arguments(types, description, ["--help"], **kwargs)
-    return capsys.readouterr().out
 
 
 def parse(tmp_path, recipe, *words):
@@ -130,30 +115,6 @@ def test_a_recipe_is_a_file_or_the_name_of_one_that_comes_with_the_project(tmp_p
     assert given_options(["quickstart.yaml", "--rate", "4"]) == ("quickstart.yaml", {"rate": "4"})
 
 
-def test_help_has_the_description_first_and_the_examples_as_they_are_written_last(capsys):
-    text = help_text(capsys, (Example,), "What it does.\n\n    script.py \\\n        --rate 2\n\nAnd more.\n")
-    assert text.index("What it does.") < text.index("--rate RATE")
-    assert text.endswith("    script.py \\\n        --rate 2\n\nAnd more.\n")
-
-
-def test_help_has_our_options_in_named_groups_and_those_of_transformers_last(capsys):
-    lines = help_text(capsys, ALL, chosen_by={"x": Special}).splitlines()
-    titles = [line[:-1] for line in lines if line and line[0] != " " and line.endswith(":")]
-    ours = ["The encoder and its embedding", "The documents and their views", "The loss and the run"]
-    assert titles == ["options", *ours, "--objective x", REDECLARED, INHERITED]
-    groups: dict[str, list[str]] = {}
-    for line in lines:
-        if line[:-1] in titles:
-            options = groups.setdefault(line[:-1], [])
-        elif line.startswith("  --"):
-            options.append(line.split()[0])
-    assert "--mlm_weight" in groups[ours[2]]
-    assert groups["--objective x"] == ["--number_of_x"]
-    assert "--learning_rate" in groups[REDECLARED]
-    assert "--max_steps" in groups[INHERITED]
-    assert not any("-" in option[2:] for group in groups.values() for option in group)  # one spelling of each
-
-
 def test_a_choice_of_the_command_line_leaves_the_options_of_the_recipes_own_out(tmp_path, caplog):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("objective: momentum_contrast\nmomentum_queue_size: 40\ntemperature: 0.1\n")
@@ -181,16 +142,6 @@ def test_options_of_a_choice_are_those_given_and_have_their_types(tmp_path):
 def test_wrong_options_of_a_choice_are_refused(words):
     with pytest.raises(SystemExit):
         parse_arguments((Example,), "", words, chosen_by=CHOICES)
-
-
-def test_help_shows_an_option_of_several_choices_once_and_names_it_with_the_others(capsys):
-    text = help_text(capsys, (Example,), chosen_by=CHOICES)
-    first, second = text.split("--objective info_nce:")[1].split("--objective momentum_contrast:")
-    assert "--temperature TEMPERATURE" in first
-    assert "Divides similarities. Default: the checkpoint's, else 0.05." in " ".join(first.split())
-    assert "--temperature TEMPERATURE" not in second
-    assert "Two of its own. And --temperature (0.07; see info_nce)." in second
-    assert "Negatives. Default: the checkpoint's, else 131072." in " ".join(second.split())
 
 
 def test_values_that_are_no_choice_are_named():

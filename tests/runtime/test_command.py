@@ -53,7 +53,7 @@ def test_a_bug_keeps_its_traceback(main, capsys):
 
 def test_each_script_is_such_a_command():
     """Installed files count too, and the module that sets the variables is imported before torch."""
-    assert len(SCRIPTS) == 9
+    assert len(SCRIPTS) == 10
     entries = (ROOT / "pyproject.toml").read_text()
     for name in SCRIPTS:
         text = (ROOT / f"{name}.py").read_text()
@@ -72,7 +72,7 @@ def test_a_script_ends_with_the_line(tmp_path, processes):
         assert "Traceback" not in script.stderr
         last = script.stderr.splitlines()[-1]
         assert last.startswith("error: " if number == 0 else "error of process 1: ")
-        assert "neither 'python_docs', nor a file" in last
+        assert f"There is no {tmp_path / 'none.jsonl'}: name a file or folder that is there" in last
 
 
 def test_a_name_that_is_no_encoder_ends_in_a_line_too(tmp_path, corpus_file):

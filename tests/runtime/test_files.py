@@ -9,12 +9,14 @@ import subprocess
 import pytest
 from torch.multiprocessing.spawn import ProcessExitedException
 
+from docsplit.data.corpora import COMPRESSIONS, LOADERS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     add_texts,
     build_once,
     commit_of_code,
     hash_of_code,
+    refuse_missing_path,
     versions,
     write_text,
     write_whole,
@@ -134,3 +136,45 @@ def test_only_a_checkout_of_this_project_has_a_commit(tmp_path, monkeypatch):
     assert len(commit) == 40
     (tmp_path / "file.py").write_text("two\n")
     assert commit_of_code() == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nosuch.jsonl",
+        "a/nosuch.csv.gz",
+        "X.TXT",
+        "outputs/nothing",
+        "./x",
+        "../x/y",
+        "~/x",
+        "/x",
+        "a/b/c",
+        "x/",
+        "here/x",
+    ],
+)
+def test_a_name_that_can_only_be_a_path_is_refused_without_one(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(ValueError, match="There is no") as failure:
+        refuse_missing_path(name, "a folder")
+    assert str(failure.value) == f"There is no {name}: name a folder."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bert-base-uncased", "intfloat/e5-base-v2", "user/all-mpnet-v1.5", "wikimedia/wikipedia:20231101.en"),
+        *("python_docs", "user/data:a/b.csv", "here", "here/file.jsonl", "./here", "here/", "tfidf"),
+    ],
+)
+def test_names_of_the_hub_and_paths_that_exist_pass(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file.jsonl").touch()
+    refuse_missing_path(name, "a folder")
+
+
+def test_all_suffixes_of_data_files_are_known():
+    assert {*LOADERS, *COMPRESSIONS} <= set(files.FILE_SUFFIXES)

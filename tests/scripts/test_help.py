@@ -1,6 +1,9 @@
 """`--help` of each script: how many options are ours, what it shows, and that nothing heavy is imported for it."""
 
+import contextlib
 import dataclasses
+import importlib
+import io
 import json
 import re
 import subprocess
@@ -15,17 +18,23 @@ import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
-from docsplit.training import arguments
 from docsplit.training.adaptation.options import AdaptOptions
+from docsplit.training.arguments import PretrainingArguments
+from docsplit.training.options import DataArguments, ModelArguments, TrainingOptions
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = (
-    *("explore", "export_onnx", "convert_to_longformer"),
+    *("explore", "export_onnx", "convert_to_longformer", "search"),
     *("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis"),
     *("run_probe_classification", "run_docsplit_pretraining", "adapt"),
 )
 OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), and what objectives and queries bring
-    "run_docsplit_pretraining": (arguments.ModelArguments, arguments.DataArguments, arguments.PretrainingArguments),
+    "run_docsplit_pretraining": (
+        ModelArguments,
+        DataArguments,
+        TrainingOptions,
+        PretrainingArguments,
+    ),
     "run_probe_classification": (run_probe_classification.LabelledArguments, run_probe_classification.ProbeArguments),
     "run_aan_retrieval": (run_aan_retrieval.CitationArguments, run_aan_retrieval.LinkArguments),
     "run_document_retrieval": (run_document_retrieval.RankingArguments, run_document_retrieval.RetrievalArguments),
@@ -33,9 +42,7 @@ OWN = {  # without what scripts share (EncoderArguments, ComparisonArguments), a
     "adapt": AdaptOptions.__mro__[:-1],
 }
 
-OURS = {"docsplit", "modeling_docsplit", "modeling_graph_document", "yaml", *SCRIPTS}
-
-# What each script imports to answer, beyond what TrainingArguments alone does.
+# What all scripts together import to answer
 ANSWER = """
 import contextlib, importlib, io, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -44,14 +51,11 @@ def answer(script):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         importlib.import_module(script).main()
     return shown.getvalue()
-texts, scripts = {}, sys.argv[2:]
-texts[scripts[0]] = answer(scripts[0])
-without_torch = "torch" not in sys.modules
-from transformers import TrainingArguments
-before = set(sys.modules)
-texts |= {script: answer(script) for script in scripts[1:]}
-print(json.dumps([without_torch, sorted(set(sys.modules) - before), texts]))
+texts = {script: answer(script) for script in sys.argv[2:]}
+print(json.dumps([sorted(sys.modules), texts]))
 """
+HEAVY = {"torch", "transformers", "sentence_transformers", "datasets", "sklearn", "scipy", "accelerate"}
+LONGEST_PAGE = 62
 
 
 @pytest.fixture(scope="module")
@@ -62,35 +66,47 @@ def answered(tmp_path_factory):
     return json.loads(result.stdout)
 
 
+@pytest.fixture(scope="module")
+def all_options():
+    """The pages of `--help all`, of scripts with dataclasses of options."""
+    pages = {}
+    for script in OWN:
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as shown:
+            patch.setattr(sys, "argv", [f"{script}.py", "--help", "all"])
+            with pytest.raises(SystemExit, match="0"):
+                importlib.import_module(script).main()
+        pages[script] = shown.getvalue()
+    return pages
+
+
 def test_help_imports_nothing_heavy(answered):
-    explore_without_torch, imported, _ = answered
-    assert explore_without_torch
-    others = {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names}
-    others -= {name for name in others if name.split(".")[0] in OURS}
-    assert others <= {"transformers.hf_argparser"}
-    assert "docsplit.training.arguments" in imported  # so it did answer
-    heavy = {
-        "docsplit.data.collators",
-        "docsplit.data.sets.labelled",
-        "docsplit.embedding.encode",
-        "docsplit.release.hub",
-    }
-    assert not heavy & set(imported)
+    imported = set(answered[0])
+    assert {"docsplit.training.options", "docsplit.index.arguments"} <= imported  # so they did answer
+    assert not HEAVY & {name.split(".")[0] for name in imported}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_examples_end_the_help_as_they_are_written(script, answered):
-    text = answered[2][script]
-    first, _, examples = __import__(script).__doc__.partition("\n\n")
-    assert first in text.split("options:")[0]
-    assert text.endswith(examples)
+def test_the_page_is_short_and_has_the_examples_as_they_are_written(script, answered):
+    text = answered[1][script]
+    first, _, examples = importlib.import_module(script).__doc__.partition("\n\n")
+    assert first in text
+    assert examples.rstrip() in text
     assert f"    python {script}.py" in examples or f"launch {script}.py" in examples
+    assert len(text.splitlines()) <= LONGEST_PAGE
+
+
+@pytest.mark.parametrize("script", OWN)
+def test_common_options_are_some_of_all(script, answered, all_options):
+    short, whole = (set(re.findall(r"^  (--\w+)", page, re.M)) for page in (answered[1][script], all_options[script]))
+    assert short < whole
+    assert len(short) >= 6
+    assert answered[1][script].endswith(f"All options: {script}.py --help all\n")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_example_is_broken_within_a_word(script):
     """A shell joins lines at a backslash, with the indentation of the next one between them."""
-    lines = __import__(script).__doc__.split("\n")
+    lines = importlib.import_module(script).__doc__.split("\n")
     assert [line for line in lines if re.search(r"[^ ]\\$", line)] == []
 
 
@@ -101,12 +117,12 @@ def own_options(script):
 
 
 @pytest.mark.parametrize(("script", "most"), [(name, 30 if "pretraining" in name else 20) for name in OWN])
-def test_options_of_our_own_are_few(script, most, answered):
-    options = own_options(script)
-    assert len(options) <= most
-    assert all(f"\n  --{option} " in answered[2][script] for option in options)
+def test_options_of_our_own_are_few(script, most, all_options):
+    own = own_options(script)
+    assert len(own) <= most
+    assert all(f"\n  --{option} " in all_options[script] for option in own)
 
 
 def test_options_of_the_small_scripts_are_fewer(answered):
     for script in set(SCRIPTS) - set(OWN):
-        assert answered[2][script].count("\n  --") <= 10, script
+        assert answered[1][script].count("\n  --") <= 10, script

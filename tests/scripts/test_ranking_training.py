@@ -14,8 +14,8 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import load_collection
 from docsplit.runtime.arguments import parse_arguments
-from docsplit.training.arguments import OPTIONS_OF_OBJECTIVES
-from run_docsplit_pretraining import ARGUMENTS, main
+from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
+from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script
 from tests.processes import run as run_script
 from tests.scripts.test_run_docsplit_pretraining import TINY, assert_same_documents, assert_same_weights, wait_for

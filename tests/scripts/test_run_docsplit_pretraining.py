@@ -378,7 +378,7 @@ def test_continuing_from_a_checkpoint_of_ours(finished, corpus_file, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--corpus", "no/such/file"], "neither"),
+        (["--corpus", "no/such/file"], "There is no no/such/file"),
         (["--streaming", "--max_steps", "-1"], "--max_steps"),
         (["--streaming", "--max_steps", "2", "--text_column", "body"], "text_column"),
         (["--streaming", "--max_steps", "2", "--max_train_samples", "9"], "--max_train_samples"),
@@ -416,15 +416,18 @@ def test_a_start_without_a_vocabulary_is_refused(failure_of, tmp_path, corpus_fi
 
 
 def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
-    options = ["--corpus", tmp_path / "nowhere.jsonl", "--config_overrides", "max_position_embeddings=64"]
+    (tmp_path / "empty.jsonl").touch()
+    options = ["--corpus", tmp_path / "empty.jsonl", "--config_overrides", "max_position_embeddings=64"]
     assert "64 tokens" in failure_of(main, *options, "--max_seq_length", 65, "--output_dir", tmp_path / "out")
-    assert "neither" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
+    assert "no documents" in failure_of(main, *options, "--max_seq_length", 64, "--output_dir", tmp_path / "out")
 
 
 def test_the_start_is_looked_for_before_the_corpus(failure_of, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
     for name in ("no/such-model", tmp_path / "nowhere", "bert-base-uncasedd"):
-        message = failure_of(main, "--corpus", tmp_path / "nowhere.jsonl", "--model_name_or_path", name)
-        assert message.startswith(f"{str(name)!r} cannot be loaded as an encoder")
+        message = failure_of(main, "--corpus", tmp_path / "empty.jsonl", "--model_name_or_path", name)
+        is_path = isinstance(name, Path)
+        assert message.startswith(f"There is no {name}: " if is_path else f"{name!r} cannot be loaded as an encoder")
         assert "\n" not in message
 
 

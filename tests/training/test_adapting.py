@@ -137,7 +137,7 @@ def test_options_that_do_not_fit_are_refused_before_any_work(given, problem, rea
 
 
 def test_a_name_without_an_encoder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="cannot be loaded as an encoder: name a model of the Hub or a folder"):
+    with pytest.raises(ValueError, match=r"There is no .*nothing: name a folder with an encoder"):
         adapt(str(tmp_path / "nothing"), TEXTS, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 

@@ -15,6 +15,7 @@ from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_ne
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.readers.columns import join_paragraphs
 from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ def load_splits(options: LabelledArguments) -> dict[str, Source]:
     dataset_name = str(options.dataset_name)
     if Path(dataset_name).exists():
         raise ValueError(f"--dataset_name {dataset_name!r} is a file or folder here: name it with --train_file.")
+    refuse_missing_path(dataset_name, "a data set of the Hub (USER/NAME); files go with --train_file")
     chosen = {"train": options.train_split, "validation": options.validation_split, "test": options.test_split}
     name, _, configuration = dataset_name.partition(":")
     try:

@@ -21,6 +21,7 @@ import fsspec
 import pandas
 
 from docsplit.data.corpora import load_corpus
+from docsplit.runtime.files import refuse_missing_path
 
 T = TypeVar("T")
 Rows = Iterable[tuple[str, str]]  # id and text
@@ -93,6 +94,7 @@ def read_hub(name: str, split: str | None) -> Source:
     Raises:
         ValueError: if the Hub does not give them.
     """
+    refuse_missing_path(name, "a folder that is there, a data set of the Hub (USER/NAME), or python_docs")
     try:
         configurations = datasets.get_dataset_config_names(name)
     except (FileNotFoundError, ConnectionError, ValueError) as error:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.help import COMMON
 
 BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
@@ -14,12 +15,15 @@ BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9
 class RetrievalArguments(ComparisonArguments):
     """How documents are ranked, and which queries are measured."""
 
-    output_dir: str = field(default="outputs/retrieval", metadata={"help": "Where everything is written."})
+    output_dir: str = field(
+        default="outputs/retrieval", metadata={COMMON: True, "help": "Where everything is written."}
+    )
     methods: list[str] = field(
         default_factory=lambda: [*RANKING_METHODS],
         metadata={
+            COMMON: True,
             "help": "Methods: dense (an encoder alone), bm25, hybrid (weighted sum of both), rrf (reciprocal rank "
-            "fusion of both). If bm25 is the only encoder, only bm25 runs."
+            "fusion of both). If bm25 is the only encoder, only bm25 runs.",
         },
     )
     query_prompt: str | None = field(
@@ -35,8 +39,9 @@ class RetrievalArguments(ComparisonArguments):
     fold: int | None = field(
         default=None,
         metadata={
+            COMMON: True,
             "help": "Measure on the queries of this fold alone, counted from 0; the encoder was trained without "
-            "them. The hybrid's weight is chosen on the next fold. Default: all folds."
+            "them. The hybrid's weight is chosen on the next fold. Default: all folds.",
         },
     )
     selection_split: str | None = field(

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from docsplit.modeling.settings import Pooling
+from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.arguments import find_recipe
+from docsplit.runtime.help import COMMON
 
 
 @dataclass
@@ -31,7 +32,7 @@ class EmbeddingOptions:
 class HubOptions:
     """The Hub."""
 
-    push_to_hub: bool = field(default=False, metadata={"help": "Upload OUTPUT, with its card."})
+    push_to_hub: bool = field(default=False, metadata={COMMON: True, "help": "Upload OUTPUT, with its card."})
     hub_model_id: str | None = field(default=None, metadata={"help": "USER/NAME. Default: named after OUTPUT."})
     hub_private_repo: bool | None = field(default=None, metadata={"help": "Make a new repository private."})
 
@@ -46,19 +47,28 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
 
     static: bool = field(
         default=False,
-        metadata={"help": "Write the words alone: a static encoder, hundreds of times as fast, without the encoder."},
+        metadata={
+            COMMON: True,
+            "help": "Write the words alone: a static encoder, hundreds of times as fast, without the encoder.",
+        },
     )
     train: bool = field(
         default=False,
-        metadata={"help": "Train the encoder on the documents first (neighbour distillation), then fit words to it."},
+        metadata={
+            COMMON: True,
+            "help": "Train the encoder on the documents first (neighbour distillation), then fit words to it.",
+        },
     )
     recipe: str = field(default="adapt", metadata={"help": "Recipe of --train: a name, or a file of your own."})
-    text_column: str = field(default="text", metadata={"help": "Column of DOCUMENTS, where they are rows."})
+    text_column: str = field(
+        default="text", metadata={COMMON: True, "help": "Column of DOCUMENTS, where they are rows."}
+    )
     probe_corpus: str | None = field(
         default=None,
         metadata={
+            COMMON: True,
             "help": "Labelled documents, as a file or a name: what is best on validation documents is written, and "
-            "the start where nothing beats it. Validation and test documents are kept out of DOCUMENTS."
+            "the start where nothing beats it. Validation and test documents are kept out of DOCUMENTS.",
         },
     )
     probe_text_column: str = field(default="text", metadata={"help": "Column of --probe_corpus."})
@@ -68,7 +78,10 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
     )
     neighbours: int = field(
         default=20,
-        metadata={"help": "Fit words to vectors averaged with those of N nearest documents. 0: to the vectors alone."},
+        metadata={
+            COMMON: True,
+            "help": "Fit words to vectors averaged with those of N nearest documents. 0: to the vectors alone.",
+        },
     )
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.table import FAMILIES, PLAIN, family_named, family_of
 from docsplit.modeling.settings import max_positions
 from docsplit.release.model_card import write_card
-from export_onnx import export, largest_difference
+from docsplit.release.onnx import export, largest_difference
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig
 from tests.conftest import make_corpus, tiny_values

@@ -17,6 +17,7 @@ from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
 from docsplit.embedding.words_on_disk import save_static
+from docsplit.release import onnx
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -98,14 +99,14 @@ def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_
 def test_an_encoder_with_words_is_refused_with_both_remedies(checkpoint, tmp_path):
     model, fitted = lexical_ridge(checkpoint("bert", pooling="mean"))
     with pytest.raises(ValueError, match=r"export the encoder that they were added to, or a static one"):
-        export_onnx.export(with_words(model, fitted.words), tmp_path / "model.onnx")
+        onnx.export(with_words(model, fitted.words), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
 def test_a_prompt_that_onnx_does_not_have_is_said(run_here, checkpoint, tmp_path, monkeypatch, capsys):
     folder = checkpoint("bert", pooling="mean")
-    monkeypatch.setattr(export_onnx, "export", lambda encoder, path: path.touch() or export_onnx.Embedder(encoder))
-    monkeypatch.setattr(export_onnx, "largest_difference", lambda *_, **__: 0.0)
+    monkeypatch.setattr(onnx, "export", lambda encoder, path: path.touch() or onnx.Embedder(encoder))
+    monkeypatch.setattr(onnx, "largest_difference", lambda *_, **__: 0.0)
     run_here(export_onnx.main, folder, tmp_path / "onnx")
     assert "before each text" not in capsys.readouterr().out
     path = folder / "config_sentence_transformers.json"
@@ -118,15 +119,15 @@ def test_a_prompt_that_onnx_does_not_have_is_said(run_here, checkpoint, tmp_path
 def test_an_encoder_that_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
     encoder = load_encoder(str(checkpoint("longformer", pooling="mean")))
     with pytest.raises(ValueError, match="longformer cannot be written as ONNX"):
-        export_onnx.export(encoder, tmp_path / "model.onnx")
+        onnx.export(encoder, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
 def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatch):
     folder, out = checkpoint("bert", pooling="mean"), tmp_path / "onnx"
     monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
-    monkeypatch.setattr(export_onnx, "export", lambda encoder, path: (path.write_bytes(b"x"), None)[1])
-    monkeypatch.setattr(export_onnx, "largest_difference", lambda *_, **__: float("nan"))
+    monkeypatch.setattr(onnx, "export", lambda encoder, path: (path.write_bytes(b"x"), None)[1])
+    monkeypatch.setattr(onnx, "largest_difference", lambda *_, **__: float("nan"))
     with pytest.raises(RuntimeError, match="differs from PyTorch by nan"):
         export_onnx.main()
     assert list(out.iterdir()) == []

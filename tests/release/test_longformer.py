@@ -19,10 +19,10 @@ from transformers import (
 )
 
 import convert_to_longformer
-from convert_to_longformer import convert
 from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.embedding.loading import load_encoder
 from docsplit.release import hub
+from docsplit.release.longformer import convert
 from docsplit.runtime.files import ROOT
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
