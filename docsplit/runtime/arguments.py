@@ -75,7 +75,7 @@ def parse_arguments(
         args=words, look_for_args_file=False, return_remaining_strings=True
     )
     if unknown:
-        parser.error(f"unknown option {' '.join(unknown)}; --help all lists all")
+        parser.error(f"unknown option {' '.join(unknown)}; `--help all` lists the options")
     instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
     if positional:
         return (*instances, dict(vars(others[0])))

@@ -31,7 +31,7 @@ from docsplit.training.documents import TrainingData
 
 logger = logging.getLogger(__name__)
 
-FEW_DOCUMENTS = 500  # with 258 nothing was gained, with 1,173 something (docs/adaptation.md)
+FEW_DOCUMENTS = 500  # with 100 and 258 nothing was gained, with 1,173 something (docs/adaptation.md)
 
 
 def provide_targets(
@@ -110,8 +110,8 @@ def _make_targets(
         return vectors
     if num_documents < FEW_DOCUMENTS:
         logger.warning(
-            f"{num_documents} documents are few: where this was measured, an encoder lost with 100 and gained "
-            "nothing with 258. --probe_corpus with labelled documents keeps the better of start and end."
+            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or "
+            "258. --probe_corpus with labelled documents keeps the better of start and end."
         )
     by_words = f" and {smoothing.neighbour_words:g} x that of their words" if smoothing.neighbour_words else ""
     logger.info(
