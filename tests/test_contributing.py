@@ -82,7 +82,8 @@ def test_the_objective_trains_its_projection_and_releases_the_encoder_alone(exam
 def test_the_recipe_is_parsed_with_the_view_and_the_options_of_the_objective(examples, run_here, tmp_path):
     (recipe,) = blocks("yaml")
     (tmp_path / "recipe.yaml").write_text(recipe)
-    fresh = runpy.run_path(str(ROOT / "docsplit" / "training" / "arguments.py"))  # as with the rows in their files
+    folder = ROOT / "docsplit" / "training"  # run anew, as with the rows in their files
+    fresh = runpy.run_path(str(folder / "arguments.py")) | runpy.run_path(str(folder / "options.py"))
     parsed = []
 
     def main():

@@ -202,7 +202,7 @@ def test_what_cannot_be_kept_is_refused_by_name(files, message, make_start, fail
     with pytest.raises(ValueError, match=message):
         from_pretrained(start)
     # before the corpus is looked for
-    assert str(start) in failure_of(main, "--model_name_or_path", start, "--corpus", "nowhere.jsonl", "--use_cpu")
+    assert str(start) in failure_of(main, "--model_name_or_path", start, "--corpus", "nowhere", "--use_cpu")
 
 
 def test_a_pooling_that_is_overridden_may_be_any(make_start, caplog):

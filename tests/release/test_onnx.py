@@ -81,7 +81,7 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, che
 def lexical_ridge(folder):
     model = load_encoder(str(folder), device="cpu")
     corpus = [row["text"] for row in make_corpus(40)]
-    return model, fit(model, corpus, model.encode(corpus), RidgeSettings(1.0, 0))
+    return model, fit(model, corpus, model.encode(corpus), RidgeSettings(1.0, 0, sublinear=False))
 
 
 def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_here, capsys):

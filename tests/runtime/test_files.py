@@ -9,7 +9,8 @@ import subprocess
 import pytest
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from docsplit.data.corpora import COMPRESSIONS, LOADERS
+from docsplit.data.readers.data_files import LOADERS
+from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     add_texts,
