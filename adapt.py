@@ -3,7 +3,7 @@
     # the encoder and the words of your documents: a folder that SentenceTransformer loads
     python adapt.py sentence-transformers/all-MiniLM-L6-v2 notes/ outputs/mine
 
-    # the words alone: a static encoder, some 90 times as fast on a CPU; model2vec loads it too
+    # the words alone: a static encoder, some 90 times as fast on long documents (CPU); model2vec loads it too
     python adapt.py sentence-transformers/all-MiniLM-L6-v2 documents.jsonl outputs/static --static --text_column body
 
     # train the encoder on the documents first, for minutes; what is best on labelled documents is written

@@ -218,4 +218,4 @@ def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, c
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 160

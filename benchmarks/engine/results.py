@@ -140,3 +140,10 @@ def _one_a_line(entries: dict[str, Any] | list[Any]) -> str:
 
 def _compact(entry: Any) -> str:
     return json.dumps(entry, separators=(",", ":"))
+
+
+def write_report(path: Path, contents: Any, text: str) -> None:
+    """Write the JSON of a benchmark, and its tables in Markdown beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(contents, indent=2) + "\n")
+    write_text(path.with_suffix(".md"), text)

@@ -21,7 +21,6 @@ last line is the ratio that others read.
 """
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import time
@@ -33,11 +32,12 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
+from benchmarks.engine.results import write_report
 from benchmarks.speed.scaling import peak_memory
 from benchmarks.speed.training import native_precision
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.modeling.families.longformer_attention import use_blocked_attention
-from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware, use_all_cores
 
 MODELS = {
@@ -338,9 +338,7 @@ def main() -> None:
         "share_of_peak": needed / at_ratio["blocked"]["seconds"] / peak_flops(job),
         "ratio": ratio,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
-    write_text(options.output.with_suffix(".md"), table(results))
+    write_report(options.output, results, table(results))
     plot(results, options.output.with_suffix(".png"))
     print(f"\n{table(results)}\nWritten: {options.output}\nforward+backward at {LENGTH_OF_RATIO}: ratio {ratio:.2f}")
 

@@ -10,7 +10,6 @@ which adds to MAP and to hybrids. Rounds alternate; ratios are medians over roun
 """
 
 import argparse
-import json
 import multiprocessing
 import statistics
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.runtime.files import versions, write_text
+from benchmarks.engine.results import write_report
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware
 
 RELEVANT, CLUSTERS = 3, 1000
@@ -160,9 +160,7 @@ def main() -> None:
     contents |= {"rows": rows, "rounds_measured": measured, "hardware": hardware("cpu"), "versions": versions()}
     title = f"{options.documents:,} documents, {options.queries:,} queries, vectors of {options.width} numbers"
     text = f"{title}: search and measures, beyond the vectors.\n\n{table(rows)}\n\n{contents['hardware']}.\n"
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(contents, indent=2) + "\n")
-    write_text(options.output.with_suffix(".md"), text)
+    write_report(options.output, contents, text)
     print(text)
 
 

@@ -28,7 +28,6 @@ documents (with or without bf16) and not the published 36: the dense logits of 3
 import argparse
 import contextlib
 import dataclasses
-import json
 import multiprocessing
 import os
 import statistics
@@ -41,10 +40,11 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.engine.results import write_report
 from benchmarks.speed.contenders.table import CONTENDERS, serve
 from benchmarks.speed.jobs import MODELS, Job, mean_length, write_model
 from docsplit.evaluation.results.tables import markdown_table
-from docsplit.runtime.files import versions, write_text
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import default_dtype, hardware
 
 STARTED = time.perf_counter()
@@ -389,10 +389,8 @@ def main() -> None:
             models[model] = measure_model(job, list(plan.contenders), until)
     first = models[options.models[0]]
     results |= {"peak_flops": first["peak_flops"], "models": models, "ratios": first["ratios"], "rows": first["rows"]}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
     tables = markdown(results)
-    write_text(options.output.with_suffix(".md"), tables)
+    write_report(options.output, results, tables)
     print(f"\n{tables}")
     say(f"done, results are in {options.output} and {options.output.with_suffix('.md')}")
 

@@ -12,7 +12,6 @@ the first words of the same documents. model2vec loads the same static folder, w
 
 import argparse
 import importlib.util
-import json
 import multiprocessing
 import statistics
 import tempfile
@@ -23,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.runtime.files import versions, write_text
+from benchmarks.engine.results import write_report
+from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware
 
 WORDS, SHORT_WORDS = 250, 30  # of a document
@@ -157,9 +157,7 @@ def main() -> None:
     contents: dict[str, Any] = {"encoder": options.encoder, "texts": options.texts, "rounds": options.rounds}
     contents |= {"fits": fits, "uses": uses, "hardware": hardware("cpu"), "versions": versions()}
     text = f"Words of {Path(options.encoder).name}.\n\n{tables(fits, uses)}\n\n{contents['hardware']}.\n"
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(contents, indent=2) + "\n")
-    write_text(options.output.with_suffix(".md"), text)
+    write_report(options.output, contents, text)
     print(text)
 
 

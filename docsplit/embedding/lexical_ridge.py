@@ -105,7 +105,7 @@ class RidgeFacts:
             f"Words of {self.documents:,} documents{f' ({left_out} left out)' if left_out else ''}: "
             f"{self.pieces:,} tokens, {'dampened' if self.sublinear else 'plain'} counts, "
             f"ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
-            + (f"; they explain little, and get weight {self.weight:g}" if self.weight < 1 else "")
+            + (f"; they explain little, which makes their weight {self.weight:g}" if self.weight < 1 else "")
             + (f"; {self.without_pieces:,} documents share no token with another" if self.without_pieces else "")
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from docsplit.data.passages import to_passages
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Document, grouped
 from docsplit.index import approximate
 from docsplit.index.arguments import Refit
 from docsplit.index.index import Index
@@ -216,7 +216,8 @@ class _Writer:
 
     def write(self, documents: Iterable[Document]) -> None:
         """Embed and write all documents, a segment after another."""
-        for batch in _batches(self._with_passages(documents)):
+        pairs = self._with_passages(documents)
+        for batch in grouped(pairs, lambda pair: pair[0].text, SEGMENT_DOCUMENTS, SEGMENT_CHARACTERS):
             self._write_segment(batch)
 
     def _with_passages(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[str]]]:
@@ -245,20 +246,6 @@ class _Writer:
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
         self.built.passages += sum(counts)
-
-
-def _batches(documents: Iterable[tuple[Document, list[str]]]) -> Iterator[list[tuple[Document, list[str]]]]:
-    """Group documents: at most `SEGMENT_DOCUMENTS`, and as many as `SEGMENT_CHARACTERS` hold."""
-    batch: list[tuple[Document, list[str]]] = []
-    characters = 0
-    for document, passages in documents:
-        batch.append((document, passages))
-        characters += len(document.text)
-        if len(batch) == SEGMENT_DOCUMENTS or characters >= SEGMENT_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def _merged(directory: Path, entries: list[SegmentEntry]) -> list[SegmentEntry]:

@@ -18,8 +18,8 @@ import numpy as np
 from docsplit.data.passages import to_passages
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encoder import Encoder
-from docsplit.embedding.lexical_ridge import RidgeSettings
-from docsplit.embedding.project_modules import words_of
+from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings
+from docsplit.embedding.project_modules import weight_of_words, words_of
 from docsplit.index.arguments import Refit
 from docsplit.index.manifest import Manifest, SegmentEntry, WordsEntry
 from docsplit.index.segments import Segment, open_segment, renew_segment, segment_folder
@@ -55,24 +55,28 @@ def refit_if_due(directory: Path, manifest: Manifest, encoder: Encoder | None, r
     logger.info(f"Words are fitted anew on {documents:,} documents: {reason}.")
     segments = [open_segment(directory, entry) for entry in manifest.segments]
     try:
-        words = _fit(encoder, segments)
+        ridge = _fit(encoder, segments)
     except ValueError as error:
         if refit == "always":
             raise
         logger.warning(f"The words stay as they are: {error}")
         return manifest
     folder = directory / f"words-{uuid.uuid4().hex[:8]}"
-    _save(words, folder)
-    encoder = encoder.with_words(words)
+    _save(ridge.words, folder)
+    encoder = encoder.with_words(ridge.words)
     entries = [
         _renew(directory, entry, segment, encoder, manifest.passage_words)
         for entry, segment in zip(manifest.segments, segments)
     ]
     logger.info(f"All {documents:,} documents have vectors with the new words.")
+    if (weight := weight_of_words(encoder.model)) != ridge.facts.weight:
+        logger.info(
+            f"The words keep the encoder's weight, {weight:g}; by this fit it would be {ridge.facts.weight:g}."
+        )
     return dataclasses.replace(manifest, segments=entries, words=WordsEntry(folder.name, documents), approximate=None)
 
 
-def _fit(encoder: Encoder, segments: list[Segment]) -> Words:
+def _fit(encoder: Encoder, segments: list[Segment]) -> LexicalRidge:
     """Fit words as those of the encoder were, on all documents of some segments, whose texts are in memory meanwhile.
 
     Raises:
@@ -85,7 +89,7 @@ def _fit(encoder: Encoder, segments: list[Segment]) -> Words:
     before = words_of(encoder.model)
     assert before is not None
     settings = RidgeSettings(neighbours=before.neighbours, sublinear=before.sublinear)
-    return lexical_ridge.fit(encoder.model, texts, plain, settings).words
+    return lexical_ridge.fit(encoder.model, texts, plain, settings)
 
 
 def _save(words: Words, folder: Path) -> None:

@@ -147,7 +147,7 @@ def test_words_that_explain_little_get_less_weight(wordpiece, monkeypatch, caplo
     assert "weight" not in facts.sentence()
     monkeypatch.setattr(lexical_ridge, "FULL_SHARE", 2 * facts.share_explained)
     assert facts.weight == 0.5
-    assert "they explain little, and get weight 0.5" in facts.sentence()
+    assert "they explain little, which makes their weight 0.5" in facts.sentence()
     assert replace(facts, shares_explained={1.0: -0.3}).weight == 0
 
 

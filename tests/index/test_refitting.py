@@ -100,6 +100,7 @@ def test_a_tenth_more_documents_get_words_of_all(index, documents, worded_encode
     assert (entry.documents, entry.folder[:6]) == (44, "words-")
     assert caplog.text.count("anew on 44 documents: the index has grown from 40 to 44 documents.") == 1
     assert caplog.text.count("All 44 documents have vectors with the new words.") == 1
+    assert "The words keep the encoder's weight, 0.8; by this fit it would be 0.3." in caplog.text
     assert caplog.text.index("fitted anew") < caplog.text.index("All 44 documents")
     # As if the index had been built with these words.
     encoder = fitted_slowly(worded_encoder, documents[:44])

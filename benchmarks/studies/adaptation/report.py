@@ -198,7 +198,10 @@ def markdown(results: Results) -> str:
         body = [[row["data"], row["method"], f"{100 * row['value']:.1f}",
                 " to ".join(f"{100 * row[name]:+.1f}" for name in ("low", "high"))]
                for row in searched]  # fmt: skip
-        lines += ["The search, on validation documents; those of python_docs decide nothing:", ""]
+        lines += [
+            "The search, on validation documents; those of python_docs decided for words alone:",
+            "",
+        ]
         lines += [*table([["", "", "5shot_accuracy", "difference to the start"], *body]), ""]
     if correlations := signs(rows):
         body = [[name, f"{value:+.2f}", str(count)] for name, (value, count) in correlations.items()]

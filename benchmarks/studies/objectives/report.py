@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from benchmarks.engine.results import write_report
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.tokenization import train_wordpiece
@@ -344,10 +345,8 @@ def main() -> None:
         **study.tables(),
         "references": study.references(),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(options.output, json.dumps(results, indent=2) + "\n")
     text = markdown(results)
-    write_text(options.output.with_suffix(".md"), text)
+    write_report(options.output, results, text)
     plot(results, options.output.with_suffix(".png"))
     print(f"\n{text}\nWritten: {options.output}")
 

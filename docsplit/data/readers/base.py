@@ -1,9 +1,12 @@
 """A document, a file that cannot be read, and the count of what was skipped."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 NAMES_SHOWN = 2  # of the files that were skipped for one reason
 
 
@@ -14,6 +17,20 @@ class Document:
     id: str
     text: str
     title: str = ""
+
+
+def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_characters: int) -> Iterator[list[T]]:
+    """Group items with texts: at most so many, and no more once their texts have so many characters together."""
+    group: list[T] = []
+    characters = 0
+    for item in items:
+        group.append(item)
+        characters += len(text_of(item))
+        if len(group) == most or characters >= most_characters:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
 
 
 class Unreadable(ValueError):

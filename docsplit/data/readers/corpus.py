@@ -7,14 +7,14 @@ removed, all files are read anew. The trade-off: a copy of the texts on the disk
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Document, grouped
 from docsplit.data.readers.converted import converter_version
 from docsplit.data.readers.data_files import ROW_SUFFIXES, DataFiles, as_data_files, load_data_files
 from docsplit.data.readers.documents import Reading, find_documents
@@ -105,19 +105,6 @@ def write_documents(path: Path, documents: Iterable[Document], text_column: str)
     """Write documents as an Arrow file with the columns id, title and `text_column`."""
     schema = pyarrow.schema({name: pyarrow.string() for name in ("id", "title", text_column)})
     with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
-        for batch in _batches(documents):
+        for batch in grouped(documents, lambda document: document.text, BATCH_DOCUMENTS, BATCH_CHARACTERS):
             rows = [{"id": document.id, "title": document.title, text_column: document.text} for document in batch]
             writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema=schema))
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if len(batch) == BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch

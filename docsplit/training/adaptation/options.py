@@ -49,7 +49,7 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
         default=False,
         metadata={
             COMMON: True,
-            "help": "Write the words alone: a static encoder, some 90 times as fast on a CPU.",
+            "help": "Write the words alone: a static encoder, some 90 times as fast on long documents (CPU).",
         },
     )
     train: bool = field(
