@@ -66,7 +66,7 @@ ALL = [(page.name, command) for page in PAGES for command, _ in commands(page)]
 
 def test_commands_are_found():
     assert len(ALL) > 25
-    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md"}
+    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md", "gpu.md"}
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
