@@ -247,9 +247,9 @@ def table(results: dict[str, Any]) -> str:
     ]
     exact, graphs = results["caching"], results["embedding"]
     about = (
-        f"{results['hardware']}, {results['threads']} threads. MB: the peak of a step above the process before. Parts of "
-        "it: `batch` is ids and masks, `vectors` those of all passages and their gradients, `graphs` what the graph "
-        "layers' passes take alone."
+        f"{results['hardware']}, {results['threads']} threads. MB: the peak of a step above the process before. Parts "
+        "of it: `batch` is ids and masks, `vectors` those of all passages and their gradients, `graphs` what the "
+        "passes of the graph layers take alone."
     )
     parts = [about, markdown_table(header, lines)]
     parts.append(
