@@ -66,7 +66,7 @@ ALL = [(page.name, command) for page in PAGES for command, _ in commands(page)]
 
 def test_commands_are_found():
     assert len(ALL) > 25
-    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md"}
+    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md", "gpu.md"}
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
@@ -153,6 +153,21 @@ def test_links_within_the_repository_lead_somewhere(page):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def headings(page):
+    """Return the anchors that GitHub gives the headings of a page."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", prose):
+        other = page.parent / target if target else page
+        assert anchor in headings(other), f"{target}#{anchor}"
+
+
 def checked_text(page):
     """Return the text of a page; of CHANGELOG.md leave out the old names."""
     if page.name != "CHANGELOG.md":
@@ -188,6 +203,18 @@ def test_files_and_tests_exist(page):
     for name in set(re.findall(r"`(test_\w+)`", text)):
         assert f"def {name}(" in sources, name
     assert not re.findall(r"`test_\w+\.py`", text)  # which folder?
+
+
+def test_options_of_the_paper_map_exist():
+    rows = [line for line in (ROOT / "docs" / "paper_map.md").read_text().splitlines() if line.startswith("| ")]
+    named = {option for row in rows for option in re.findall(r"(?<!\w)--\w+", row)} - {"--multi_gpu"}  # the launcher's
+    known = {
+        option
+        for kinds in ARGUMENTS.values()
+        for option in Parser(kinds, {}, conflict_handler="resolve")._option_string_actions
+    }
+    assert len(named) > 30
+    assert named <= known, named - known
 
 
 def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, corpus_file):

@@ -246,7 +246,12 @@ def table(results: dict[str, Any]) -> str:
         for row in results["steps"]
     ]
     exact, graphs = results["caching"], results["embedding"]
-    parts = [f"{results['hardware']}, {results['threads']} threads", markdown_table(header, lines)]
+    about = (
+        f"{results['hardware']}, {results['threads']} threads. MB: the peak of a step above the process before. Parts "
+        "of it: `batch` is ids and masks, `vectors` those of all passages and their gradients, `graphs` what the "
+        "passes of the graph layers take alone."
+    )
+    parts = [about, markdown_table(header, lines)]
     parts.append(
         f"With {exact['documents']} documents the loss with and without cached gradients differs by "
         f"{exact['loss_difference']:.1e}, the gradients by {exact['gradient_difference']:.1e} of the largest."

@@ -245,6 +245,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def markdown(results: dict[str, Any]) -> str:
+    """Return the table with what its rows mean, which this module's docstring says."""
+    _, _, _, measures, ratios = (__doc__ or "").strip().split("\n\n")
+    about = f"{results['hardware']}, {results['dimension']} dimensions, rounds: {results['rounds']}."
+    return f"# Search\n\n{about} {' '.join(ratios.split())}\n\n{measures}\n\n{table(results['rows'])}\n"
+
+
 def main() -> None:
     """Measure all sizes, and write JSON and a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -264,7 +271,7 @@ def main() -> None:
     for size in tqdm(options.sizes, unit="size"):
         rows.append(compare(size, options.rounds))
         write_text(options.output, json.dumps(results, indent=1) + "\n")
-        write_text(options.output.with_suffix(".md"), f"# Search\n\n{table(rows)}\n")
+        write_text(options.output.with_suffix(".md"), markdown(results))
     print(table(rows))
     for row in rows:
         ratios = ", ".join(f"{name} {row[f'{name}_ratio']:.2f} x" for name in ("build", "query"))

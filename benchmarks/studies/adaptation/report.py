@@ -65,7 +65,13 @@ PARTS = {  # of the tables, with their titles
     "curve": "By the number of steps, each with its own schedule",
     "limits": "Other documents to adapt on, and another question",
 }
-COLOURS = {"words": "tab:orange", "static": "tab:orange", "adapt": "tab:blue", "adapt + words": "tab:blue"}
+COLOURS = {  # of what the figure shows: words, training, neither
+    **dict.fromkeys(("words", "static"), "tab:orange"),
+    **dict.fromkeys(("adapt", "adapt + words"), "tab:blue"),
+    "TF-IDF": "tab:gray",
+}
+TITLES = {"words": "words", "adapt": "training", "TF-IDF": "TF-IDF"}  # of what the figure's title counts
+PANELS_A_ROW = 3  # so that the figure can be read at 700 pixels
 OTHERS = ("accuracy", "kmeans_nmi", "neighbour_purity", *SIGNS)
 
 
@@ -256,29 +262,49 @@ def _transposed(cells: list[list[str]]) -> list[list[str]]:
 
 
 def plot(results: Results, path: Path) -> None:
-    """Plot the difference to the start of the methods of `NAMES`, with its interval, a panel a data set."""
+    """Plot the difference to the start of the methods of `COLOURS`, with its interval, a panel a data set."""
     summary_of = {key: summary for key, summary in summaries(results.rows).items() if _part_of(*key) == "methods"}
-    methods = [name for name in NAMES if name != "start" and any(name == method for _, method in summary_of)]
+    methods = [name for name in COLOURS if any(name == method for _, method in summary_of)]
     data = [name for name in SETS if any(name == key[0] for key in summary_of)]
     if not methods:
         return
-    metrics = {name: summary.metric for (name, _), summary in reversed(summary_of.items())}
-    size = (2.3 * len(data) + 2, 0.34 * len(methods) + 1.7)
-    figure, axes = plt.subplots(1, len(data), figsize=size, sharey=True, squeeze=False)
-    for axis, name in zip(axes[0], data):
+    columns = min(len(data), PANELS_A_ROW)
+    lines = -(-len(data) // columns)
+    size = (2.1 * columns + 2.4, (0.3 * len(methods) + 1) * lines + 0.5)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, name in zip(axes.flat, data):
         for height, method in enumerate(reversed(methods)):
             if summary := summary_of.get((name, method)):
-                colour = COLOURS.get(method, "tab:gray")
-                axis.plot([100 * summary.low, 100 * summary.high], [height] * 2, color=colour)
-                axis.plot(100 * summary.difference, height, "o", color=colour)
+                low, difference, high = (100 * value for value in (summary.low, summary.difference, summary.high))
+                axis.plot([low, high], [height] * 2, color=COLOURS[method], linewidth=2)
+                axis.plot(difference, height, "o", color=COLOURS[method])
+                place = axis.get_yaxis_transform()  # the number stands right of the panel, where no interval is
+                axis.text(1.03, height, f"{difference:+.1f}", transform=place, va="center", fontsize=9)
         axis.axvline(0, color="black", linewidth=0.8)
-        axis.set_title(SETS[name], fontsize=10)
-        axis.set_xlabel(f"points of {METRICS.get(metrics[name], metrics[name])}", fontsize=8)
+        axis.set_title(f"{SETS[name]}\n", fontsize=11, loc="left")
+        metric = next(summary.metric for (other, _), summary in summary_of.items() if other == name)
+        axis.text(0, 1.03, METRICS.get(metric, metric), transform=axis.transAxes, fontsize=9, color="0.3")
+        axis.set_yticks(range(len(methods)), [NAMES[method] for method in reversed(methods)])
+        axis.tick_params(labelbottom=True)
         axis.grid(alpha=0.3)
-    axes[0][0].set_yticks(range(len(methods)), [NAMES[name] for name in reversed(methods)])
-    figure.suptitle("Difference to the encoder as it is, and 95 % intervals: right of the line is better", fontsize=11)
-    figure.tight_layout()
+    for axis in axes.flat[len(data) :]:
+        axis.set_axis_off()
+        axis.text(0, 0.95, "points of difference to the\nencoder as it is, and their\n95 % interval", va="top",
+                  transform=axis.transAxes, fontsize=10)  # fmt: skip
+    figure.suptitle(_message(summary_of), fontsize=12)
     save(figure, path)
+
+
+def _message(summary_of: Summaries) -> str:
+    """Return the title: on how many sets each kind of method is better than the start, its interval above 0."""
+    better = []
+    for method, title in TITLES.items():
+        lows = [summary.low for (_, other), summary in summary_of.items() if other == method]
+        if lows:
+            better.append(f"{title} on {sum(low > 0 for low in lows)} of {len(lows)} sets")
+    return f"Clearly better: {', '.join(better)}"
 
 
 def main() -> None:

@@ -47,7 +47,17 @@ TITLES = {
     "pretraining": "What was read in pretraining after the start, tokens in millions:",
     "fine-tuned": "Fine-tuned, on held-out documents of the train part:",
 }
-MARKERS = "ox^"
+PLOTTED = (  # the best on short posts first
+    "TF-IDF",
+    "DocSplit, chunk_mean",
+    "DocSplit",
+    "start, mean, chunk_mean",
+    "graph",
+    "mean of passages",
+    "graph, no contrast",
+)
+PANELS = {"20news": "newsgroup posts: accuracy with 5 labels a class (%)", "ecthr": "court judgments: micro-F1 (%)"}
+MARKERS, COLOURS = "os^", ("tab:orange", "tab:blue", "black")  # of the three classes of length
 
 
 def method_of(row: Row) -> str:
@@ -133,28 +143,44 @@ def markdown(results: Results) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """Plot a panel a set: the metric over the three classes of length, a line a method."""
+    """Plot a panel a set, a line for each method of `PLOTTED`, a dot a class of length; then fine-tuning."""
     values_by = values_of(results.rows)
     sets = {data: metric.rpartition(",")[0] for data, metric in values_by if metric.endswith(THIRDS)}
     if not sets:
         return
     tuned = [row for row in results.rows if "curve" in row]
     panels = len(sets) + bool(tuned)
-    figure, axes = plt.subplots(1, panels, figsize=(4.5 * panels + 2, 3.6), squeeze=False, layout="constrained")
-    for axis, (data, metric) in zip(axes[0], sets.items()):
-        for number, method in enumerate(values_by[data, f"{metric}, {THIRDS[0]}"]):
-            values = [100 * statistics.mean(values_by[data, f"{metric}, {third}"][method]) for third in THIRDS]
-            axis.plot(THIRDS, values, f"{MARKERS[number // 10]}-", label=method)  # ten colours
-        axis.set(title=data, ylabel=f"{metric} (%)", xlabel="test documents by length")
+    figure, axes = plt.subplots(panels, 1, figsize=(7, 2.3 * panels + 0.5), squeeze=False, layout="constrained")
+    heights = np.arange(len(PLOTTED), 0, -1)
+    for axis, (data, metric) in zip(axes[:, 0], sets.items()):
+        for place, third in enumerate(THIRDS):
+            of_method = values_by[data, f"{metric}, {third}"]
+            means = [100 * statistics.mean(of_method[name]) if name in of_method else np.nan for name in PLOTTED]
+            axis.plot(means, heights - 0.2 * (place - 1), MARKERS[place], color=COLOURS[place], label=third)
+        axis.set_yticks(heights, PLOTTED)
+        axis.set_title(PANELS.get(data, f"{data}, {metric} (%)"), loc="left", fontsize=11)
         axis.grid(alpha=0.3)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
-    for row in tuned:  # Figure 5
+    axes[0, 0].legend(title="documents", loc="lower right")
+    for row, style in zip(tuned, ("o-", "s--")):  # Figure 5
         points = [(point["epoch"], 100 * point["accuracy"]) for point in row["curve"]]
-        axes[0, -1].plot(*zip(*points), "o-", label=row["method"])
-        axes[0, -1].set(title=f"{row['data']}, fine-tuned", ylabel="accuracy on validation (%)", xlabel="epoch")
-        axes[0, -1].legend(frameon=False, fontsize=8)
-        axes[0, -1].grid(alpha=0.3)
+        axes[-1, 0].plot(*zip(*points), style, label=f"{row['method']}: {points[-1][1]:.1f} % at the end")
+        axes[-1, 0].set_title(f"{row['data']}, fine-tuned: validation accuracy (%) by epoch", loc="left", fontsize=11)
+        axes[-1, 0].legend(loc="lower right")
+        axes[-1, 0].grid(alpha=0.3)
+    figure.suptitle(_message(values_by, sets), fontsize=12)
     save(figure, path)
+
+
+def _message(values_by: dict[tuple[str, str], dict[str, list[Any]]], sets: dict[str, str]) -> str:
+    """Return the title: in how many classes of length the graph has a lower mean than DocSplit."""
+    of_classes = [values_by[data, f"{metric}, {third}"] for data, metric in sets.items() for third in THIRDS]
+    pairs = [
+        [statistics.mean(of_class[method]) for method in ("graph", "DocSplit, chunk_mean")]
+        for of_class in of_classes
+        if {"graph", "DocSplit, chunk_mean"} <= of_class.keys()
+    ]
+    behind = sum(graph < docsplit for graph, docsplit in pairs)
+    return f"Short, medium or long: the graph is behind DocSplit in {behind} of {len(pairs)} cases"
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 
 Documents are embedded whole, as far as the encoder reads. A code is the first dimensions of a vector, of length one
 (what Matryoshka representations are trained for; Kusupati et al. 2022), or the sign of each dimension, compared by
-how many are equal. With rescoring the code's best `RESCORED` documents are put in order by the vectors as they are.
+how many are equal. With rescoring so many of the code's best documents are put in order by the vectors as they are.
 
     recall    of the ten best documents by the vectors as they are, the share among the code's ten
     nDCG@10   by the collection's judgments
@@ -106,6 +106,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def markdown(results: dict[str, Any]) -> str:
+    """Return the table with what its columns mean, which this module's docstring says."""
+    _, _, codes_explained, measures = (__doc__ or "").strip().split("\n\n")
+    return f"# Shorter codes\n\n{codes_explained}\n\n{measures}\n\n{table(results['rows'])}\n"
+
+
 def main() -> None:
     """Measure all collections, and write JSON and a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -118,7 +124,7 @@ def main() -> None:
     results = {"rows": rows, "encoder": Path(options.model).name, "versions": versions(), "hardware": hardware("cpu")}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.output, json.dumps(results, indent=1) + "\n")
-    write_text(options.output.with_suffix(".md"), f"# Shorter codes\n\n{table(rows)}\n")
+    write_text(options.output.with_suffix(".md"), markdown(results))
     print(table(rows))
 
 

@@ -1,11 +1,13 @@
 """The benchmark of search: both contenders hold the same and find the same. No time is asserted."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from benchmarks.speed import search
+from tests.processes import ROOT
 
 
 @pytest.fixture
@@ -50,3 +52,12 @@ def test_rows_are_medians_and_ratios_of_rounds(small, run_here, tmp_path, monkey
     assert row["same_of_ten"] == 1
     assert "| 300 | build | 2 s | 2 s | 1.00 |" in (tmp_path / "search.md").read_text()
     assert "300 documents: build 1.00 x, query 1.00 x, memory 1.00" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["search", "search_million"])
+def test_committed_tables_show_the_results_and_explain_their_rows(name):
+    results = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    text = search.markdown(results)
+    assert (ROOT / "benchmarks" / "results" / f"{name}.md").read_text() == text
+    for measure in search.UNITS:
+        assert re.search(rf"^    {measure} +\w", text, re.MULTILINE), measure

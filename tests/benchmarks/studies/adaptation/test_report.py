@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from matplotlib import pyplot as plt
 
 from benchmarks.engine.results import SAMPLES, Record, read_results
 from benchmarks.engine.study import Study
@@ -100,6 +101,22 @@ def test_tables_pool_seeds_and_items(tmp_path):
     assert "| trained on the documents | **53.0** (+3.0) |" in adaptation.markdown(named)
     adaptation.plot(named, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_the_figure_counts_gains_and_shows_each_difference(tmp_path, monkeypatch):
+    drawn: list[plt.Figure] = []
+    monkeypatch.setattr("benchmarks.engine.figures.plt.close", drawn.append)
+    adaptation.plot(read_results(ROOT / "benchmarks" / "results" / "adaptation.json"), tmp_path / "plot.png")
+    title = drawn[0].get_suptitle()
+    assert title == "Clearly better: words on 5 of 5 sets, training on 3 of 5 sets, TF-IDF on 2 of 5 sets"
+    panels = [axis for axis in drawn[0].axes if axis.axison]
+    assert len(panels) == len(adaptation.SETS)
+    page = (ROOT / "benchmarks" / "results" / "adaptation.md").read_text()
+    for column, axis in enumerate(panels):
+        *values, _ = (text.get_text() for text in axis.texts)  # the last one names the measure
+        assert len(values) == len(adaptation.COLOURS)
+        words = re.search(r"\| adapted \(words, no training\) \|(.*)\|\n", page)[1].split(" | ")[column]
+        assert f"({values[-1]})" in words
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/adaptation.md"])

@@ -69,6 +69,7 @@ def test_rows_and_tables_of_the_study(tmp_path, monkeypatch):
     for more in ([], [tuned]):
         report.plot(results_of(rows + more), tmp_path / "plot.png")
     assert [len(figure.axes) for figure in drawn] == [1, 2]
+    assert drawn[0].get_suptitle() == "Short, medium or long: the graph is behind DocSplit in 0 of 3 cases"
     (line,) = drawn[1].axes[1].get_lines()
     np.testing.assert_allclose(line.get_xydata(), [[0.25, 10], [0.5, 30]])
 
@@ -111,7 +112,19 @@ def test_pages_show_the_results():
     generated = report.markdown(read_results(folder / "graph.json"))
     assert (folder / "graph.md").read_text(encoding="utf-8") == generated
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    shown = re.findall(r"<!-- from \.\./benchmarks/results/graph\.json -->\n\n((?:\|.*\n)+)", page)
-    assert [len(table.splitlines()) for table in shown] == [16, 15]
-    for table in shown:
-        assert set(table.splitlines()) <= set(generated.splitlines())
+    (shown,) = re.findall(r"<!-- from \.\./benchmarks/results/graph\.json -->\n\n((?:\|.*\n)+)", page)
+    assert 5 < len(shown.splitlines()) <= 2 + 8
+    assert set(shown.splitlines()) <= set(generated.splitlines())
+
+
+def test_the_figure_says_what_was_measured(tmp_path, monkeypatch):
+    drawn: list[plt.Figure] = []
+    monkeypatch.setattr(report.plt, "close", drawn.append)
+    report.plot(read_results(ROOT / "benchmarks" / "results" / "graph.json"), tmp_path / "plot.png")
+    assert drawn[0].get_suptitle() == "Short, medium or long: the graph is behind DocSplit in 6 of 6 cases"
+    short = drawn[0].axes[0].get_lines()[0].get_xdata()
+    generated = (ROOT / "benchmarks" / "results" / "graph.md").read_text(encoding="utf-8")
+    by_length = generated.partition("By length")[2]
+    for method, value in zip(report.PLOTTED, short):
+        line = next(line for line in by_length.splitlines() if line.startswith(f"| {method} "))
+        assert f"| {value:.1f}" in re.sub(r"\| +", "| ", line)

@@ -1,9 +1,12 @@
 """Shorter codes of vectors: what a loop finds, found."""
 
+import json
+
 import numpy as np
 import pytest
 
-from benchmarks.studies.truncation.report import DEPTH, codes, recall, retrieve
+from benchmarks.studies.truncation.report import DEPTH, codes, markdown, recall, retrieve
+from tests.processes import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +55,11 @@ def test_a_code_finds_what_a_loop_finds(vectors):
 
 def test_recall_counts_what_was_found():
     assert recall(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 0.75
+
+
+def test_the_committed_table_shows_the_results_and_explains_its_columns():
+    results = json.loads((ROOT / "benchmarks" / "results" / "truncation.json").read_text())
+    text = markdown(results)
+    assert (ROOT / "benchmarks" / "results" / "truncation.md").read_text() == text
+    assert "    recall    of the ten best" in text
+    assert text.count("\n| ") == len(results["rows"]) + 1
