@@ -246,7 +246,7 @@ def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, c
     del VIEWS["every_other_sentence"]
 
 
-def test_each_page_is_in_the_index_and_says_whom_it_is_for():
+def test_each_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text()
     for page in sorted((ROOT / "docs").glob("*.md")):
         assert page.name == "README.md" or f"]({page.name})" in index, page.name
