@@ -173,17 +173,17 @@ def test_messages_that_are_explained_are_those_of_the_code():
             assert any(message in string for string in strings), message
 
 
+def test_each_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
         assert target.startswith("http") or (page.parent / target).exists(), target
-
-
-def test_each_page_is_in_the_index():
-    index = (ROOT / "docs" / "README.md").read_text()
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        assert page.name == "README.md" or f"]({page.name})" in index, page.name
 
 
 def checked_text(page):
