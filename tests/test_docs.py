@@ -2,11 +2,13 @@
 
 import ast
 import importlib
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,13 +53,13 @@ OPTIONS_ELSEWHERE = {"search.py": ["docsplit/index/arguments.py"]}
 
 
 def commands(page):
-    """(command, the marker before it) of each indented block, lines that end in a backslash joined."""
+    """(command, the marker before it) of each indented block: comments left out, continued lines joined."""
     blocks = []
     for block in re.findall(r"((?:^<!--.*-->\n)?(?:^    .*\n?)+)", page.read_text(), flags=re.MULTILINE):
         marker, _, text = block.partition("-->\n") if block.startswith("<!--") else ("", "", block)
         for line in re.sub(r"\\\n\s*", "", text).splitlines():
             if line.strip().startswith(("python ", "accelerate launch ", "docsplit-")):
-                blocks.append((line.strip(), marker))
+                blocks.append((line.partition("  # ")[0].strip(), marker))
     return blocks
 
 
@@ -105,7 +107,9 @@ def test_a_command_names_scripts_recipes_and_options_that_exist(page, command):
         assert not word.startswith("--") or word.partition("=")[0] in known, word
 
 
-def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
+@pytest.fixture
+def reader(tmp_path, corpus_file):
+    """Return a function that runs commands as somebody who has cloned the repository, in `tmp_path`."""
     for path in [*ROOT.glob("*.py"), ROOT / "recipes", ROOT / "docsplit", ROOT / "model_cards"]:
         (tmp_path / path.name).symlink_to(path)
     lines = corpus_file.read_text().splitlines(keepends=True)
@@ -113,23 +117,46 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path, corpus_file):
     (tmp_path / "test.jsonl").write_text("".join(lines[-30:]))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    first, *rest = (command for command, marker in commands(ROOT / "docs" / "tutorial.md") if "needs" not in marker)
-    result = subprocess.run(["bash", "-c", first], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, first + result.stdout + result.stderr
-    assert len(rest) == 10
-    for command in rest:  # without the shell, the launcher and the imports, which are those of the first
-        words = shlex.split(command)
-        assert words[0] == "python" or words[:2] == ["accelerate", "launch"]
-        run(*words[1 if words[0] == "python" else 2 :], cwd=tmp_path, env=environment)
+    return partial(run, cwd=tmp_path, env=environment)
+
+
+def runnable(page):
+    """The words after `python` of each command of a page that needs nothing but the repository."""
+    texts = [command for command, marker in commands(ROOT / "docs" / page) if "needs" not in marker]
+    assert all(text.startswith("python ") for text in texts)
+    return [shlex.split(text)[1:] for text in texts]
+
+
+def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tmp_path, reader):
+    tutorial, publishing, searching = map(runnable, ("tutorial.md", "publishing.md", "searching.md"))
+    assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 8)
+    first = subprocess.run(["python", *tutorial[0]], **reader.keywords, capture_output=True, text=True)
+    assert first.returncode == 0, first.stdout + first.stderr
+    for words in tutorial[1:]:  # without the imports, which are those of the first
+        reader(*words)
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), flags=re.DOTALL)
-    result = run("-c", snippet, cwd=tmp_path, env=environment)
+    result = reader("-c", snippet)
     assert result.stdout.splitlines()[-1] == "(2, 64)", result.stderr
     card = ModelCard.load(tmp_path / "outputs" / "tutorial" / "README.md")
     assert any("linear" in entry.metric_name for entry in card.data.eval_results)
     assert "60" in card.text
-    assert card.data.license == "apache-2.0"
     assert (tmp_path / "outputs" / "tutorial.html").stat().st_size > 10_000
-    assert (tmp_path / "outputs" / "tutorial_onnx" / "model.onnx").exists()
+
+    (tmp_path / "outputs" / "tutorial").rename(tmp_path / "outputs" / "mine")
+    for words in publishing:
+        reader(*words)
+    assert ModelCard.load(tmp_path / "outputs" / "mine" / "README.md").data.license == "apache-2.0"
+    assert (tmp_path / "outputs" / "mine_onnx" / "model.onnx").exists()
+
+    (tmp_path / "documents" / "drafts").mkdir(parents=True)
+    texts = [json.loads(line)["text"] for line in (tmp_path / "documents.jsonl").read_text().splitlines()]
+    for name, text in zip(("bread.md", "ship.md", "garden.txt", "drafts/old.md"), texts):
+        (tmp_path / "documents" / name).write_text(text)
+    for words in searching:
+        reader(*words)
+    manifest = json.loads((tmp_path / "outputs" / "mine.index" / "manifest.json").read_text())
+    assert [segment["documents"] for segment in manifest["segments"]] == [4 - 1]  # one was deleted
+    assert (tmp_path / "outputs" / "mine.html").stat().st_size > 10_000
 
 
 def test_messages_that_are_explained_are_those_of_the_code():
@@ -144,6 +171,12 @@ def test_messages_that_are_explained_are_those_of_the_code():
     for row in rows:
         for message in re.findall(r"`([^`]+)`", row.split(" | ")[0]):
             assert any(message in string for string in strings), message
+
+
+def test_each_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
