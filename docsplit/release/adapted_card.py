@@ -100,7 +100,7 @@ class Adaptation:
             return None
         values: JsonObject = json.loads(path.read_text(encoding="utf-8"))
         start = values["start"]
-        values["start"] = Start(start["base_model"], Licence.stated_in(start["licence"]))
+        values["start"] = Start(start["base_model"], Licence.stated_in(start["licence"]), start.get("language"))
         if (facts := values["facts"]) is not None:
             shares = {float(penalty): share for penalty, share in facts["shares_explained"].items()}
             values["facts"] = RidgeFacts(**facts | {"shares_explained": shares})

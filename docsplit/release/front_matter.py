@@ -46,19 +46,22 @@ def card_of(name: str) -> JsonObject:
     return data
 
 
-def start_of(name: str, data: JsonObject | None = None) -> Start:
-    """Find out the base model and the licence of the weights that a run starts from.
+def start_of(name: str) -> Start:
+    """Find out the base model, the licence and the language of the weights that a run starts from.
 
     Args:
         name: on the Hub, or a folder, whose card names the base model.
-        data: of `card_of`, if it was read already.
     """
-    data = card_of(name) if data is None else data
+    data = card_of(name)
     licence = Licence.stated_in(data)
     if licence.license is None:
         logger.warning(f"{name} states no licence: that of these weights is unknown, unless --license names one.")
         licence = replace(licence, license=UNKNOWN)
-    return Start(data.get("base_model") if Path(name).exists() else name, licence)
+    language = data.get("language")
+    codes = language if isinstance(language, list) else [language]
+    if not all(isinstance(code, str) for code in codes):  # `no`, which YAML takes for a false, among them
+        language = None
+    return Start(data.get("base_model") if Path(name).exists() else name, licence, language)
 
 
 def licence_of(card: Path, start: Start) -> Licence:
@@ -133,6 +136,7 @@ def metadata(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
+        language=run.start.language if run and run.start else None,
         base_model=valid_names(base),
         datasets=[corpus.split(":")[0]] if corpus and is_hub_name(corpus) and "corpus" not in local else None,
         eval_results=entries or None,

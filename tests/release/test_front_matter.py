@@ -43,6 +43,21 @@ def test_a_folder_has_the_base_model_and_licence_of_its_card(tmp_path):
     assert start_of(str(tmp_path)) == Start("user/first", Licence("other", "odd"))
 
 
+@pytest.mark.parametrize(
+    ("stated", "language"),
+    [("en", "en"), ("[en, deu]", ["en", "deu"]), ("no", None), ("[en, no]", None), ("{a: b}", None)],
+)
+def test_a_start_has_the_language_of_its_card_and_so_has_what_is_trained_from_it(stated, language, tmp_path):
+    """An unquoted `no` is false in YAML, and no code."""
+    card(tmp_path / "README.md", language=stated, license="mit")
+    start = start_of(str(tmp_path))
+    assert start.language == language
+    record = RunRecord(**RUN, start=start)
+    (tmp_path / "run.json").write_text(record.to_json())
+    assert RunRecord.read(tmp_path) == record
+    assert metadata("user/name", record, Licence("mit"), None).language == language
+
+
 def test_an_earlier_licence_stays_unless_it_is_that_of_other_weights(tmp_path, caplog):
     start = Start("user/second", Licence("mit"))
     assert licence_of(tmp_path / "none.md", start) == Licence("mit")
