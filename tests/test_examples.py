@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM
 
 from docsplit.data import corpora
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -60,7 +61,13 @@ def test_the_recipes_run_as_they_are_written(place, capsys):
     assert len(names["index"]) == 40
     assert names["adapted"].kept == "words"
     assert names["trainer"].state.global_step == 6  # three epochs of two batches
-    assert SentenceTransformer(str(place / "outputs" / "trained")).encode(["A ship."]).shape == (1, 32)
+    trained = str(place / "outputs" / "trained")
+    vector = SentenceTransformer(trained).encode("A ship.")
+    assert vector.shape == (32,)
+    (split,) = re.findall(r"`(docsplit\.modeling\.saving\.split_release\(.*?\))`", PAGE)
+    exec(f"import docsplit.modeling.saving\nfrom pathlib import Path\n{split}", names)
+    AutoModelForMaskedLM.from_pretrained(trained, variant="mlm")
+    np.testing.assert_array_equal(SentenceTransformer(trained).encode("A ship."), vector)
 
 
 def test_the_recipes_are_short_and_so_is_the_page():
