@@ -70,7 +70,7 @@ class Index:
         loaded = Encoder(str(encoder), cache_dir=directory / "cache")
         built = changes.build(directory, documents_of(documents), IndexEncoder.of(loaded), passage_words)
         if built.empty:
-            logger.warning(f"{built.empty:,} documents have no text, and are not in the index.")
+            logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
         index = cls(directory, encoder)
         index._encoder = loaded
         return index

@@ -82,7 +82,7 @@ def test_documents_are_added_replaced_and_deleted(built):
 
 
 def test_what_others_change_is_seen(built, scattered):
-    """A lighthouse, which no other document has."""
+    """No other document has lighthouses."""
     assert built.search("lighthouses", method="bm25") == []
     encoder = IndexEncoder.of(Encoder(str(scattered)))
     add(built.directory, [Document("theirs", "Lighthouses.")], encoder)
@@ -100,7 +100,7 @@ def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog)
     index = Index.build(tmp_path / "notes", str(scattered), str(tmp_path / "the.index"))
     hits = {(hit.id, hit.title) for hit in index.search("harbour")}
     assert hits == {("a.txt", "The captain"), ("deep/b.md", "A harbour")}
-    assert "1 documents have no text, and are not in the index." in caplog.text
+    assert "Documents without text, which are not in the index: 1." in caplog.text
     assert index.add(tmp_path / "notes").unchanged == 2
 
 
