@@ -16,10 +16,10 @@ COPY pyproject.toml setup.py README.md LICENSE *.py ./
 COPY docsplit docsplit
 COPY recipes recipes
 COPY docs/papers docs/papers
-RUN pip install --no-deps . && rm -r /source
+RUN pip install --no-deps .
 
 # The first user of most Linux systems: what is written into the volume belongs to them.
-RUN useradd --create-home --uid 1000 docsplit && install --directory --owner docsplit /data
-USER 1000
 WORKDIR /data
+RUN useradd --create-home --uid 1000 docsplit && chown docsplit /data
+USER 1000
 CMD ["docsplit-adapt", "--help"]
