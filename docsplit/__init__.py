@@ -1,9 +1,10 @@
 """Document encoders: adapted to your documents, pretrained, compared, searched with.
 
-    from docsplit import adapt, load_encoder
+    from docsplit import Index, adapt, embed
 
-    adapted = adapt("sentence-transformers/all-MiniLM-L6-v2", ["a text", "another", ...], "outputs/mine")
-    vectors = load_encoder("outputs/mine").encode_document(["a new text"])
+    adapt("sentence-transformers/all-MiniLM-L6-v2", "notes/", "outputs/mine")
+    vectors = embed("outputs/mine", ["a new text", "another"])  # (2, 384)
+    hits = Index.build("notes/", "outputs/mine", "notes.index").search("a question")
 
 Nothing is imported before it is used: `import docsplit` takes no time.
 """
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from docsplit.data.collators import DocSplitCollator
+    from docsplit.embedding.encoder import embed
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import smooth
+    from docsplit.index.api import Index
     from docsplit.training.adaptation.options import AdaptOptions
     from docsplit.training.adapting import Adapted, adapt
     from modeling_docsplit import DocSplitForContrastivePretraining
@@ -25,7 +28,9 @@ __all__ = [
     "Adapted",
     "DocSplitCollator",
     "DocSplitForContrastivePretraining",
+    "Index",
     "adapt",
+    "embed",
     "load_encoder",
     "smooth",
 ]
@@ -34,7 +39,9 @@ _MODULES = {
     "Adapted": "docsplit.training.adapting",
     "DocSplitCollator": "docsplit.data.collators",
     "DocSplitForContrastivePretraining": "modeling_docsplit",
+    "Index": "docsplit.index.api",
     "adapt": "docsplit.training.adapting",
+    "embed": "docsplit.embedding.encoder",
     "load_encoder": "docsplit.embedding.loading",
     "smooth": "docsplit.embedding.neighbours",
 }

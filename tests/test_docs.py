@@ -18,7 +18,6 @@ import run_aan_retrieval
 import run_document_retrieval
 import run_embedding_analysis
 import run_probe_classification
-from docsplit.data.views import VIEWS
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.runtime.parser import Parser
 from docsplit.training import arguments
@@ -248,33 +247,6 @@ def test_options_of_the_paper_map_exist():
     }
     assert len(named) > 30
     assert named <= known, named - known
-
-
-def test_the_python_snippets_run(tmp_path, monkeypatch, wordpiece, tiny_model, corpus_file):
-    tiny_model.save_pretrained(tmp_path / "encoder")
-    wordpiece.save_pretrained(tmp_path / "encoder")
-    monkeypatch.chdir(tmp_path)
-    adapted, snippet, view = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), flags=re.DOTALL
-    )
-    for here, there in {
-        '"bert-base-uncased"': f'"{tmp_path}/encoder"',
-        '"my.jsonl"': f'"{corpus_file}"',
-        "per_device_train_batch_size=36": "per_device_train_batch_size=8, max_steps=2, use_cpu=True",
-        "DocSplitCollator(tokenizer)": "DocSplitCollator(tokenizer, max_seq_length=64)",
-    }.items():
-        assert here in snippet
-        snippet = snippet.replace(here, there)
-    names = {"__name__": "snippet"}
-    adapted = adapted.replace("sentence-transformers/all-MiniLM-L6-v2", f"{tmp_path}/encoder")
-    exec(adapted.replace('"my.jsonl"', f'"{corpus_file}"'), names)
-    assert names["documents"].shape == names["queries"].shape == (1, tiny_model.config.hidden_size)
-    exec(snippet, names)
-    assert names["trainer"].state.global_step == 2
-    monkeypatch.delitem(VIEWS, "every_other_sentence", raising=False)
-    exec(view, names)
-    assert "every_other_sentence" in VIEWS
-    del VIEWS["every_other_sentence"]
 
 
 def test_the_readme_is_short():

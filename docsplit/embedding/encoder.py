@@ -1,4 +1,8 @@
-"""One encoder, from its name to vectors: loaded once, checked, and handed to all that embeds with it."""
+"""One encoder, from its name to vectors: loaded once, checked, and handed to all that embeds with it.
+
+embed     vectors of documents in one call: the Python API
+Encoder   what the scripts hand around: the model with the options that it embeds by
+"""
 
 import copy
 import logging
@@ -12,8 +16,9 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.embedding import project_modules
-from docsplit.embedding.arguments import EncoderArguments, members_of
+from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of
 from docsplit.embedding.chunks import CHUNK_TEXTS
 from docsplit.embedding.encode import (
     SIMILARITIES,
@@ -39,6 +44,34 @@ logger = logging.getLogger(__name__)
 Columns = dict[str, Any]  # of a row of results
 # What the manifest of an index says of its encoder: `name`, `hash`, and the settings that decide the vectors.
 Description = dict[str, Any]
+
+
+def embed(
+    encoder: str | Path | SentenceTransformer,
+    documents: Documents,
+    long_documents: LongDocuments = "truncate",
+    show_progress: bool = False,
+) -> np.ndarray:
+    """Embed documents in bulk: in batches of similar length, as `encode_document` of the encoder would.
+
+    Matrix products are bfloat16 where the hardware has it. Several processes (`torchrun`) share the work, and each
+    returns the whole. Queries have `load_encoder(encoder).encode_query`.
+
+    Args:
+        encoder: a SentenceTransformer or any `AutoModel`, by its name on the Hub or its folder; or one that is loaded.
+        documents: texts; `Document`s; texts by id; or a folder or a file, read in the order of `read_documents`
+            (`docsplit.data.readers.documents`), which gives their ids.
+        long_documents: `truncate` keeps what the encoder reads of a document, its beginning. `chunk_mean` averages the
+            embeddings of pieces of that length, weighted by their numbers of tokens.
+
+    Returns: (N, H) float32, in the order of the documents.
+
+    Raises:
+        ValueError: if there is nothing to read, or the encoder cannot be loaded or cut into pieces.
+    """
+    texts = [document.text for document in documents_of(documents)]
+    model = encoder if isinstance(encoder, SentenceTransformer) else load_encoder(str(encoder))
+    return embed_documents(model, texts, long_documents=long_documents, show_progress=show_progress)[0]
 
 
 @dataclass(frozen=True)

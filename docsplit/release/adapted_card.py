@@ -100,7 +100,7 @@ class Adaptation:
             return None
         values: JsonObject = json.loads(path.read_text(encoding="utf-8"))
         start = values["start"]
-        values["start"] = Start(start["base_model"], Licence.stated_in(start["licence"]))
+        values["start"] = Start(start["base_model"], Licence.stated_in(start["licence"]), start.get("language"))
         if (facts := values["facts"]) is not None:
             shares = {float(penalty): share for penalty, share in facts["shares_explained"].items()}
             values["facts"] = RidgeFacts(**facts | {"shares_explained": shares})
@@ -138,7 +138,7 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
     has_code = bool([*directory.glob("*.py")])
     has_hashes = (directory / "training_documents.safetensors").exists()
     card = ModelCard.from_template(
-        _front_matter(record, address, stated, evaluations),
+        _front_matter(record, address, stated, evaluations, has_code),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         what=_what(record),
@@ -154,7 +154,7 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
     return str(card)
 
 
-def _front_matter(record: Adaptation, address: str, licence: Licence, evaluations: Any) -> Any:
+def _front_matter(record: Adaptation, address: str, licence: Licence, evaluations: Any, has_code: bool) -> Any:
     local = ["corpus"] if record.documents_are_local else []
     options = {"corpus": record.documents} | ({"probe_corpus": record.probe} if record.probe else {})
     run = RunRecord(
@@ -164,7 +164,7 @@ def _front_matter(record: Adaptation, address: str, licence: Licence, evaluation
     for candidate in record.candidates:
         if candidate.label == record.kept:
             results = {f"probe_after_{measure}": candidate.test[measure] for measure in MEASURES}
-    data = metadata(address, run, licence, model_index(options, results, evaluations))
+    data = metadata(address, run, licence, model_index(options, results, evaluations), has_code)
     data.language = record.language
     if record.kind == "static":
         data.tags = [*(data.tags or []), "static-embeddings", "model2vec"]

@@ -6,7 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.errors import HTTPError
+from huggingface_hub.errors import HFValidationError, HTTPError
+from huggingface_hub.utils import validate_repo_id
 from yaml import YAMLError
 
 from docsplit.release.run_record import Licence, RunRecord, Start
@@ -15,6 +16,16 @@ from docsplit.runtime.files import JsonObject
 logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown"  # as the Hub names it
+WIDGET = [  # what the Hub's page compares, where it can run the encoder
+    {
+        "source_sentence": "The storm kept all ships in the harbour.",
+        "sentences": [
+            "No boat could leave the port because of the weather.",
+            "The lighthouse was built of granite, a century ago.",
+            "Knead the dough, and let it rest for an hour.",
+        ],
+    }
+]
 
 
 def is_hub_name(name: object) -> bool:
@@ -35,19 +46,22 @@ def card_of(name: str) -> JsonObject:
     return data
 
 
-def start_of(name: str, data: JsonObject | None = None) -> Start:
-    """Find out the base model and the licence of the weights that a run starts from.
+def start_of(name: str) -> Start:
+    """Find out the base model, the licence and the language of the weights that a run starts from.
 
     Args:
         name: on the Hub, or a folder, whose card names the base model.
-        data: of `card_of`, if it was read already.
     """
-    data = card_of(name) if data is None else data
+    data = card_of(name)
     licence = Licence.stated_in(data)
     if licence.license is None:
         logger.warning(f"{name} states no licence: that of these weights is unknown, unless --license names one.")
         licence = replace(licence, license=UNKNOWN)
-    return Start(data.get("base_model") if Path(name).exists() else name, licence)
+    language = data.get("language")
+    codes = language if isinstance(language, list) else [language]
+    if not all(isinstance(code, str) for code in codes):  # `no`, which YAML takes for a false, among them
+        language = None
+    return Start(data.get("base_model") if Path(name).exists() else name, licence, language)
 
 
 def licence_of(card: Path, start: Start) -> Licence:
@@ -75,12 +89,40 @@ def licence_text(licence: Licence, start: Start) -> str:
     return f"These weights: {name}{', which is that of their start' if is_the_start_s else ''}."
 
 
-def metadata(name: str, run: RunRecord | None, licence: Licence, entries: list[EvalResult] | None) -> ModelCardData:
+def as_the_hub_takes_it(licence: Licence) -> Licence:
+    """Return a licence whose identifier has the form of the Hub's; another one becomes `other`, and its name."""
+    if licence.license is None or re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", licence.license):
+        return licence
+    return replace(licence, license="other", license_name=licence.license_name or licence.license)
+
+
+def valid_names(base_model: str | list[str] | None) -> str | list[str] | None:
+    """Return the names of models if all have the form of names on the Hub; else None, and a warning: it refuses paths.
+
+    A card in a folder may name anything.
+    """
+    try:
+        for name in [base_model] if isinstance(base_model, str) else base_model or []:
+            validate_repo_id(name)
+    except HFValidationError:
+        logger.warning(f"The base model {base_model!r} is no name on the Hub: the card names none.")
+        return None
+    return base_model
+
+
+def metadata(
+    name: str,
+    run: RunRecord | None,
+    licence: Licence,
+    entries: list[EvalResult] | None,
+    has_code: bool = False,
+) -> ModelCardData:
     """Make the front matter of a card.
 
     Args:
         run: None where there is no record of it. Without a `start` in it, the options name a start on the Hub.
         entries: of the model index.
+        has_code: the folder has code of its own, which the Hub does not run.
     """
     options, local = (run.options, run.local) if run else ({}, [])
     base, corpus = (options.get(option) for option in ("model_name_or_path", "corpus"))
@@ -90,11 +132,13 @@ def metadata(name: str, run: RunRecord | None, licence: Licence, entries: list[E
         base = None
     return ModelCardData(
         model_name=" ".join(name.split()),
-        **asdict(licence),
+        **asdict(as_the_hub_takes_it(licence)),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["docsplit", "feature-extraction", "sentence-similarity"],
-        base_model=base,
+        language=run.start.language if run and run.start else None,
+        base_model=valid_names(base),
         datasets=[corpus.split(":")[0]] if corpus and is_hub_name(corpus) and "corpus" not in local else None,
         eval_results=entries or None,
+        widget=None if has_code else WIDGET,
     )

@@ -88,7 +88,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     stated = Licence(licence) if licence else licence_of(directory / "README.md", start)
     address = address or (run.hub_model_id if run else None) or directory.resolve().name
     card = ModelCard.from_template(
-        metadata(address, run, stated, model_index(options, results, evaluations)),
+        metadata(address, run, stated, model_index(options, results, evaluations), bool(family_of(config).module)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),

@@ -39,10 +39,12 @@ class Start:
 
     Attributes:
         base_model: a name on the Hub; None where it has none.
+        language: codes, as cards on the Hub have them; None where none is stated.
     """
 
     base_model: str | None = None
     licence: Licence = Licence()
+    language: str | list[str] | None = None
 
     def __bool__(self) -> bool:
         return self != Start()
@@ -76,13 +78,14 @@ class RunRecord:
             return None
         values = json.loads(path.read_text(encoding="utf-8"))
         if (start := values.get("start")) is not None:
-            values["start"] = Start(start.get("base_model"), Licence.stated_in(start))
+            values["start"] = Start(start.get("base_model"), Licence.stated_in(start), start.get("language"))
         return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
 
     def to_json(self) -> str:
         """Write the text of run.json, in which a start is one mapping."""
         values = asdict(self)
         if self.start is not None:
-            licence = {key: value for key, value in asdict(self.start.licence).items() if value is not None}
-            values["start"] = {"base_model": self.start.base_model} | licence if self.start else {}
+            stated = asdict(self.start.licence) | {"language": self.start.language}
+            stated = {key: value for key, value in stated.items() if value is not None}
+            values["start"] = {"base_model": self.start.base_model} | stated if self.start else {}
         return json.dumps(values, indent=2) + "\n"

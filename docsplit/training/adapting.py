@@ -35,7 +35,7 @@ from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.sentence_transformers_files import document_prompt
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
-from docsplit.release.front_matter import card_of, start_of
+from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, hardware
@@ -307,16 +307,15 @@ def _describe(
     adapted: Adapted, variant: Variant, encoder: str, documents: Documents, options: AdaptOptions
 ) -> Adaptation:
     """Make the record of what is written."""
-    card = card_of(encoder)
-    language = card.get("language")
+    start = start_of(encoder)
     is_name = isinstance(documents, str | Path)
     return Adaptation(
         kind=variant.kind,
         kept=variant.label,
         weight=variant.weight,
         encoder=without_folders(encoder),
-        start=start_of(encoder, card),
-        language=language if isinstance(language, str | list) else None,
+        start=start,
+        language=start.language,
         documents=without_folders(str(documents)) if is_name else "a list of texts",
         documents_are_local=not is_name or Path(str(documents)).exists(),
         facts=adapted.facts,

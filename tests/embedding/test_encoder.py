@@ -12,13 +12,16 @@ from docsplit.embedding import project_modules
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import attention_to_tokens
 from docsplit.embedding.encode import embed_documents, identity
-from docsplit.embedding.encoder import Encoder, load_groups
+from docsplit.embedding.encoder import Encoder, embed, load_groups
 from docsplit.embedding.lexical_ridge import fit
 from docsplit.embedding.loading import load_encoder, replace_pooling
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.runtime.launching import default_dtype
+from tests.conftest import make_corpus
 
 TEXTS = ["a ship", "the captain of a ship", "", "a ship"]
+TOLERANCE = 1e-5 if default_dtype(torch.device("cpu")) is torch.float32 else 0.03  # of the matrix products
 
 
 def options(**given):
@@ -186,3 +189,32 @@ def test_an_index_of_an_encoder_with_words_has_plain_queries(checkpoint, worded)
     assert np.abs(encoder.embed_for_index(TEXTS) - plain.embed_for_index(TEXTS))[0].max() > 0.1
     copy = encoder.copy()
     np.testing.assert_array_equal(embed_documents(copy, TEXTS, dtype=torch.float32)[0], encoder.embed(TEXTS))
+
+
+@pytest.mark.parametrize("long_documents", ["truncate", "chunk_mean"])
+def test_embed_gives_what_the_encoder_gives_in_the_order_of_the_documents(checkpoint, tmp_path, long_documents):
+    texts = [row["text"] for row in make_corpus(12)]
+    model = load_encoder(str(checkpoint))
+    lengths = [len(ids) for ids in model.tokenizer(texts)["input_ids"]]
+    assert min(lengths) < model.max_seq_length < max(lengths)
+    vectors = embed(checkpoint, texts, long_documents)
+    assert vectors.dtype == np.float32
+    expected = model.encode_document(texts)
+    if long_documents == "chunk_mean":  # a text that is read whole has one piece
+        is_whole = np.array(lengths) <= model.max_seq_length
+        assert np.abs(vectors - expected)[~is_whole].max() > 0.05
+        vectors, expected = vectors[is_whole], expected[is_whole]
+    np.testing.assert_allclose(vectors, expected, atol=TOLERANCE)
+
+
+def test_embed_takes_a_loaded_encoder_a_folder_and_texts_by_id(checkpoint, tmp_path):
+    expected = embed(str(checkpoint), TEXTS)
+    (tmp_path / "notes").mkdir()
+    for number, text in enumerate(TEXTS):
+        (tmp_path / "notes" / f"{number}.txt").write_text(text)
+    model = SentenceTransformer(str(checkpoint))
+    for documents in (tmp_path / "notes", dict(enumerate(TEXTS)), iter(TEXTS)):
+        np.testing.assert_allclose(embed(model, documents), expected, atol=1e-6)
+    assert embed(model, []).shape == (0, expected.shape[1])
+    with pytest.raises(ValueError, match=r"none\.jsonl"):
+        embed(model, tmp_path / "none.jsonl")

@@ -27,6 +27,7 @@ from docsplit.release.hub import RELEASE
 from docsplit.release.model_card import write_card
 from docsplit.release.run_record import Licence, Start
 from tests.conftest import make_corpus
+from tests.release.hub_rules import front_matter, problems
 
 TEXTS = [row["text"] for row in make_corpus(120, seed=5)]
 FACTS = RidgeFacts(
@@ -164,6 +165,13 @@ def test_the_card_shows_what_was_tried_and_what_the_hub_indexes(tmp_path):
     data = ModelCard(text).data
     assert {result.metric_value for result in data.eval_results} == {TESTED[measure] for measure in MEASURES}
     assert "## What was tried" not in card(RECORD, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["words", "static"])
+def test_the_hub_takes_the_card_of_a_folder(kind, folders):
+    card = (folders[kind] / "README.md").read_text(encoding="utf-8")
+    assert problems(card) == []
+    assert ("widget" in front_matter(card)) == (kind == "static")  # words are code, which the Hub does not run
 
 
 def test_the_front_matter_names_start_licence_and_data(tmp_path):

@@ -19,6 +19,7 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import tiny_config
 from tests.processes import ROOT, run
+from tests.release.hub_rules import problems
 
 RESULTS = {
     "documents_used": 71234, "documents_dropped": 6, "documents_dropped_empty": 5, "documents_dropped_not_a_string": 1,
@@ -108,7 +109,8 @@ def test_no_name_can_break_a_card(directory, tmp_path):
     add_results([str(folder)], NASTY, NASTY, write_rows(tmp_path / "probe", rows))
     card = ModelCard.load(folder / "README.md")
     assert card.data.license is None
-    assert set(card.data.to_dict()) == {"library_name", "model-index", "pipeline_tag", "tags"}
+    assert set(card.data.to_dict()) == {"library_name", "model-index", "pipeline_tag", "tags", "widget"}
+    assert problems((folder / "README.md").read_text(encoding="utf-8")) == []
     (accuracy, _) = card.data.eval_results
     assert accuracy.metric_value == 0.25
     assert "\n" not in accuracy.dataset_name

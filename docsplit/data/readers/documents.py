@@ -1,7 +1,7 @@
 """The documents of a folder of files of any kinds, or of one file, each with an id and a title."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from docsplit.data.readers.base import Document, Unreadable
@@ -9,11 +9,12 @@ from docsplit.data.readers.converted import CONVERTED_SUFFIXES, read_converted
 from docsplit.data.readers.data_files import ROW_SUFFIXES
 from docsplit.data.readers.files import File, FoundFiles, find_files
 from docsplit.data.readers.rows import read_rows
-from docsplit.data.readers.text import HTML_SUFFIXES, TEXT_SUFFIXES, read_text_file
+from docsplit.data.readers.text import HTML_SUFFIXES, TEXT_SUFFIXES, first_line, read_text_file
 
 logger = logging.getLogger(__name__)
 
 SUFFIXES = (*TEXT_SUFFIXES, *HTML_SUFFIXES, *CONVERTED_SUFFIXES, *ROW_SUFFIXES)
+Documents = str | Path | Mapping[str, str] | Iterable[str | Document]  # what the Python API takes for documents
 
 
 def find_documents(path: Path) -> FoundFiles:
@@ -44,6 +45,28 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
     yield from reading.documents()
     for warning in reading.warnings():
         logger.warning(warning)
+
+
+def documents_of(documents: Documents) -> Iterator[Document]:
+    """Yield the documents that a Python call is given.
+
+    Args:
+        documents: a path, whose files `read_documents` reads; texts by id; or texts or `Document`s. The id of a text
+            without one is its number, from 0; its title is its first line.
+
+    Raises:
+        ValueError: as `read_documents`, or for what is no text.
+    """
+    if isinstance(documents, str | Path):
+        yield from read_documents(Path(documents))
+        return
+    by_id = documents.items() if isinstance(documents, Mapping) else enumerate(documents)
+    for number_or_id, item in by_id:
+        if not isinstance(item, str | Document):
+            raise ValueError(
+                f"Document {number_or_id!r} is a {type(item).__name__}: give texts (strings), or a folder or file."
+            )
+        yield item if isinstance(item, Document) else Document(str(number_or_id), item, first_line(item))
 
 
 class Reading:

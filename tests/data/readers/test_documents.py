@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from docsplit.data.readers.base import Document, Unreadable
-from docsplit.data.readers.documents import SUFFIXES, read_documents
+from docsplit.data.readers.documents import SUFFIXES, documents_of, read_documents
 
 REMEDY = 'To read more: pip install "markitdown[pdf,docx,pptx]"'
 
@@ -100,3 +100,19 @@ def test_nothing_to_read_says_what_was_found(tmp_path, write, no_markitdown):
 
 def test_no_suffix_has_two_readers():
     assert len(set(SUFFIXES)) == len(SUFFIXES)
+
+
+def test_what_a_python_call_is_given_are_documents(tmp_path, write):
+    """A folder, a file, texts by id, texts, `Document`s."""
+    write("notes/a.txt", "A ship.")
+    write("notes/b.csv", "id,text\n1,A storm.\n")
+    from_files = [Document("a.txt", "A ship.", "A ship."), Document("b.csv#1", "A storm.", "A storm.")]
+    assert list(documents_of(str(tmp_path / "notes"))) == from_files
+    assert list(documents_of(tmp_path / "notes" / "b.csv")) == [Document("1", "A storm.", "A storm.")]
+    by_id = {"x": "A ship.\nIt sank.", "y": ""}
+    assert list(documents_of(by_id)) == [Document("x", "A ship.\nIt sank.", "A ship."), Document("y", "")]
+    assert list(documents_of(iter(["A ship.", from_files[0]]))) == [Document("0", "A ship.", "A ship."), from_files[0]]
+    with pytest.raises(ValueError, match=r"Document 1 is a float: give texts \(strings\), or a folder or file"):
+        list(documents_of(["a", float("nan")]))
+    with pytest.raises(ValueError, match="Document 'x' is a NoneType"):
+        list(documents_of({"x": None}))

@@ -1,0 +1,157 @@
+"""An index of documents for Python code: one object that is built, searched and changed.
+
+    index = Index.build("notes/", "sentence-transformers/all-MiniLM-L6-v2", "notes.index")
+    for hit in Index("notes.index").search("how long does a refund take?", count=5):
+        print(hit.score, hit.id, hit.title, hit.passage)
+
+The folder is that of search.py. `docsplit.index.index` reads it and `docsplit.index.changes` writes it.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from docsplit.data.readers.base import Document
+from docsplit.data.readers.documents import Documents, documents_of
+from docsplit.embedding.encoder import Encoder
+from docsplit.index import changes
+from docsplit.index.arguments import METHODS
+from docsplit.index.index import Hit
+from docsplit.index.index import Index as Reader
+from docsplit.index.manifest import check_encoder, read_manifest
+from docsplit.index.results import Added
+from docsplit.index.segments import query_words
+from docsplit.index.vectors import IndexEncoder
+
+logger = logging.getLogger(__name__)
+
+
+class Index:
+    """An index on disk. Its encoder is loaded when it is first needed, and once.
+
+    Other processes may change the index: every call sees it as it is then.
+
+    Args:
+        directory: of the index.
+        encoder: where its encoder is now. Default: where it was when the index was built.
+
+    Raises:
+        ValueError: if there is no index, or one that cannot be read.
+    """
+
+    def __init__(self, directory: str | Path, encoder: str | Path | None = None):
+        self.directory = Path(directory)
+        self._encoder_path = None if encoder is None else str(encoder)
+        self._encoder: Encoder | None = None
+        self._reader = Reader(self.directory)
+
+    @classmethod
+    def build(
+        cls, documents: Documents, encoder: str | Path, directory: str | Path, passage_words: int = 100
+    ) -> "Index":
+        """Make an index of documents; run again after a kill, it goes on.
+
+        Args:
+            documents: a folder or a file (`docsplit.data.readers.documents`); texts by id; texts, whose ids are their
+                numbers; or `Document`s (`docsplit.data.readers.base`).
+            encoder: a SentenceTransformer or any `AutoModel`, by its name on the Hub or its folder.
+            directory: a new folder.
+            passage_words: words of a passage, about.
+
+        Raises:
+            ValueError: if there is an index already, if ids repeat, or if no document has text.
+        """
+        if not isinstance(encoder, str | Path):
+            raise ValueError(
+                f"The encoder is a {type(encoder).__name__}: give its name on the Hub or its folder, from which the "
+                "index loads it again."
+            )
+        directory = Path(directory)
+        loaded = Encoder(str(encoder), cache_dir=directory / "cache")
+        built = changes.build(directory, documents_of(documents), IndexEncoder.of(loaded), passage_words)
+        if built.empty:
+            logger.warning(f"Documents without text, which are not in the index: {built.empty:,}.")
+        index = cls(directory, encoder)
+        index._encoder = loaded
+        return index
+
+    def __len__(self) -> int:
+        return len(self._current())
+
+    def search(self, question: str, count: int = 10, method: str = "hybrid") -> list[Hit]:
+        """Find the best documents for a question, the best first.
+
+        Args:
+            method: `dense` by meaning, `bm25` by words, `hybrid` by both.
+
+        Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` nearest to the question (None for
+            `bm25`). A hybrid's score is that of reciprocal rank fusion.
+
+        Raises:
+            ValueError: for an empty question, an unknown method, or an encoder that has changed.
+        """
+        if not question.strip():
+            raise ValueError("The question is empty: give it words.")
+        if method not in METHODS:
+            raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
+        vector = None if method == "bm25" else self._loaded().embed_query(question)
+        return self._current().search(vector, query_words(question), count, method)
+
+    def add(self, documents: Documents, replace: bool = False) -> Added:
+        """Add documents; those that are in the index unchanged stay.
+
+        Args:
+            documents: as in `build`, but texts need ids: their numbers are those of other documents.
+            replace: replace documents whose text has changed.
+
+        Returns: the numbers of `documents` and `passages` that were added, those `replaced` among them, and of
+            documents left out: `unchanged` ones and `empty` ones, which have no text.
+
+        Raises:
+            ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, or for texts
+                without ids. The index is as it was.
+        """
+        encoder = IndexEncoder.of(self._loaded())
+        return changes.add(self.directory, documents_of(_with_ids(documents)), encoder, replace)
+
+    def delete(self, ids: str | Iterable[str]) -> int:
+        """Take documents out, and return how many.
+
+        Raises:
+            ValueError: naming ids that are not in the index, before anything changes.
+        """
+        return changes.delete(self.directory, [ids] if isinstance(ids, str) else ids)
+
+    def _current(self) -> Reader:
+        """Return the reader of the index as it is now."""
+        if read_manifest(self.directory) != self._reader.manifest:
+            self._reader = Reader(self.directory)
+        return self._reader
+
+    def _loaded(self) -> Encoder:
+        """Return the encoder that the index was built with.
+
+        Raises:
+            ValueError: if it is not the same any more.
+        """
+        manifest = self._current().manifest
+        if self._encoder is None:
+            self._encoder = Encoder.of(manifest.encoder, self._encoder_path, self.directory / "cache")
+        check_encoder(manifest, self._encoder.description)
+        return self._encoder
+
+
+def _with_ids(documents: Documents) -> Documents:
+    """Refuse texts without ids."""
+    if isinstance(documents, str | Path | Mapping):
+        return documents
+
+    def checked() -> Iterator[Document]:
+        for document in documents:
+            if not isinstance(document, Document):
+                raise ValueError(
+                    "Texts that are added need ids, by which they can be replaced and deleted: give {id: text}."
+                )
+            yield document
+
+    return checked()

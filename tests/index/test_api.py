@@ -1,0 +1,129 @@
+"""The index of the Python API: it answers as the parts do that it is made of, and loads its encoder once."""
+
+import numpy as np
+import pytest
+
+from docsplit import Index
+from docsplit.data.readers.base import Document
+from docsplit.embedding import encoder as encoder_module
+from docsplit.embedding.encoder import Encoder
+from docsplit.index import index as index_module
+from docsplit.index.changes import add, delete
+from docsplit.index.segments import query_words
+from docsplit.index.vectors import IndexEncoder
+from tests.conftest import make_corpus
+
+TEXTS = [row["text"] for row in make_corpus(24)]
+QUESTION = "the captain of a ship in the harbour"
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """The names of the encoders that are loaded."""
+    names, load = [], encoder_module.load_encoder
+
+    def count(name, *more):
+        names.append(name)
+        return load(name, *more)
+
+    monkeypatch.setattr(encoder_module, "load_encoder", count)
+    return names
+
+
+@pytest.fixture
+def built(scattered, tmp_path):
+    return Index.build(TEXTS, scattered, tmp_path / "the.index", passage_words=20)
+
+
+@pytest.mark.parametrize("method", ["hybrid", "dense", "bm25"])
+def test_it_finds_what_the_reader_finds_with_the_query_embedded(built, scattered, method):
+    reader = index_module.Index(built.directory)
+    vector = Encoder(str(scattered)).embed_query(QUESTION)
+    expected = reader.search(None if method == "bm25" else vector, query_words(QUESTION), 5, method)
+    hits = built.search(QUESTION, count=5, method=method)
+    assert [(hit.id, hit.title) for hit in hits] == [(hit.id, hit.title) for hit in expected]
+    np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in expected], rtol=1e-5)
+    assert len(hits) == 5
+    assert all((hit.passage is None) == (method == "bm25") for hit in hits)
+    assert all(" ".join((hit.passage or "").split()) in " ".join(TEXTS[int(hit.id)].split()) for hit in hits)
+
+
+def test_the_encoder_is_loaded_once_and_not_before_it_is_needed(scattered, tmp_path, loads):
+    index = Index.build(TEXTS[:8], scattered, tmp_path / "the.index")
+    index.search(QUESTION)
+    index.add({"new": TEXTS[8]})
+    assert loads == [str(scattered)]
+    opened = Index(str(tmp_path / "the.index"))
+    assert len(opened) == 9
+    opened.search(QUESTION, method="bm25")
+    assert loads == [str(scattered)]
+    opened.search(QUESTION)
+    opened.search(QUESTION, method="dense")
+    assert loads == [str(scattered)] * 2
+
+
+def test_documents_are_added_replaced_and_deleted(built):
+    assert built.search(TEXTS[0], count=1)[0].id == "0"
+    counts = built.add({"0": TEXTS[0], "new": "A lighthouse in a gale.", "empty": " "})
+    assert (counts.documents, counts.unchanged, counts.empty, counts.replaced) == (1, 1, 1, 0)
+    assert len(built) == len(TEXTS) + 1
+    with pytest.raises(ValueError, match="'new' is in the index with another text"):
+        built.add([Document("new", "Another text.")])
+    assert built.add([Document("new", "Another lighthouse.", "A title")], replace=True).replaced == 1
+    (hit,) = built.search("another lighthouse", count=1, method="bm25")
+    assert (hit.id, hit.title) == ("new", "A title")
+    assert built.delete("new") == 1
+    assert built.delete(str(number) for number in range(3)) == 3
+    assert len(built) == len(TEXTS) - 3
+    assert not {hit.id for hit in built.search(QUESTION, count=100)} & {"0", "1", "2", "new"}
+    with pytest.raises(ValueError, match="'0' for one: nothing was deleted"):
+        built.delete(["3", "0"])
+    assert len(built) == len(TEXTS) - 3
+
+
+def test_what_others_change_is_seen(built, scattered):
+    """No other document has lighthouses."""
+    assert built.search("lighthouses", method="bm25") == []
+    encoder = IndexEncoder.of(Encoder(str(scattered)))
+    add(built.directory, [Document("theirs", "Lighthouses.")], encoder)
+    assert [hit.id for hit in built.search("lighthouses", method="bm25")] == ["theirs"]
+    delete(built.directory, ["theirs"])
+    assert len(built) == len(TEXTS)
+    assert built.search("lighthouses", method="bm25") == []
+
+
+def test_a_folder_has_the_names_of_its_files_as_ids(scattered, tmp_path, caplog):
+    (tmp_path / "notes" / "deep").mkdir(parents=True)
+    (tmp_path / "notes" / "a.txt").write_text(f"The captain\n\n{TEXTS[0]}")
+    (tmp_path / "notes" / "deep" / "b.md").write_text(f"# A harbour\n\n{TEXTS[1]}")
+    (tmp_path / "notes" / "empty.txt").write_text("")
+    index = Index.build(tmp_path / "notes", str(scattered), str(tmp_path / "the.index"))
+    hits = {(hit.id, hit.title) for hit in index.search("harbour")}
+    assert hits == {("a.txt", "The captain"), ("deep/b.md", "A harbour")}
+    assert "Documents without text, which are not in the index: 1." in caplog.text
+    assert index.add(tmp_path / "notes").unchanged == 2
+
+
+def test_an_encoder_with_words_answers_as_it_was_built(worded, tmp_path):
+    """Words are fitted on what is indexed once it has grown; documents that are added get them, too."""
+    index = Index.build({str(number): text for number, text in enumerate(TEXTS[:20])}, worded, tmp_path / "the.index")
+    index.add({str(number): text for number, text in enumerate(TEXTS)})
+    assert len(index) == len(TEXTS)
+    assert index.search(QUESTION, method="dense") == Index(tmp_path / "the.index").search(QUESTION, method="dense")
+
+
+def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, scattered, tmp_path):
+    for wrong, message in [
+        (lambda: built.search(" "), "The question is empty"),
+        (lambda: built.search("a", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
+        (lambda: built.add(["A text."]), r"need ids, .*: give \{id: text\}"),
+        (lambda: built.add({"a": 3}), "Document 'a' is a int: give texts"),
+        (lambda: built.add(tmp_path / "nowhere"), "nowhere"),
+        (lambda: Index(built.directory, encoder).search("a"), "The index was built with"),
+        (lambda: Index(tmp_path / "none"), "There is no index in"),
+        (lambda: Index.build(TEXTS, scattered, built.directory), "There is an index in"),
+        (lambda: Index.build(TEXTS, object(), tmp_path / "new"), "The encoder is a object: give its name"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            wrong()
+    assert len(built) == len(TEXTS)

@@ -1,0 +1,95 @@
+"""The rules by which the Hub checks the front matter of a card, as far as it documents them.
+
+The Hub checks by `POST /api/validate-yaml`, which no test reaches. The rules here are from its documentation,
+https://github.com/huggingface/hub-docs: docs/hub/model-cards.md, docs/hub/repositories-licenses.md (the identifiers)
+and modelcard.md (the model index).
+"""
+
+import re
+from typing import Any
+
+import yaml
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+LICENCES = frozenset("""
+    apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
+    afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+    cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl
+    lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
+    pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown other
+""".split())  # fmt: skip # noqa: SIM905
+# ISO 639-1; three letters are ISO 639-2 or 639-3
+LANGUAGES = frozenset("""
+    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
+    eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
+    ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne
+    ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st
+    su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu code multilingual
+""".split())  # fmt: skip # noqa: SIM905
+TASKS = {  # of text
+    "feature-extraction", "fill-mask", "sentence-similarity", "text-classification", "text-ranking",
+}  # fmt: skip
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    """Read the YAML at the top of a card."""
+    _, block, _ = card.split("---\n", 2)
+    values: dict[str, Any] = yaml.safe_load(block)
+    return values
+
+
+def problems(card: str) -> list[str]:
+    """List what the Hub would refuse, or not show."""
+    data = front_matter(card)
+    wrong = [*_licence_problems(data), *_model_index_problems(data)]
+    for language in _listed(data.get("language")):
+        if language not in LANGUAGES and not re.fullmatch("[a-z]{3}", str(language)):
+            wrong.append(f"language {language!r} is no code of ISO 639")
+    for key in ("base_model", "datasets"):
+        for name in _listed(data.get(key)):
+            try:
+                validate_repo_id(name)
+            except HFValidationError:
+                wrong.append(f"{key} {name!r} is no name on the Hub")
+    if data.get("pipeline_tag") not in TASKS:
+        wrong.append(f"pipeline_tag {data.get('pipeline_tag')!r} is no task")
+    for key in ("tags", "datasets", "metrics"):
+        if not all(isinstance(value, str) and value for value in data.get(key, [])):
+            wrong.append(f"{key} are not all strings")
+    for example in data.get("widget", []):  # of sentence similarity
+        if {*example} != {"source_sentence", "sentences"} or not all(map(str.strip, example["sentences"])):
+            wrong.append(f"widget {example!r} is no example of sentence similarity")
+    return wrong
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _licence_problems(data: dict[str, Any]) -> list[str]:
+    licence, name = data.get("license"), data.get("license_name")
+    if licence is None:
+        return ["license_name without license"] if name else []
+    if licence not in LICENCES:
+        return [f"license {licence!r} is not among the Hub's"]
+    if (licence == "other") != bool(name):
+        return ["license_name is for `license: other`, which needs one"]
+    return []
+
+
+def _model_index_problems(data: dict[str, Any]) -> list[str]:
+    wrong = []
+    for model in data.get("model-index", []):
+        if not isinstance(model.get("name"), str):
+            wrong.append("model-index without a name")
+        for result in model["results"]:
+            required = [result["task"].get("type"), result["dataset"].get("type"), result["dataset"].get("name")]
+            required += [metric.get("type") for metric in result["metrics"]]
+            if not result["metrics"] or not all(isinstance(value, str) and value for value in required):
+                wrong.append(f"model-index: {result} lacks what is required")
+            if not all(isinstance(metric.get("value"), int | float) for metric in result["metrics"]):
+                wrong.append(f"model-index: {result} has a value that is no number")
+    return wrong

@@ -1,0 +1,163 @@
+"""The recipes of docs/python.md and the notebook run as they are written, on tiny documents and a tiny encoder."""
+
+import ast
+import base64
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM
+
+from docsplit.data import corpora
+from modeling_docsplit import DocSplitForContrastivePretraining
+from tests.conftest import TOPICS, make_corpus, make_document, tiny_config
+from tests.processes import ROOT
+
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+NOTEBOOK = ROOT / "examples" / "adapt_and_search.ipynb"
+CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MOST_WORDS, MOST_LINES, MOST_KB = 300, 10, 200
+
+
+# --- docs/python.md ---
+
+
+def recipes():
+    """(code, the output that stands below it) of each block of Python."""
+    return re.findall(r"```python\n((?s:.*?))```\n\n((?:    .*\n)*)", PAGE)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, wordpiece, reads_little):
+    """A folder in which the names of the page are those of tiny encoders and documents."""
+    (tmp_path / "documents").mkdir()
+    for number, row in enumerate(make_corpus(40)):
+        (tmp_path / "documents" / f"{number}.txt").write_text(row["text"])
+    (tmp_path / MINILM).parent.mkdir()
+    (tmp_path / MINILM).symlink_to(reads_little)
+    bert = tiny_config(wordpiece, max_position_embeddings=512)
+    DocSplitForContrastivePretraining(bert, pooling="mean").save_pretrained(tmp_path / "bert-base-uncased")
+    wordpiece.save_pretrained(tmp_path / "bert-base-uncased")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_recipes_run_as_they_are_written(place, capsys):
+    names = {"__name__": "page"}
+    assert len(recipes()) == 4
+    for code, output in recipes():
+        exec(compile(code, "docs/python.md", "exec"), names)
+        printed = capsys.readouterr().out
+        if output:  # of another encoder and other documents, with as many lines
+            assert printed.count("\n") == output.count("\n"), printed
+    assert names["vectors"].shape == (40, 32)
+    assert len(names["index"]) == 40
+    assert names["adapted"].kept == "words"
+    assert names["trainer"].state.global_step == 6  # three epochs of two batches
+    trained = str(place / "outputs" / "trained")
+    vector = SentenceTransformer(trained).encode("A ship.")
+    assert vector.shape == (32,)
+    (split,) = re.findall(r"`(docsplit\.modeling\.saving\.split_release\(.*?\))`", PAGE)
+    exec(f"import docsplit.modeling.saving\nfrom pathlib import Path\n{split}", names)
+    AutoModelForMaskedLM.from_pretrained(trained, variant="mlm")
+    np.testing.assert_array_equal(SentenceTransformer(trained).encode("A ship."), vector)
+
+
+def test_the_recipes_are_short_and_so_is_the_page():
+    for code, _ in recipes():
+        statements = [line for line in code.splitlines() if line and not line.startswith(("from ", "import "))]
+        assert len(statements) < MOST_LINES, code
+    prose = re.sub(r"```(?s:.*?)```|^    .*$|\]\([^)]*\)", "", PAGE, flags=re.MULTILINE)
+    assert len(re.findall(r"[\w`']+", prose)) <= MOST_WORDS
+
+
+# --- The notebook ---
+
+
+def test_the_notebook_was_run_from_top_to_bottom_and_shows_no_place():
+    """The committed outputs are of one run, without errors and without the paths of the machine that ran it."""
+    assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
+    outputs = [output for cell in CODE for output in cell["outputs"]]
+    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert sum(bool(cell["outputs"]) for cell in CODE) >= 6
+    text = NOTEBOOK.read_text(encoding="utf-8")
+    assert not re.search(r"(?<![\w.:/])/(?:home|root|tmp|work|usr|Users|opt|mnt)/", text)
+    assert len(text) < 1000 * MOST_KB
+    (picture,) = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    assert base64.b64decode(picture).startswith(b"\x89PNG")
+
+
+def test_the_notebook_says_what_it_prints():
+    """With few labels the adapted encoder is ahead, with all of them TF-IDF."""
+    (table,) = ["".join(output["text"]) for cell in CODE for output in cell["outputs"] if "5 labels" in str(output)]
+    numbers = {row[:22].strip(): row[22:].replace("±", " ").split() for row in table.splitlines()[1:]}
+    assert set(numbers) == {"the encoder as it is", "adapted", "TF-IDF"}
+    few, every = ({name: float(values[place]) for name, values in numbers.items()} for place in (0, 2))
+    assert max(few, key=few.__getitem__) == "adapted"
+    assert max(every, key=every.__getitem__) == "TF-IDF"
+    prose = " ".join(" ".join("".join(cell["source"]) for cell in CELLS).split())
+    assert "With few labels, the adapted encoder is ahead of the encoder as it is and of TF-IDF." in prose
+    assert "With all labels, TF-IDF is ahead of both" in prose
+
+
+def test_every_cell_compiles_and_needs_only_what_stands_above():
+    known = set(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+    for cell in CODE:
+        tree = ast.parse("".join(cell["source"]))
+        nodes = list(ast.walk(tree))
+        stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        stored |= {
+            (alias.asname or alias.name).split(".")[0]
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        stored |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        stored |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        known |= stored
+        used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        assert used <= known, used - known
+
+
+def test_the_cells_run(tmp_path, monkeypatch, reads_little, capsys):
+    """With a tiny encoder, and tiny documents under the names of the corpus."""
+    packages = re.findall(r'"(\w+\.\w+)"', "".join(CODE[1]["source"]).partition("MOST")[0])
+    assert len(packages) == 10
+    rows = [
+        {"id": f"{package}.{part}_{number}", "text": text, "label": package, "part": part}
+        for place, package in enumerate(packages)
+        for part, count in (("train", 8), ("validation", 2), ("test", 4))
+        for number, text in enumerate(texts_on(place, part, count))
+    ]
+    load = corpora.load_corpus
+
+    def load_tiny(name, **more):
+        return Dataset.from_list(rows) if name == "python_docs" else load(name, **more)
+
+    monkeypatch.setattr(corpora, "load_corpus", load_tiny)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.setenv("DOCSPLIT_ENCODER", str(reads_little))
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "notebook"}
+    for number, cell in enumerate(CODE):
+        exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "{'train': 80, 'validation': 20, 'test': 40}" in printed
+    assert printed.count("80 documents\n") == 2
+    assert "TF-IDF" in printed
+    assert Counter(names["split"].test_labels.tolist()) == dict.fromkeys(range(10), 4)
+    assert Path("outputs/notebook/encoder/modules.json").exists()
+
+
+def texts_on(place, part, count):
+    """Texts on one of the topics, no two alike."""
+    rng = np.random.default_rng([place, sum(map(ord, part))])
+    return [make_document(rng, list(TOPICS)[place % len(TOPICS)], 12) for _ in range(count)]
