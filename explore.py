@@ -63,8 +63,13 @@ def default_output(encoder: Path) -> Path:
     """Name the page after the encoder or the index: beside its folder, or here if the encoder is on the Hub."""
     if not encoder.exists():
         return Path(f"{encoder.name}.html")
-    folder = encoder.resolve() if encoder.name in ("", "..") else encoder
+    folder = with_a_name(encoder)
     return folder.with_name(f"{folder.name}.html")
+
+
+def with_a_name(folder: Path) -> Path:
+    """Resolve `.` and `..`, whose folders have a name that the path does not say."""
+    return folder.resolve() if folder.name in ("", "..") else folder
 
 
 def main() -> None:
@@ -80,11 +85,11 @@ def main() -> None:
     folder = Path(options.encoder)
     if options.is_index:
         documents, encoder = documents_of_index(folder, options.max_documents)
-        name = folder.resolve().name
+        name = with_a_name(folder).name
     else:
         encoder = Encoder(options.encoder).model
         documents = read_documents(options.corpus, options.text_column, options.label_column, options.max_documents)
-        name = f"{folder.resolve().name} on {Path(options.corpus).name}"
+        name = f"{with_a_name(folder).name} on {Path(options.corpus).name}"
     write_text(
         options.output, build_page(documents, encoder, PageOptions(name, folder, options.neighbours, options.map))
     )

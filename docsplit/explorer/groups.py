@@ -11,6 +11,7 @@ MOST_GROUPS = 40
 NAMING_WORDS = 3
 FEWEST_DOCUMENTS = 2  # of a group of several that have a naming word
 MOST_WORDS = 50_000  # that are counted
+PLURALS = (("ices", "ix"), ("ices", "ex"), ("ies", "y"), ("es", ""), ("s", ""))  # their endings, and the singulars'
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,7 @@ def _without_plurals(counts: np.ndarray, words: np.ndarray) -> tuple[np.ndarray,
     totals, counts, shown = counts.sum(axis=0), counts.copy(), words.copy()
     kept = np.ones(len(words), dtype=bool)
     for word, number in number_of.items():
-        endings = [("ies", "y"), ("es", ""), ("s", "")]
-        singulars = [word[: -len(end)] + other for end, other in endings if word.endswith(end)]
+        singulars = [word[: -len(end)] + other for end, other in PLURALS if word.endswith(end)]
         singular = next((number_of[form] for form in singulars if form in number_of), None)
         if singular is not None and kept[singular]:
             counts[:, singular] += counts[:, number]

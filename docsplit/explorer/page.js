@@ -15,7 +15,7 @@ const SIDE = 10000;  // of the square that holds all points
 const SHOWN_AT_ONCE = 20;  // results of a search
 let data, pattern, cut, index = null;  // of the words
 let view = { x: SIDE / 2, y: SIDE / 2, scale: 1 };
-let kinds, colours, hidden = new Set();  // kinds: the label of each document, or its group
+let kinds, colours, byLabel, hidden = new Set();  // kinds: the label of each document, or its group
 let chosen = null, found = null, shownHits = SHOWN_AT_ONCE;
 
 async function start() {
@@ -29,7 +29,6 @@ async function start() {
   byId("summary").textContent = data.summary;
   byId("about_map").textContent = data.about_map;
   colour();
-  legend();
   groups();
   measured();
   mouse();
@@ -62,13 +61,21 @@ function route() {
 
 // --- the map ---------------------------------------------------------------------------------------------------
 
-// Documents have the colour of their label, or else of their group: then no two close groups look the same.
+// Documents have the colour of their label if the legend has room for most, or else of their group: no two close groups
+// look the same.
 function colour() {
-  if (data.labels) {
+  const counts = data.label_names.map(() => 0);
+  (data.labels || []).forEach((label) => { counts[label] += 1; });
+  const frequent = counts.map((_, label) => label).sort((a, b) => counts[b] - counts[a]).slice(0, COLOURS.length);
+  byLabel = 2 * frequent.reduce((sum, label) => sum + counts[label], 0) >= data.titles.length;
+  if (byLabel) {
     kinds = data.labels;
-    colours = data.label_names.map(() => OTHERS);
-    byFrequency().slice(0, COLOURS.length).forEach((label, rank) => { colours[label] = COLOURS[rank]; });
-    return;
+    colours = counts.map((_, label) => COLOURS[frequent.indexOf(label)] || OTHERS);
+    return legend(frequent, counts);
+  }
+  if (data.labels) {
+    const about = `${counted(counts.length, "label")}, too many for colours: points have the colour of their group.`;
+    byId("legend").append(classed("faint", make("span", about)));
   }
   kinds = new Array(data.titles.length);
   colours = [];
@@ -82,17 +89,6 @@ function colour() {
   });
 }
 
-function labelCounts() {
-  const counts = data.label_names.map(() => 0);
-  data.labels.forEach((label) => { counts[label] += 1; });
-  return counts;
-}
-
-function byFrequency() {
-  const counts = labelCounts();
-  return counts.map((_, label) => label).sort((a, b) => counts[b] - counts[a]);
-}
-
 function dotted(name, text) {
   const button = make("button"), dot = make("i");
   button.type = "button";
@@ -101,10 +97,8 @@ function dotted(name, text) {
   return button;
 }
 
-function legend() {
-  if (!data.labels) return;
-  const order = byFrequency(), counts = labelCounts();
-  for (const label of order.slice(0, COLOURS.length)) {
+function legend(labels, counts) {
+  for (const label of labels) {
     const button = dotted(colours[label], `${data.label_names[label]} (${counts[label].toLocaleString("en")})`);
     button.title = "Show or hide";
     button.ariaPressed = "true";
@@ -115,7 +109,7 @@ function legend() {
     });
     byId("legend").append(button);
   }
-  if (order.length > COLOURS.length) byId("legend").append(make("span", `and ${order.length - COLOURS.length} more`));
+  if (counts.length > labels.length) byId("legend").append(make("span", `and ${counts.length - labels.length} more`));
 }
 
 const nameOf = (group) => group.words.join(", ") || "(no word sets it apart)";
@@ -124,7 +118,7 @@ function groups() {
   byId("groups").querySelector("summary").textContent = `${counted(data.groups.length, "group")}, named by words`;
   const list = make("div");
   data.groups.forEach((group, number) => {
-    const button = dotted(data.labels ? "transparent" : colours[number],
+    const button = dotted(byLabel ? "transparent" : colours[number],
                           `${nameOf(group)} (${group.rows.length.toLocaleString("en")})`);
     button.addEventListener("click", () => {
       const [x, y] = data.points[group.rows[0]];
@@ -176,11 +170,12 @@ function drawChosen(context, radius, ratio, ink) {
   context.beginPath();
   for (const [otherX, otherY] of others) { context.moveTo(x, y); context.lineTo(otherX, otherY); }
   context.stroke();
-  context.lineWidth = 2 * ratio;
-  [[x, y], ...others].forEach(([placeX, placeY], rank) => {
-    context.strokeStyle = ink(rank ? "--ink" : "--chosen");
+  [...others, [x, y]].forEach(([placeX, placeY], rank) => {
+    const isChosen = rank === others.length;
+    context.lineWidth = (isChosen ? 3 : 1.5) * ratio;
+    context.strokeStyle = ink(isChosen ? "--chosen" : "--ink");
     context.beginPath();
-    context.arc(placeX, placeY, radius + (rank ? 3 : 6) * ratio, 0, 7);
+    context.arc(placeX, placeY, radius + (isChosen ? 6 : 2) * ratio, 0, 7);
     context.stroke();
   });
 }
@@ -195,11 +190,12 @@ function drawNames(context, ratio, ink) {
   for (const group of data.groups) {
     const [anchorX, anchorY] = onScreen(group.rows[0]);
     if (!group.words.length || anchorX < 0 || anchorY < 0 || anchorX > width || anchorY > height) continue;
-    const text = group.words.slice(0, 2).join(", "), half = context.measureText(text).width / 2 + 3 * ratio;
+    const text = group.words.slice(0, view.scale < 2 ? 2 : 3).join(", ");
+    const half = context.measureText(text).width / 2 + 6 * ratio;
     const x = Math.max(half, Math.min(width - half, anchorX));
-    for (const shift of [0, -1.3, 1.3]) {
+    for (const shift of [0, -1.2, 1.2]) {
       const y = Math.max(size, Math.min(height - size, anchorY + shift * size));
-      const box = [x - half, y - 0.7 * size, x + half, y + 0.7 * size];
+      const box = [x - half, y - size, x + half, y + size];
       if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       taken.push(box);
       context.lineWidth = 4 * ratio;
@@ -419,7 +415,7 @@ function show(row) {
     [view.x, view.y] = data.points[row];
     draw();
   }
-  const note = "Nearest documents by cosine, each with the two sentences that match best. Marked above: sentences that match.";
+  const note = "By cosine, each with the two sentences that match best; those are marked in the text above.";
   byId("document").replaceChildren(
     make("h2", "", ...marked(data.titles[row]), facts(row)), textOf(row),
     make("h3", "Nearest documents"), classed("faint", make("p", note)), neighboursOf(row));
