@@ -93,10 +93,9 @@ def main() -> None:
     write_text(
         options.output, build_page(documents, encoder, PageOptions(name, folder, options.neighbours, options.map))
     )
-    megabytes = options.output.stat().st_size / 1e6
-    print(
-        f"{options.output} ({megabytes:.1f} MB) is written. Open it in a browser: {options.output.resolve().as_uri()}"
-    )
+    size = options.output.stat().st_size
+    written = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    print(f"{options.output} ({written}) is written. Open it in a browser: {options.output.resolve().as_uri()}")
 
 
 command = as_command(main)

@@ -159,7 +159,7 @@ function draw() {
   });
   context.globalAlpha = 1;
   drawChosen(context, radius, ratio, ink);
-  drawNames(context, ratio, ink);
+  drawNames(context, radius, ratio, ink);
 }
 
 function drawChosen(context, radius, ratio, ink) {
@@ -181,7 +181,7 @@ function drawChosen(context, radius, ratio, ink) {
 }
 
 // Names of groups, the largest first; one that would cover another is left out until there is room.
-function drawNames(context, ratio, ink) {
+function drawNames(context, radius, ratio, ink) {
   const { width, height } = context.canvas, size = 13 * ratio, taken = [];
   context.font = `600 ${size}px system-ui, sans-serif`;
   context.textAlign = "center";
@@ -193,8 +193,8 @@ function drawNames(context, ratio, ink) {
     const text = group.words.slice(0, view.scale < 2 ? 2 : 3).join(", ");
     const half = context.measureText(text).width / 2 + 6 * ratio;
     const x = Math.max(half, Math.min(width - half, anchorX));
-    for (const shift of [0, -1.2, 1.2]) {
-      const y = Math.max(size, Math.min(height - size, anchorY + shift * size));
+    for (const shift of [-1, 1, 0]) {  // above its document, or below, or over it
+      const y = Math.max(size, Math.min(height - size, anchorY + shift * (radius + size)));
       const box = [x - half, y - size, x + half, y + size];
       if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       taken.push(box);

@@ -19,6 +19,8 @@ FEWEST_WORDS = 5  # different ones, no stop words, of a sentence that says somet
 MOST_DOCUMENTS = 2  # that have a sentence: one that more documents have is boilerplate
 COMPARED_NEIGHBOURS = 3  # of the document that opens the page
 _NUMBER = re.compile(r"\d+")
+MOST_SIGNS = 0.15  # share of the letters of a sentence of prose that are digits, brackets and other signs
+_SIGN = re.compile(r"[\W\d_](?<!\s)")
 _CODE = re.compile(r"\s*(?:>>>|\.\.\.|\$|#|//|\|)")
 _BOILERPLATE = re.compile(r"(?i)all rights reserved|\blicen[cs]ed under\b|\bcopyright (?:\(c\)|©|\d)|©")
 
@@ -84,9 +86,9 @@ def telling_sentences(
 ) -> list[np.ndarray]:
     """Choose the sentences of each document that say something about it.
 
-    Left out are sentences that more than `MOST_DOCUMENTS` documents have (but for case, numbers and punctuation), with
-    fewer than `FEWEST_WORDS` different words, lines of code, and notices of copyright. A document with short sentences
-    alone keeps those that few documents have.
+    Left out are sentences that more than `MOST_DOCUMENTS` documents have (but for case, numbers and punctuation), that
+    have fewer than `FEWEST_WORDS` different words, code, rows of tables, and notices of copyright. A document with
+    short sentences alone keeps those that few documents have.
 
     Args:
         words: of each sentence, from `words_of_sentences`.
@@ -103,8 +105,10 @@ def telling_sentences(
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether a sentence is neither a line of code nor a notice of copyright."""
-    return not _CODE.match(sentence) and not _BOILERPLATE.search(sentence)
+    """Whether a sentence is neither code, a row of a table, nor a notice of copyright."""
+    if _CODE.match(sentence) or _BOILERPLATE.search(sentence):
+        return False
+    return len(_SIGN.findall(sentence)) <= MOST_SIGNS * len(sentence)
 
 
 def best_sentences(
