@@ -11,6 +11,7 @@ Everything is in the file, texts included: share it as you may share the corpus.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
+import logging
 from pathlib import Path
 
 from docsplit.runtime.files import write_text
@@ -75,6 +76,9 @@ def with_a_name(folder: Path) -> Path:
 def main() -> None:
     """Read the documents and their encoder, and write the page."""
     options = parse_options()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in ("sentence_transformers", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.embedding.encoder import Encoder
     from docsplit.explorer.documents import documents_of_index, read_documents

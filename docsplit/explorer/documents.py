@@ -1,5 +1,6 @@
 """The documents that a page shows: of a corpus, or of an index with its vectors."""
 
+import logging
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import Index
 from docsplit.index.manifest import check_encoder
 from docsplit.index.vectors import with_words_of
+
+logger = logging.getLogger(__name__)
 
 FEWEST_DOCUMENTS = 3  # of a map
 TITLE_FROM_TEXT = 120  # letters, for documents without a title
@@ -59,7 +62,7 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     if len(kept) < FEWEST_DOCUMENTS:
         raise ValueError(f"{corpus} has {len(kept)} documents with text: a map needs three or more.")
     if len(kept) < len(texts):
-        print(f"{len(texts) - len(kept):,} of {len(texts):,} documents have no text and are left out.")
+        logger.info(f"{len(texts) - len(kept):,} of {len(texts):,} documents have no text and are left out.")
     return Documents(
         [_title(titles[row], texts[row]) for row in kept],
         [texts[row] for row in kept],

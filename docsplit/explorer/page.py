@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -35,6 +36,8 @@ from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_j
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 
+logger = logging.getLogger(__name__)
+
 FOLDER = Path(__file__).parent
 PASSAGES_HEARD = 3  # of a document, with a graph document model
 
@@ -64,7 +67,7 @@ def build_page(documents: Documents, encoder: SentenceTransformer, options: Page
         vectors = encode.embed_documents(encoder, documents.texts, show_progress=True)[0]
     vectors = unit(vectors)
     neighbours, scores = nearest(vectors, min(options.neighbours, len(vectors) - 1))
-    print(f"Drawing the map of {len(vectors):,} documents")
+    logger.info(f"Drawing the map of {len(vectors):,} documents")
     points, about_map = map_of(vectors, options.method)
     groups = groups_of(points, documents.texts)
     names = sorted(set(documents.labels or []))
@@ -104,7 +107,9 @@ def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: Sent
     flat = list(
         chain.from_iterable([said[number] for number in numbers] for said, numbers in zip(sentences, candidates))
     )
-    print(f"{len(flat):,} of {sum(map(len, sentences)):,} sentences are matched: not boilerplate, code or short ones")
+    logger.info(
+        f"{len(flat):,} of {sum(map(len, sentences)):,} sentences are matched: not boilerplate, code or short ones"
+    )
     vectors = unit(encode.embed_documents(encoder, flat, show_progress=True)[0])
     # Without their mean: what all sentences share says nothing about two of them.
     matches = best_sentences(unit(vectors - vectors.mean(axis=0)), candidates, neighbours)

@@ -33,14 +33,15 @@ def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
     assert (documents.titles, documents.labels) == (["Ropes", "Trees", "Oaks"], ["sea", "land", "land"])
 
 
-def test_titles_are_whole_and_texts_lend_theirs(tmp_path, capsys):
+def test_titles_are_whole_and_texts_lend_theirs(tmp_path, caplog):
     path = tmp_path / "documents.csv"
     path.write_text(f"text,title\nA rope.,{LONG_TITLE}\nA tree.,Trees\n{LONG_TITLE},\n ,Nothing\n")
-    documents = read_documents(str(path), "text", None, 10)
+    with caplog.at_level("INFO"):
+        documents = read_documents(str(path), "text", None, 10)
     assert documents.titles[:2] == [LONG_TITLE, "Trees"]
     assert LONG_TITLE.startswith(documents.titles[2].removesuffix(" …"))
     assert 100 < len(documents.titles[2]) <= 120
-    assert "1 of 4 documents have no text and are left out." in capsys.readouterr().out
+    assert "1 of 4 documents have no text and are left out." in caplog.text
 
 
 def test_bad_corpora_get_clear_errors(tmp_path):

@@ -38,15 +38,16 @@ def test_one_file_holds_style_code_and_data_and_asks_for_nothing_else():
     assert "default-src 'none'" in page
 
 
-def test_matches_are_among_the_sentences_that_say_something(encoder, capsys):
+def test_matches_are_among_the_sentences_that_say_something(encoder, caplog):
     model = load_encoder(str(encoder), device="cpu")
     notice = "This notice about nothing special stands at the beginning."
     texts = split_texts([f"{notice} {row['text']}" for row in make_corpus(12)])
     neighbours = np.array([[(row + 1) % 12, (row + 2) % 12] for row in range(12)])
-    matches = matches_of(texts, neighbours, model)
+    with caplog.at_level("INFO"):
+        matches = matches_of(texts, neighbours, model)
     pairs = [pair for several in matches["matches"] for pair in several if pair]
     assert pairs
     assert all(0 not in pair for pair in pairs)  # never the notice
     assert 0 <= matches["opening"] < 12
     total = sum(len(text.sentences) for text in texts)
-    assert re.search(rf"\d+ of {total} sentences are matched", capsys.readouterr().out)
+    assert re.search(rf"\d+ of {total} sentences are matched", caplog.text)
