@@ -118,6 +118,8 @@ def test_search_finds_words_and_documents_run_nothing(page):
     assert "<title>encoder on documents.jsonl</title>" in dom
     dom = in_browser(page, "document=30")
     assert "&lt;/script&gt;" in dom
+    steps = "data.matches[30] = []; show(30); await new Promise((done) => setTimeout(done, 300)); log(document.title);"
+    assert logged_in_browser(page, steps) == [["encoder on documents.jsonl"]]
     assert "taken over</title>" not in dom
     assert "<img src" not in dom.replace('<img src="data:', "")
 
@@ -138,8 +140,14 @@ def test_the_keyboard_reaches_search_results_and_map(page):
       log(byId("search").value, byId("results").hidden, location.hash);
       byId("map").focus();
       press("+"); log(view.scale); press("ArrowRight"); log(view.x > SIDE / 2); press("0"); log(view.scale, view.x);
+      const canvas = byId("map"), box = canvas.getBoundingClientRect(), [x, y] = onScreen(7);
+      const ratio = canvas.width / box.width;
+      const place = {clientX: box.left + x / ratio, clientY: box.top + y / ratio};
+      canvas.dispatchEvent(new MouseEvent("click", place));
+      log(location.hash);
     """
-    focused, (count, rows), second, back, cleared, zoomed, moved, whole = logged_in_browser(page, steps)
+    focused, (count, rows), second, back, cleared, zoomed, moved, whole, clicked = logged_in_browser(page, steps)
+    assert clicked == ["#document=7"]
     assert focused == back == ["search"]
     with_bread = {row for row, text in enumerate(payload_of(page)["sentences"]) if "bread" in " ".join(text).lower()}
     assert len(with_bread) > 2
