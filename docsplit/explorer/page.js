@@ -361,9 +361,10 @@ function search(query) {
 
 function listHits(words) {
   if (words) {
+    const typed = words.map((word) => found.words.has(word) ? word : `${word}…`);  // the beginning of a word
     const number = make("strong", counted(found.rows.length, "document"));
     const about = !words.length ? ": only very common words were typed"
-      : ` with ${words.length > 1 ? "one or more of " : ""}${words.join(", ")}${found.rows.length > 1 ? ", the best first (BM25)" : ""}`;
+      : ` with ${words.length > 1 ? "one or more of " : ""}${typed.join(", ")}${found.rows.length > 1 ? ", the best first (BM25)" : ""}`;
     byId("count").replaceChildren(number, about);
   }
   byId("hits").replaceChildren(...found.rows.slice(0, shownHits).map((row) => {

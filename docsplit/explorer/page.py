@@ -110,9 +110,12 @@ def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: Sent
     logger.info(
         f"{len(flat):,} of {sum(map(len, sentences)):,} sentences are matched: not boilerplate, code or short ones"
     )
-    vectors = unit(encode.embed_documents(encoder, flat, show_progress=True)[0])
-    # Without their mean: what all sentences share says nothing about two of them.
-    matches = best_sentences(unit(vectors - vectors.mean(axis=0)), candidates, neighbours)
+    if flat:
+        vectors = unit(encode.embed_documents(encoder, flat, show_progress=True)[0])
+        vectors = unit(vectors - vectors.mean(axis=0))  # what all sentences share says nothing about two of them
+    else:
+        vectors = np.empty((0, 1), dtype=np.float32)
+    matches = best_sentences(vectors, candidates, neighbours)
     pairs = [[pair and [pair.here, pair.there] for pair in several] for several in matches]
     return {"matches": pairs, "opening": opening_document(matches, neighbours, words)}
 
