@@ -1,70 +1,29 @@
 """The page works by opening the file, shows what was computed, and runs nothing that a document holds."""
 
+import base64
+import contextlib
+import gzip
+import html
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset, Features, Value
 
 import explore
-from docsplit.embedding.lexical_ridge import RidgeSettings, fit
-from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.neighbours import nearest
-from docsplit.embedding.project_modules import with_words
-from docsplit.embedding.words_on_disk import save_static
 from docsplit.evaluation.results.task import CLASSIFICATION
+from docsplit.explorer.page import tables_of
 from docsplit.release import card_results
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import make_corpus, tiny_config
 
 BROWSER = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 EVIL = "</script><script>document.title = 'taken over'</script><img src=x onerror=\"document.title='taken over'\">"
-
-
-def unit_vectors(shape, seed=0):
-    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
-
-
-def test_best_sentences_against_all_pairs():
-    rng = np.random.default_rng(1)
-    counts = rng.integers(1, 6, size=9)
-    starts = np.cumsum([0, *counts])[:-1]
-    vectors = unit_vectors((counts.sum(), 6), seed=2)
-    neighbours, _ = nearest(unit_vectors((9, 4), seed=3), 3)
-    candidates = [np.sort(rng.permutation(count)[: rng.integers(1, count + 1)]) for count in counts]
-    sentences = explore.best_sentences(vectors, candidates, starts, neighbours)
-    for row in range(9):
-        for other, pair in zip(neighbours[row], sentences[row], strict=True):
-            cosine = {
-                (sentence, other_sentence): float(
-                    vectors[starts[row] + sentence] @ vectors[starts[other] + other_sentence]
-                )
-                for sentence in candidates[row]
-                for other_sentence in candidates[other]
-            }
-            assert pair == max(cosine, key=cosine.get)
-
-
-def test_a_match_is_a_sentence_that_says_something():
-    assert explore.telling(["Lines: 28", "One two three four five six.", "No."]).tolist() == [1]
-    assert explore.telling(["Lines: 28", "No."]).tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-@pytest.mark.parametrize("shape", [(3, 8), (30, 2), (60, 16)])
-def test_the_map_fits_its_frame(method, shape):
-    points, about = explore.map_of(np.random.default_rng(0).normal(size=shape).astype(np.float32), method)
-    assert points.shape == (shape[0], 2)
-    assert points.min() >= 0
-    assert points.max() == 1000
-    assert len(np.unique(points, axis=0)) > 1
-    assert about
 
 
 @pytest.fixture(scope="module")
@@ -85,92 +44,154 @@ def page(tmp_path_factory, wordpiece):
     rows = [*make_corpus(30), evil, {"text": " ", "label": "x"}]
     (folder / "documents.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     argv = ["explore.py", str(folder / "encoder"), "--corpus", str(folder / "documents.jsonl"), "--map", "pca"]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setattr(sys, "argv", [*argv, "--output", str(folder / "page.html"), "--neighbours", "3"])
         explore.main()
+    (folder / "page.txt").write_text(printed.getvalue())
     return folder / "page.html"
 
 
-def in_browser(page, hash_):
+def payload_of(page):
+    packed = re.search(r'text/plain">([A-Za-z0-9+/=]+)<', page.read_text())[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+KEYS = """<script>
+const press = (key, target = document.activeElement) =>
+  target.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+const log = (...things) => document.body.append(make("output", JSON.stringify(things)));
+(async () => {
+  while (!document.body.dataset.ready) await new Promise((done) => setTimeout(done, 10));
+  STEPS
+})();
+</script></body>"""
+
+
+def logged_in_browser(page, steps):
+    """What steps in JavaScript log, on a copy of the page."""
+    copy = page.with_name("copy.html")
+    copy.write_text(page.read_text().replace("</body>", KEYS.replace("STEPS", steps)))
+    return [json.loads(html.unescape(text)) for text in re.findall("<output>(.*?)</output>", in_browser(copy))]
+
+
+def in_browser(page, place=""):
     """The page's elements after its script has run, with the network off."""
     command = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom",
-        "--proxy-server=127.0.0.1:9", f"file://{page}#{hash_}",
+        "--proxy-server=127.0.0.1:9", f"file://{page}#{place}",
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+
+
+@needs_browser
+def test_the_page_opens_with_a_document_and_says_what_to_click(page):
+    dom = in_browser(page)
+    assert 'data-ready="true"' in dom
+    payload = payload_of(page)
+    title = html.escape(payload["titles"][payload["opening"]], quote=False)
+    assert re.search(rf"<h2>{re.escape(title)}", dom)
+    assert len(re.findall(r'class="score"', dom)) == 3
+    assert len(re.findall(r'class="pair"', dom)) == 6
+    assert "Click a point or a title" in dom
+
+
+@needs_browser
 def test_a_document_its_neighbours_and_the_tables_are_shown(page):
     dom = in_browser(page, "document=0")
-    assert 'data-ready="true"' in dom
     first = make_corpus(30)[0]["text"]
     assert first.split(".")[0] in dom
     assert len(re.findall(r'class="score"', dom)) == 3
-    assert len(re.findall(r'class="pair"', dom)) == 6
     assert "31 documents" in dom  # the one without text is left out
     assert "62.5" in dom
     assert "kitchen (10)" in dom
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+@needs_browser
 def test_search_finds_words_and_documents_run_nothing(page):
     dom = in_browser(page, "search=very%20last")
     assert "1 document<" in dom
-    assert "the very last document" in dom or "&lt;/script&gt;" in dom
+    assert re.search(r'<mark class="hit">very</mark> <mark class="hit">last</mark>', dom)
     assert "taken over</title>" not in dom
     assert "<title>encoder on documents.jsonl</title>" in dom
     dom = in_browser(page, "document=30")
+    assert "&lt;/script&gt;" in dom
+    steps = "data.matches[30] = []; show(30); await new Promise((done) => setTimeout(done, 300)); log(document.title);"
+    assert logged_in_browser(page, steps) == [["encoder on documents.jsonl"]]
     assert "taken over</title>" not in dom
     assert "<img src" not in dom.replace('<img src="data:', "")
 
 
-def test_the_page_says_how_much_of_a_document_is_read(encoder, tmp_path):
-    plain, texts = load_encoder(str(encoder), device="cpu"), [row["text"] for row in make_corpus(30)]
-    vectors = plain.encode(texts)
-    words, plain_counts = (fit(plain, texts, vectors, RidgeSettings(1.0, 0, flag)).words for flag in (True, False))
-    save_static(plain_counts, tmp_path)
-    about = "30 documents, embeddings of 32 numbers, "
-    assert explore.summary_of(plain, vectors) == f"{about}up to 64 tokens read of each"
-    read = "up to 64 tokens read of each, and the words of all of it"
-    assert explore.summary_of(with_words(plain, words), vectors) == about + read
-    assert explore.summary_of(load_encoder(str(tmp_path)), vectors) == f"{about}whole texts read"
+@needs_browser
+def test_the_keyboard_reaches_search_results_and_map(page):
+    steps = """
+      press("/", document.body);
+      log(document.activeElement.id);
+      document.activeElement.value = "bread";
+      document.activeElement.dispatchEvent(new Event("input"));
+      log(byId("count").textContent, found.rows);
+      press("ArrowDown"); press("ArrowDown");
+      log(document.activeElement.getAttribute("href"));
+      press("ArrowUp"); press("ArrowUp");
+      log(document.activeElement.id);
+      press("Escape");
+      log(byId("search").value, byId("results").hidden, location.hash);
+      byId("map").focus();
+      press("+"); log(view.scale); press("ArrowRight"); log(view.x > SIDE / 2); press("0"); log(view.scale, view.x);
+      const canvas = byId("map"), box = canvas.getBoundingClientRect(), [x, y] = onScreen(7);
+      const ratio = canvas.width / box.width;
+      const place = {clientX: box.left + x / ratio, clientY: box.top + y / ratio};
+      canvas.dispatchEvent(new MouseEvent("click", place));
+      log(location.hash);
+    """
+    focused, (count, rows), second, back, cleared, zoomed, moved, whole, clicked = logged_in_browser(page, steps)
+    assert clicked == ["#document=7"]
+    assert focused == back == ["search"]
+    with_bread = {row for row, text in enumerate(payload_of(page)["sentences"]) if "bread" in " ".join(text).lower()}
+    assert len(with_bread) > 2
+    assert set(rows) == with_bread
+    assert count.startswith(f"{len(rows)} documents with bread")
+    assert second == [f"#document={rows[1]}"]
+    assert cleared[:2] == ["", True]
+    assert cleared[2].startswith("#document=")
+    assert (zoomed, moved, whole) == ([1.6], [True], [1, 5000])
 
 
-def test_labels_have_the_names_of_the_data_set(tmp_path):
-    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"])})
-    rows = Dataset.from_dict({"text": ["a ship", "a tree", "an anchor"], "label": [0, 1, 0]}, features=features)
-    rows.to_parquet(tmp_path / "documents.parquet")
-    documents = explore.read_documents(str(tmp_path / "documents.parquet"), "text", None, 10)
-    assert documents.labels == ["sea", "land", "sea"]
-
-
-def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
-    (tmp_path / "a.md").write_text("# The harbour\n\nBoats.")
-    (tmp_path / "b.html").write_text("<title>Sails</title><p>Torn.")
-    (tmp_path / "c.csv").write_text("text,title,topic\nA rope.,Ropes,sea\nA tree.,Trees,land\nAn oak.,Oaks,land\n")
-    documents = explore.read_documents(str(tmp_path), "text", None, 10)
-    assert documents.titles == ["The harbour", "Sails", "Ropes", "Trees", "Oaks"]
-    assert documents.labels is None
-    documents = explore.read_documents(str(tmp_path), "text", "topic", 10)
-    assert (documents.titles, documents.labels) == (["Ropes", "Trees", "Oaks"], ["sea", "land", "land"])
-
-
-def test_bad_corpora_get_clear_errors(tmp_path):
-    path = tmp_path / "few.jsonl"
-    path.write_text('{"text": "one"}\n{"text": ""}\n')
-    with pytest.raises(ValueError, match="has 1 documents with text"):
-        explore.read_documents(str(path), "text", None, 10)
-    with pytest.raises(ValueError, match=r"--label_column is 'topic', but the columns are \['text'\]"):
-        explore.read_documents(str(path), "text", "topic", 10)
+def test_nothing_of_a_document_is_outside_of_the_packed_data(page):
+    text = page.read_text()
+    assert "taken over" not in text
+    assert text.count("<script") == text.count("</script>") == 2
+    assert any(EVIL in sentence for sentences in payload_of(page)["sentences"] for sentence in sentences)
 
 
 def test_the_tables_are_those_of_the_card(page):
     """Cells as data: nothing in them is Markdown."""
     text = card_results.evaluation_text({}, card_results.read_evaluations(page.parent / "encoder"))
     assert "**62.5** |" in text
-    (table,) = explore.tables_of(page.parent / "encoder")
+    (table,) = tables_of(page.parent / "encoder")
     assert table == {
         "title": "Topics: d · Full training set",
         "rows": [["encoder", "mlp: Accuracy", "mlp: Macro-F1"], ["e", "62.5", "62.5"]],
     }
+
+
+def test_the_page_lies_beside_what_it_shows(tmp_path, monkeypatch, capsys):
+    index = tmp_path / "notes.index"
+    index.mkdir()
+    (index / "manifest.json").touch()
+    assert explore.default_output(index) == tmp_path / "notes.index.html"
+    assert explore.default_output(Path("user/all-MiniLM")) == Path("all-MiniLM.html")  # of the Hub: here
+    monkeypatch.chdir(index)
+    assert explore.default_output(Path(".")) == tmp_path / "notes.index.html"
+    monkeypatch.setattr(sys, "argv", ["explore.py", str(index), "--output", str(index / "page.html")])
+    with pytest.raises(SystemExit):
+        explore.parse_options()
+    assert "belongs to search.py: name a file outside of it" in capsys.readouterr().err
+
+
+def test_the_last_line_says_how_to_open_the_page(page):
+    lines = page.with_suffix(".txt").read_text().splitlines()
+    assert lines[-1].startswith(f"{page} (")
+    assert lines[-1].endswith(page.resolve().as_uri())

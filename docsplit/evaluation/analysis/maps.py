@@ -30,7 +30,7 @@ def check_method(method: str) -> None:
     Raises:
         ValueError: naming the remedy.
     """
-    if method not in PACKAGES or _is_installed(method):
+    if method not in PACKAGES or is_installed(method):
         return
     package = PACKAGES[method][1]
     if method == "umap":
@@ -40,7 +40,8 @@ def check_method(method: str) -> None:
     )
 
 
-def _is_installed(method: str) -> bool:
+def is_installed(method: str) -> bool:
+    """Whether the package of a method is installed; for t-SNE that is openTSNE."""
     return importlib.util.find_spec(PACKAGES[method][0]) is not None
 
 
@@ -68,7 +69,7 @@ def project(vectors: np.ndarray, method: str = "tsne", seed: int = 0) -> tuple[n
 
         points = umap.UMAP(random_state=seed, n_neighbors=min(15, len(vectors) - 1)).fit_transform(components)
         return np.asarray(points), "UMAP"
-    if _is_installed("tsne"):
+    if is_installed("tsne"):
         import openTSNE
 
         points = openTSNE.TSNE(perplexity=perplexity, initialization=start, random_state=seed).fit(components)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import explore
 from docsplit.data.passages import to_passages
 from docsplit.embedding.graphs import attention_by_kind, document_attention
 from docsplit.embedding.lexical_ridge import fit
@@ -14,6 +13,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
 from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.graph_attention import choose_document, graph_attention_section
+from docsplit.explorer.page import heard_passages, summary_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -79,18 +79,18 @@ def test_without_layers_nobody_attends(wordpiece, tmp_path, caplog):
     with caplog.at_level("INFO"):
         assert attention_by_kind(encoder, "ours", TEXTS[0]) is None
     assert "ours has no graph attention" in caplog.text
-    assert explore.heard_passages(encoder, TEXTS[:3]) is None
+    assert heard_passages(encoder, TEXTS[:3]) is None
     pieces = [passage.text for passage in to_passages(TEXTS[0], 8)]
     assert len(pieces) > 1
     np.testing.assert_allclose(encoder.encode(pieces).mean(axis=0), encoder.encode(TEXTS[0]), atol=1e-5)
 
 
 def test_the_page_says_how_much_of_a_document_is_read(encoder):
-    assert explore.summary_of(encoder, np.zeros((1200, 16))).endswith("up to 24 tokens read of every passage")
+    assert summary_of(encoder, np.zeros((1200, 16))).endswith("up to 24 tokens read of every passage")
 
 
 def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
-    heard = explore.heard_passages(encoder, TEXTS[:3])
+    heard = heard_passages(encoder, TEXTS[:3])
     for text, own in zip(TEXTS, heard):
         weights = next(document_attention(encoder, [text])).weights[0, 1:]
         assert [weight for weight, _ in own] == pytest.approx(sorted(weights, reverse=True)[:3], abs=1e-4)
@@ -99,9 +99,9 @@ def test_the_page_names_the_passages_that_a_vector_takes_most_from(encoder):
 
 def test_words_of_documents_have_no_part_in_a_graph(encoder):
     worded = with_words(encoder, fit(encoder, TEXTS, encoder.encode(TEXTS)).words)
-    assert explore.heard_passages(worded, TEXTS[:3]) == explore.heard_passages(encoder, TEXTS[:3])
-    plain = explore.summary_of(encoder, np.zeros((9, 16)))
-    assert explore.summary_of(worded, np.zeros((9, 16))) == f"{plain}, and the words of all of it"
+    assert heard_passages(worded, TEXTS[:3]) == heard_passages(encoder, TEXTS[:3])
+    plain = summary_of(encoder, np.zeros((9, 16)))
+    assert summary_of(worded, np.zeros((9, 16))) == f"{plain}, and the words of all of it"
 
 
 def test_the_document_with_most_sections_is_shown():

@@ -77,7 +77,7 @@ def test_umap_and_opentsne_are_called_with_a_seed(monkeypatch):
     modules = {"umap": type("module", (), {"UMAP": UMAP}), "openTSNE": type("module", (), {"TSNE": TSNE})}
     for name, module in modules.items():
         monkeypatch.setitem(__import__("sys").modules, name, module)
-    monkeypatch.setattr(maps, "_is_installed", lambda method: True)
+    monkeypatch.setattr(maps, "is_installed", lambda method: True)
     assert project(VECTORS, "umap", seed=3)[1] == "UMAP"
     assert "openTSNE" in project(VECTORS, "tsne", seed=3)[1]
     assert called["UMAP"] == {"random_state": 3, "n_neighbors": 15}

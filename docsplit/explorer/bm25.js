@@ -1,0 +1,74 @@
+// Search by words: BM25 in Lucene's form, as the index of search.py has it. Texts are cut into words as
+// docsplit/data/words.py cuts them: lower case, two letters or more, no stop words, Han and kana by characters.
+const K1 = 1.5, B = 0.75;
+
+function wordPattern(loneLetters) {
+  const lone = loneLetters.replace(/\\U0*([0-9a-f]+)/gi, "\\u{$1}");  // Python's escapes
+  return new RegExp(`[${lone}]|(?:(?![${lone}])[\\p{L}\\p{N}_]){2,}`, "gu");
+}
+
+function cutter(loneLetters, stopWords) {
+  const pattern = wordPattern(loneLetters), left = new Set(stopWords);
+  return (text) => (text.toLowerCase().match(pattern) || []).filter((word) => !left.has(word));
+}
+
+// Postings of each word: row, count, row, count ...
+function indexTexts(texts, cut) {
+  const postings = new Map(), lengths = new Uint32Array(texts.length);
+  texts.forEach((text, row) => {
+    const counts = new Map();
+    for (const word of cut(text)) {
+      counts.set(word, (counts.get(word) || 0) + 1);
+      lengths[row] += 1;
+    }
+    for (const [word, count] of counts) {
+      const list = postings.get(word);
+      if (list) list.push(row, count); else postings.set(word, [row, count]);
+    }
+  });
+  return { postings, lengths, mean: lengths.reduce((sum, length) => sum + length, 0) / Math.max(texts.length, 1) };
+}
+
+// A last word that no text has is taken for the beginning of one, while somebody types.
+function meanings(index, words) {
+  return words.map((word, place) => {
+    if (index.postings.has(word) || place < words.length - 1) return [word];
+    return [...index.postings.keys()].filter((known) => known.startsWith(word));
+  });
+}
+
+// Rows with one of the words, the best first, their scores, and the words that were looked for.
+function rank(index, words) {
+  const scores = new Map(), size = index.lengths.length, lookedFor = new Set();
+  for (const forms of meanings(index, words)) {
+    const counts = new Map();
+    for (const form of forms) {
+      const list = index.postings.get(form) || [];
+      for (let place = 0; place < list.length; place += 2) {
+        counts.set(list[place], (counts.get(list[place]) || 0) + list[place + 1]);
+      }
+      lookedFor.add(form);
+    }
+    const weight = Math.log(1 + (size - counts.size + 0.5) / (counts.size + 0.5));
+    for (const [row, count] of counts) {
+      const part = count / (count + K1 * (1 - B + B * index.lengths[row] / index.mean));
+      scores.set(row, (scores.get(row) || 0) + weight * part);
+    }
+  }
+  const rows = [...scores.keys()].sort((a, b) => scores.get(b) - scores.get(a) || a - b);
+  return { rows, scores: rows.map((row) => scores.get(row)), words: lookedFor };
+}
+
+// A text in pieces: [piece, whether it is one of the words].
+function piecesOf(text, pattern, words) {
+  const pieces = [];
+  let end = 0;
+  for (const match of text.matchAll(pattern)) {
+    if (!words.has(match[0].toLowerCase())) continue;
+    if (match.index > end) pieces.push([text.slice(end, match.index), false]);
+    pieces.push([match[0], true]);
+    end = match.index + match[0].length;
+  }
+  if (end < text.length) pieces.push([text.slice(end), false]);
+  return pieces;
+}

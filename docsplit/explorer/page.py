@@ -1,0 +1,164 @@
+"""The page: what is shown of each document, and the one HTML file that holds it."""
+
+import base64
+import gzip
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from bm25s.tokenization import STOPWORDS_EN
+from sentence_transformers import SentenceTransformer
+from tqdm.auto import tqdm
+
+from docsplit.data.passages import HAN_AND_KANA
+from docsplit.embedding import encode
+from docsplit.embedding.graphs import document_attention, has_graph_attention, is_graph_encoder
+from docsplit.embedding.loading import tokens_read
+from docsplit.embedding.neighbours import nearest
+from docsplit.embedding.project_modules import words_of
+from docsplit.explorer.documents import Documents
+from docsplit.explorer.groups import groups_of
+from docsplit.explorer.map import map_of
+from docsplit.explorer.sentences import (
+    LONGEST_SENTENCE,
+    ShownText,
+    best_sentences,
+    opening_document,
+    split_texts,
+    telling_sentences,
+    words_of_sentences,
+)
+from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
+from docsplit.runtime.files import JsonObject
+from docsplit.runtime.vectors import unit
+
+logger = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).parent
+PASSAGES_HEARD = 3  # of a document, with a graph document model
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What the page shows.
+
+    Attributes:
+        name: its title.
+        directory: the encoder's, whose results are shown; it need not exist.
+        neighbours: of each document.
+        method: of the map; None: as the number of documents has it.
+    """
+
+    name: str
+    directory: Path
+    neighbours: int = 8
+    method: str | None = None
+
+
+def build_page(documents: Documents, encoder: SentenceTransformer, options: PageOptions) -> str:
+    """Embed documents and their sentences, find neighbours, draw the map, and write all of it as HTML."""
+    texts = split_texts(documents.texts)
+    vectors = documents.vectors
+    if vectors is None:
+        vectors = encode.embed_documents(encoder, documents.texts, show_progress=True)[0]
+    vectors = unit(vectors)
+    neighbours, scores = nearest(vectors, min(options.neighbours, len(vectors) - 1))
+    logger.info(f"Drawing the map of {len(vectors):,} documents")
+    points, about_map = map_of(vectors, options.method)
+    groups = groups_of(points, documents.texts)
+    names = sorted(set(documents.labels or []))
+    number_of = {name: number for number, name in enumerate(names)}
+    curves = options.directory / "training.png"
+    return html_of(
+        {
+            "name": options.name,
+            "summary": summary_of(encoder, vectors),
+            "about_map": about_map,
+            "titles": documents.titles,
+            "ids": documents.ids,
+            "labels": [number_of[label] for label in documents.labels] if documents.labels else None,
+            "label_names": names,
+            "sentences": [text.sentences for text in texts],
+            "breaks": [text.breaks for text in texts],
+            "left_out": [text.left_out for text in texts],
+            "points": points.tolist(),
+            "groups": [{"words": group.words, "rows": group.rows.tolist()} for group in groups],
+            "neighbours": neighbours.tolist(),
+            "scores": scores.round(4).tolist(),
+            **matches_of(texts, neighbours, encoder),
+            "heard": heard_passages(encoder, documents.texts),
+            "tables": tables_of(options.directory),
+            "curves": _inside(curves) if curves.exists() else None,
+            "stop_words": list(STOPWORDS_EN),
+            "lone_letters": HAN_AND_KANA,
+        }
+    )
+
+
+def matches_of(texts: Sequence[ShownText], neighbours: np.ndarray, encoder: SentenceTransformer) -> JsonObject:
+    """Match the sentences of each document with those of its neighbours, and choose the document to open with."""
+    sentences = [text.sentences for text in texts]
+    words = words_of_sentences(sentences)
+    candidates = telling_sentences(sentences, words)
+    flat = list(
+        chain.from_iterable([said[number] for number in numbers] for said, numbers in zip(sentences, candidates))
+    )
+    logger.info(
+        f"{len(flat):,} of {sum(map(len, sentences)):,} sentences are matched: not boilerplate, code or short ones"
+    )
+    if flat:
+        vectors = unit(encode.embed_documents(encoder, flat, show_progress=True)[0])
+        vectors = unit(vectors - vectors.mean(axis=0))  # what all sentences share says nothing about two of them
+    else:
+        vectors = np.empty((0, 1), dtype=np.float32)
+    matches = best_sentences(vectors, candidates, neighbours)
+    pairs = [[pair and [pair.here, pair.there] for pair in several] for several in matches]
+    return {"matches": pairs, "opening": opening_document(matches, neighbours, words)}
+
+
+def heard_passages(encoder: SentenceTransformer, texts: Sequence[str]) -> list[list[tuple[float, str]]] | None:
+    """Find the passages that weigh most in each document's vector, and how much; None without graph attention."""
+    if not has_graph_attention(encoder):
+        return None
+    heard = []
+    for document in tqdm(document_attention(encoder, texts), desc="Graph attention", total=len(texts), unit="doc"):
+        weights = document.weights[0, 1:]  # node 0 is the document itself
+        most = np.argsort(-weights, kind="stable")[:PASSAGES_HEARD]
+        short = [" ".join(document.passages[place].text.split())[:LONGEST_SENTENCE] for place in most]
+        heard.append([(round(float(weights[place]), 4), text) for place, text in zip(most, short)])
+    return heard
+
+
+def summary_of(encoder: SentenceTransformer, vectors: np.ndarray) -> str:
+    """Say how many documents there are, and how much of each the encoder reads: all passages with a graph."""
+    read = "whole texts read"
+    if (length := tokens_read(encoder)) is not None:
+        read = f"up to {length} tokens read of {'every passage' if is_graph_encoder(encoder) else 'each'}"
+    if words_of(encoder) is not None:
+        read += ", and the words of all of it"
+    return f"{len(vectors):,} documents, embeddings of {vectors.shape[1]} numbers, {read}"
+
+
+def tables_of(directory: Path) -> list[JsonObject]:
+    """Read the results beside a checkpoint: tables with a title and the cells, line after line."""
+    tables = tables_of_results(read_json(directory / RESULTS_FILE), read_evaluations(directory))
+    return [{"title": table.title, "rows": [table.header, *table.rows]} for table in tables]
+
+
+def _inside(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+
+
+def html_of(payload: JsonObject) -> str:
+    """Write the page with its style, its code and its data inside."""
+    text = json.dumps(payload, separators=(",", ":")).encode()
+    packed = base64.b64encode(gzip.compress(text, mtime=0)).decode()
+    parts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "bm25.js", "page.js")}
+    page = (FOLDER / "page.html").read_text(encoding="utf-8")
+    for place, content in [*parts.items(), ("DATA_GZIP_BASE64", packed)]:
+        page = page.replace(f"/* {place} */", content)
+    return page
