@@ -3,22 +3,31 @@
 A start that is a SentenceTransformer is more than its weights: pooling, length, prompts, `Normalize` and similarity
 decide its embeddings. They are read as plain JSON (nothing here needs that library), used in training and probes, and
 written again, so that the result takes the place of the original. Pooling and length are settings like any other; what
-has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have.
+has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have. Dense layers after
+the pooling are trained along (`docsplit.modeling.after_pooling`).
 """
 
 import json
 import logging
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
+from docsplit.modeling.after_pooling import (
+    DENSE,
+    KEPT,
+    checked_dense,
+    dense_configs,
+    describe_dense,
+    normalizes,
+)
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Settings, has_pooler, max_positions, normalizes
+from docsplit.modeling.settings import Settings, default_settings, has_pooler, max_positions
 from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
@@ -99,7 +108,7 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
         return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
     if modules is None or (saved and modules[0]["type"] == family.module):
         return {}
-    pooling_path, normalize = _check_modules(name, modules, hub)
+    pooling_path, dense_folders, normalize = _check_modules(name, modules, hub)
     pooling = _read(name, f"{pooling_path}/config.json", hub)
     if pooling is None:
         raise ValueError(f"{name}: {MODULES} names {pooling_path!r}, but there is no {pooling_path}/config.json.")
@@ -120,10 +129,12 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
         "model": model,
         "transformer": transformer,
     }
-    positions = max_positions(config)
+    positions, mode = max_positions(config), _pooling(name, pooling, "pooling" in given)
+    if dense := _dense_of_start(name, dense_folders, config.hidden_size, hub):
+        kept[DENSE] = dense
     settings = {
-        "pooling": _pooling(name, pooling, "pooling" in given),
-        "max_seq_length": min(length or DEFAULT_SETTINGS["max_seq_length"], positions or sys.maxsize),
+        "pooling": mode,
+        "max_seq_length": min(length or default_settings(config)["max_seq_length"], positions or sys.maxsize),
         KEPT: kept,
     }
     if not kept["include_prompt"] and (prompt := prompt_of(settings)):
@@ -151,6 +162,7 @@ def _of_embedding(settings: Mapping[str, Any]) -> Settings:
     return {
         "pooling": settings.get("pooling"),
         "max_seq_length": settings.get("max_seq_length"),
+        "Dense layers": dense_configs(settings),
         "normalisation": normalizes(settings),
         "prompts": {key: prompt for key, prompt in (model.get("prompts") or {}).items() if prompt},
         "default_prompt_name": model.get("default_prompt_name") or "",
@@ -158,11 +170,16 @@ def _of_embedding(settings: Mapping[str, Any]) -> Settings:
     }
 
 
-def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the folder of the pooling, and whether vectors are normalised; refuse any other module."""
+def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any]) -> tuple[str, Sequence[str], bool]:
+    """Return the folders of the pooling and of Dense layers, and whether vectors are normalised.
+
+    Raises:
+        ValueError: for any other module, or another order.
+    """
     kinds = [module["type"].rpartition(".")[2] for module in modules]
     stock = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
-    expected = ["Transformer", "Pooling", "Normalize"]
+    dense = modules[2 : 2 + next((number for number, kind in enumerate(kinds[2:]) if kind != "Dense"), len(kinds))]
+    expected = ["Transformer", "Pooling", *("Dense" for _ in dense), "Normalize"]
     unknown = [
         module["type"]
         for number, module in enumerate(modules)
@@ -171,20 +188,35 @@ def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any])
     if unknown or len(kinds) < 2:
         problem = f"has the module {unknown[0]}" if unknown else "has no pooling"
         raise ValueError(
-            f"{name} {problem} in its {MODULES}, expected Transformer, Pooling and perhaps Normalize, in this order: "
-            "nothing else can be trained and kept. To start from its transformer alone, save that with its tokenizer "
-            "(SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
+            f"{name} {problem} in its {MODULES}, expected Transformer, Pooling and perhaps Dense and Normalize, in "
+            "this order: nothing else can be trained and kept. To start from its transformer alone, save that with "
+            "its tokenizer (SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
         )
     if modules[0]["path"]:
         raise ValueError(
             f"{name} has its transformer in the folder {modules[0]['path']!r}: SentenceTransformer(NAME).save(FOLDER) "
             "writes it where it is looked for; give FOLDER."
         )
-    normalize = len(kinds) > 2
-    options = _read(name, f"{modules[2]['path']}/config.json", hub) if normalize else None
+    normalize = kinds[-1] == "Normalize"
+    options = _read(name, f"{modules[-1]['path']}/config.json", hub) if normalize else None
     if any((options or {}).get(key) not in (None, "sentence_embedding") for key in options or {}):
         raise ValueError(f"{name} normalises something else than its embeddings ({options}): choose another start.")
-    return modules[1]["path"], normalize
+    return modules[1]["path"], [module["path"] for module in dense], normalize
+
+
+def dense_paths(name: Any, hub: Mapping[str, Any]) -> list[str]:
+    """Return the folders of an encoder's Dense layers."""
+    modules = _read(name, MODULES, hub) or []
+    return [module["path"] for module in modules if module["type"].rpartition(".")[2] == "Dense"]
+
+
+def _dense_of_start(name: Any, paths: Sequence[str], width: int, hub: Mapping[str, Any]) -> list[JsonObject]:
+    """Read the configs of Dense layers, each of which gets what the one before gives."""
+    configs: list[JsonObject] = []
+    for path in paths:
+        configs.append(checked_dense(name, path, _read(name, f"{path}/config.json", hub), width))
+        width = configs[-1]["out_features"]
+    return configs
 
 
 def _pooling(name: Any, pooling: Mapping[str, Any], is_overridden: bool) -> str:
@@ -228,6 +260,7 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
     prompts = {key: value for key, value in (model.get("prompts") or {}).items() if value}
     logger.info(
         f"{name} is a SentenceTransformer, and so is each checkpoint: pooling {settings['pooling']}, "
+        f"{describe_dense(settings) + ', ' if dense_configs(settings) else ''}"
         f"{'normalised' if kept['normalize'] else 'not normalised'}, up to {settings['max_seq_length']} tokens, "
         f"similarity {model.get('similarity_fn_name') or 'cosine'}, prompts {prompts or 'none'} (of documents: "
         f"{prompt_of(settings)!r}), {dtype}."
@@ -275,34 +308,39 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
         return
     kept, pooling = settings.get(KEPT, {}), settings["pooling"]
     transformer_type = family.module or "sentence_transformers.models.Transformer"
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    if kept.get("normalize"):
-        modules.append(
-            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
-        )
+    dense = dense_configs(settings)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": transformer_type}]
+    for kind in ("Pooling", *("Dense" for _ in dense), *(["Normalize"] if kept.get("normalize") else [])):
+        number, module_type = len(modules), f"sentence_transformers.models.{kind}"
+        modules.append({"idx": number, "name": str(number), "path": f"{number}_{kind}", "type": module_type})
     pooler = {
         "word_embedding_dimension": config.hidden_size,
         "pooling_mode_cls_token": pooling == "cls",
         "pooling_mode_mean_tokens": pooling == "mean",
         "pooling_mode_max_tokens": pooling == "max",
     }
+    if pooling not in ("cls", "mean", "max"):  # files of before have these three names alone
+        pooler |= {flag: True for flag, mode in POOLING_FLAGS.items() if mode == pooling}
     if not kept.get("include_prompt", True):
         pooler["include_prompt"] = False
-    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
     files = {
         MODULES: modules,
         TRANSFORMER_FILES[0]: _transformer_file(config, kept.get("transformer", {}), with_pooler),
         "1_Pooling/config.json": pooler,
         MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity_of(settings)},
     }
+    files |= {f"{dense_folder(number)}/config.json": layer for number, layer in enumerate(dense)}
     _write_files(directory, files)
+
+
+def dense_folder(number: int) -> str:
+    """Return the folder of a Dense layer in a checkpoint: 2_Dense is the first."""
+    return f"{2 + number}_Dense"
 
 
 def _write_files(directory: Path, contents: Mapping[str, Any]) -> None:
     for name, content in contents.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 
