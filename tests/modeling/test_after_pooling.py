@@ -163,8 +163,6 @@ def test_a_training_keeps_them_and_resumes_exactly(start, run_here, tmp_path):
 def test_targets_of_neighbours_have_the_width_of_the_layers(start, run_here, tmp_path):
     options = ("--objective", "neighbour_distillation", "--view", "simcse", "--num_neighbours", 3)
     out = run(run_here, start, tmp_path / "out", *options)
-    log = json.loads((out / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
-    assert any("loss" in entry for entry in log)
     assert load_file(out / "distillation_targets.safetensors")["vectors"].shape[1] == 16
 
 
