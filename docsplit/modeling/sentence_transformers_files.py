@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from safetensors import safe_open
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
@@ -33,6 +34,9 @@ from docsplit.runtime.files import JsonObject, write_text
 logger = logging.getLogger(__name__)
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
+# The first and the last module of an encoder with words, and in which file the first says what it wraps.
+WORDS_MODULES = ("encoder_with_words.EncoderWithWords", "encoder_with_words.AddWords")
+WORDS_CONFIG, WORDS_TABLE = "words/config.json", "words/words.safetensors"
 TRANSFORMER_FILES = (  # the first, and those of its first versions
     "sentence_bert_config.json",
     *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
@@ -92,7 +96,8 @@ def lower_cases(name: str | Path) -> bool:
 def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any) -> Settings:
     """Read the settings of a start that is a SentenceTransformer; {} for others, and for a checkpoint of this project.
 
-    Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count.
+    Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count. Those of
+    an encoder with words are read as the encoder's inside.
 
     Args:
         name: a folder, or a name on the Hub.
@@ -102,7 +107,7 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     Raises:
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
     """
-    modules, saved, family = _read(name, MODULES, hub), getattr(config, "docsplit", None), family_of(config)
+    modules, saved, family = _plain_modules(name, hub), getattr(config, "docsplit", None), family_of(config)
     if family.rows == "passages":
         length = (_read(name, TRANSFORMER_FILES[0], hub) or {}).get("max_seq_length")
         return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
@@ -143,6 +148,42 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
             f"here: set include_prompt to true in a copy of its {pooling_path}/config.json, or choose another start."
         )
     return settings if not saved else _changed_since(name, saved, settings)
+
+
+def _plain_modules(name: Any, hub: Mapping[str, Any]) -> list[JsonObject] | None:
+    """Read the modules of an encoder, without its words if it has any; None where there is no modules.json.
+
+    Raises:
+        ValueError: if the files do not say what is without words.
+    """
+    modules: list[JsonObject] | None = _read(name, MODULES, hub)
+    if not modules or modules[0]["type"] != WORDS_MODULES[0]:
+        return modules
+    inner = (_read(name, WORDS_CONFIG, hub) or {}).get("inner_type")
+    if inner is None or modules[-1]["type"] != WORDS_MODULES[1]:
+        raise ValueError(f"{name} is an encoder with words, but its {MODULES} or {WORDS_CONFIG} is damaged.")
+    return [modules[0] | {"type": inner}, *modules[1:-1]]
+
+
+def is_static(name: Any, hub: Mapping[str, Any]) -> bool:
+    """Whether an encoder is a table of token vectors."""
+    modules = _read(name, MODULES, hub)
+    return bool(modules) and modules[0]["type"].rpartition(".")[2] == "StaticEmbedding"
+
+
+def describe_words(name: Any, hub: Mapping[str, Any]) -> None:
+    """Log that a training starts from the encoder inside an encoder with words, if it is one."""
+    modules = _read(name, MODULES, hub)
+    if not modules or modules[0]["type"] != WORDS_MODULES[0]:
+        return
+    file = cached_file(str(name), WORDS_TABLE, _raise_exceptions_for_missing_entries=False, **hub)
+    count = ""
+    if file is not None:
+        with safe_open(file, "pt") as table:
+            count = f" of {table.get_slice('pieces').get_shape()[0]:,} tokens"
+    logger.info(
+        f"{name} is an encoder with words{count}: the start is the encoder inside, and its words are left out."
+    )
 
 
 def _changed_since(name: Any, saved: Settings, settings: Settings) -> Settings:
@@ -206,7 +247,7 @@ def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any])
 
 def dense_paths(name: Any, hub: Mapping[str, Any]) -> list[str]:
     """Return the folders of an encoder's Dense layers."""
-    modules = _read(name, MODULES, hub) or []
+    modules = _plain_modules(name, hub) or []
     return [module["path"] for module in modules if module["type"].rpartition(".")[2] == "Dense"]
 
 

@@ -24,6 +24,8 @@ from docsplit.modeling.sentence_transformers_files import (
     OF_THE_HUB,
     dense_paths,
     describe_start,
+    describe_words,
+    is_static,
     settings_of_start,
     warn_of_overrides,
 )
@@ -65,10 +67,16 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
     try:
         config = _read_native_config(name, kwargs)
     except (OSError, ValueError, KeyError) as error:
+        if is_static(name, _hub_arguments(kwargs)):
+            raise ValueError(
+                f"{name} is a static encoder, a table of token vectors, in which there is nothing to train: start "
+                "from the encoder that it was made of."
+            ) from error
         raise ValueError(
             f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
             f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
+    describe_words(name, _hub_arguments(kwargs))
     if _is_inner(config, kwargs.get("model_type")):
         config.docsplit = {}  # nothing but the weights counts
         if dense_paths(name, _hub_arguments(kwargs)):

@@ -24,6 +24,7 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
+from docsplit.embedding.project_modules import without_words
 from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
@@ -96,7 +97,7 @@ def _make_targets(
     """Embed these documents with the start, on all processes: (N, H), which the first process averages."""
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
-    start = load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device))
+    start = without_words(load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device)))
     width = start.truncate_dim or start.get_embedding_dimension()
     if width != (trained := embedding_width(config)):
         raise ValueError(

@@ -85,9 +85,7 @@ def test_a_training_takes_the_place_of_its_start(name, objective, starts, run_he
     )  # fmt: skip
     lines = [record.message for record in caplog.records if "no masked-LM head" in record.message]
     kind = {"qwen3": "qwen3", "gemma": "gemma3_text"}[name]
-    assert lines == [f"A {kind} has no masked-LM head: mlm_weight is 0, and the encoder alone is trained and kept."], (
-        caplog_level
-    )
+    assert lines == [f"A {kind} has no masked-LM head: mlm_weight is 0, and the encoder alone is trained and kept."]
     start, theirs = (SentenceTransformer(str(folder), device="cpu") for folder in (starts / name, out))
     assert [str(module) for module in theirs] == [str(module) for module in start]
     assert theirs.prompts == start.prompts
