@@ -210,6 +210,12 @@ def describe_encoder(model: SentenceTransformer) -> ModelFacts:
     )
 
 
+def reader_config(model: SentenceTransformer) -> Any:
+    """Return the config of the part of an encoder that reads tokens; None where there is none, as in a static one."""
+    config = getattr(without_words(model)[0], "config", None)
+    return None if config is None else family_of(config).token_encoder(config)
+
+
 def tokens_read(model: SentenceTransformer) -> int | None:
     """Return how many tokens an encoder reads of a text; None: all, as a static encoder does."""
     length = model.max_seq_length

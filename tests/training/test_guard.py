@@ -65,16 +65,16 @@ def test_what_is_not_better_leaves_the_start(train, start, tmp_path, capsys):
     np.testing.assert_array_equal(*vectors)
 
 
-def test_the_start_inside_an_encoder_with_words_is_left_without_them(start, tmp_path):
-    plain = load_encoder(str(start), device="cpu")
+def test_the_start_inside_an_encoder_with_words_is_left_without_them(encoder, tmp_path):
+    plain = load_encoder(str(encoder), device="cpu")
     texts = [row["text"] for row in make_corpus(40)]
     ridge = fit(plain, texts, plain.encode(texts), RidgeSettings())
     save_with_words(plain, ridge.words, 1.0, tmp_path / "words")
     with guard._without_words(tmp_path / "words") as folder:
         guard.put_back(folder, tmp_path / "out")
-    with guard._without_words(start) as folder:
-        assert folder == start
-    vectors = [SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (start, tmp_path / "out")]
+    with guard._without_words(encoder) as folder:
+        assert folder == encoder
+    vectors = [SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (encoder, tmp_path / "out")]
     np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
