@@ -17,8 +17,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from docsplit import AdaptOptions, adapt
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import weight_of_words, words_of
 from docsplit.modeling.families.decoder import is_decoder
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
@@ -139,6 +141,23 @@ def test_a_bare_language_model_gives_its_last_token(starts):
     np.testing.assert_allclose(ours, embed_documents(loaded, TEXTS, dtype=torch.float32)[0], atol=1e-5)
     with pytest.raises(ValueError, match="transformers has no masked-LM head for a qwen3: leave out --new_mlm_head"):
         from_pretrained(bare, new_mlm_head=True)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma"])
+def test_words_of_documents_are_added_to_its_vectors(name, starts, tmp_path):
+    """With pooling by the last token, and with Dense layers."""
+    documents = [row["text"] for row in make_corpus(60, seed=5)]
+    adapt(starts / name, documents, tmp_path / "out", AdaptOptions(dtype="float32"))
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
+    ours = load_encoder(str(tmp_path / "out"), device="cpu")
+    kinds = [type(module).__name__ for module in SentenceTransformer(str(starts / name), device="cpu")]
+    assert [type(module).__name__ for module in theirs] == ["EncoderWithWords", *kinds[1:], "AddWords"]
+    expected = theirs.encode_document(TEXTS)
+    np.testing.assert_allclose(embed_documents(ours, TEXTS, dtype=torch.float32)[0], expected, atol=1e-5)
+    plain = embed_documents(load_encoder(str(starts / name), device="cpu"), TEXTS, dtype=torch.float32)[0]
+    directions = words_of(ours)(**words_of(ours).preprocess(TEXTS))
+    summed = plain + weight_of_words(ours) * directions.numpy()
+    np.testing.assert_allclose(expected, summed / np.linalg.norm(summed, axis=1, keepdims=True), atol=1e-5)
 
 
 def test_a_random_one_is_made_without_a_head():
