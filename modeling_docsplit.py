@@ -54,9 +54,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
-    similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
-    with it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
+    start from nothing. A start that is a SentenceTransformer stays one, with its pooling, Dense layers, length,
+    prompts, normalisation, similarity and dtype. Keyword settings override those of the checkpoint and are saved with
+    it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
     `contrastive_weight`, `mlm_weight`. A checkpoint is the encoder, and training state beside it.
 
     Attributes:

@@ -157,14 +157,8 @@ def load_start(
         encoder.float()
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
-    if left_out := sorted(key for key in unused if not _is_expected(key)):
-        logger.info(
-            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
-        )
-    settings, hub = getattr(of_start, "docsplit", None) or {}, _hub_arguments(kwargs)
-    if dense_configs(settings):
-        add_dense(encoder.base_model, settings)
-        load_dense(encoder.base_model, name, dense_paths(name, hub), hub)
+    _say_what_is_left_out(name, unused)
+    _load_dense(encoder.base_model, name, getattr(of_start, "docsplit", None) or {}, _hub_arguments(kwargs))
     return Start(encoder, has_head, dtype, pooler)
 
 
@@ -236,6 +230,20 @@ def _prefix_of_base(encoder: Any) -> str | None:
     return next(
         (f"{name}." for name, module in encoder.named_modules() if name and module is encoder.base_model), None
     )
+
+
+def _load_dense(base_model: Any, name: Any, settings: Settings, hub: Mapping[str, Any]) -> None:
+    """Give a base model the Dense layers of its start, if there are any."""
+    if dense_configs(settings):
+        add_dense(base_model, settings)
+        load_dense(base_model, name, dense_paths(name, hub), hub)
+
+
+def _say_what_is_left_out(name: Any, unused: set[str]) -> None:
+    if left_out := sorted(key for key in unused if not _is_expected(key)):
+        logger.info(
+            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
+        )
 
 
 def _is_expected(key: str) -> bool:

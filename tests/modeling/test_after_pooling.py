@@ -188,6 +188,15 @@ def test_a_start_with_a_head_has_its_layers_in_the_folders_alone(start, wordpiec
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 
+def test_layers_that_sentence_transformers_added_to_a_checkpoint_count(encoder, caplog, tmp_path):
+    theirs = SentenceTransformer(str(encoder), device="cpu")
+    theirs.append(TheirDense(32, 8))
+    theirs.save(str(tmp_path), create_model_card=False)
+    model, tokenizer = from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    assert "another Dense layers than its config.json; they count" in caplog.text
+    np.testing.assert_allclose(encode(model.encoder.base_model, tokenizer, TEXTS), theirs.encode(TEXTS), atol=1e-5)
+
+
 def _config(number, **values):
     return {f"{number}_Dense/config.json": LAYERS[number - 2] | values}
 
