@@ -68,8 +68,9 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
     if probe.trainer.is_world_process_zero():
         with _without_words(start) as plain:
             count = put_back(plain, Path(str(args.output_dir)))
+        kept = "the start, unchanged" if plain == start else "the encoder inside the start, without its words"
         logger.warning(
-            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of the start, unchanged "
+            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
             "(--keep_better_start false would save the trained weights)."
         )
     return True
