@@ -255,7 +255,7 @@ def test_a_training_starts_from_the_encoder_inside(objective, reads_little, tmp_
             "--per_device_train_batch_size", 8, "--use_cpu", "--bf16", "false", "--learning_rate", 1e-2,
         )  # fmt: skip
     count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
-    message = f"first is an encoder with words of {count} tokens: the start is the encoder inside, its words are left"
+    message = f"first is an encoder with words of {count} tokens: the start is the encoder inside, and its words are"
     assert message in caplog.text
     inside, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("inside", "plain"))
     before = load_file(tmp_path / "first" / "model.safetensors")
