@@ -34,7 +34,7 @@ from docsplit.embedding.loading import load_encoder, reader_config
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.sentence_transformers_files import document_prompt
-from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation, Candidate, candidates_table
+from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
 from docsplit.release.front_matter import card_of, start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
@@ -153,10 +153,10 @@ def load(name: str, options: AdaptOptions) -> Any:
     Raises:
         ValueError: if it cannot be loaded, or cannot keep the prompt.
     """
-    if (Path(name) / ADAPTATION_FILE).exists() and Adaptation.read(Path(name)).kind == "static":
+    if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
         raise ValueError(
-            f"{name} holds the words alone of {Adaptation.read(Path(name)).encoder}, fitted to other documents: adapt "
-            "that encoder to these, with --static again."
+            f"{name} holds the words alone of {earlier.encoder}, fitted to other documents: adapt that encoder to "
+            "these, with --static again."
         )
     loaded = load_encoder(name, options.pooling, options.max_seq_length)
     if (words := words_of(loaded)) is not None:
