@@ -46,6 +46,7 @@ def main() -> None:
 
     from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.overlap import training_documents_of
+    from docsplit.modeling.after_pooling import dense_configs
     from docsplit.modeling.families.longformer import LONGFORMER
     from docsplit.modeling.settings import current_settings, settings_for
     from docsplit.modeling.starts import load_start, read_config
@@ -66,6 +67,11 @@ def main() -> None:
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
     settings = getattr(read_config(options.source, {}), "docsplit", None)
+    if dense_configs(settings or {}):
+        raise ValueError(
+            f"{options.source} has Dense layers after its pooling, which the Longformer would lose: convert its "
+            "transformer alone, as SentenceTransformer(NAME)[0].save(FOLDER) writes it."
+        )
     start = load_start(options.source, dtype=torch.float32)
     source = start.encoder if start.has_head else with_random_head(start.encoder)
     tokenizer = load_tokenizer(options.source)

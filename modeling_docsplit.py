@@ -25,11 +25,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from docsplit.modeling import encoding, lora, saving, starts
+from docsplit.modeling.after_pooling import add_dense, finish
 from docsplit.modeling.distributed import gather_counts
 from docsplit.modeling.encoding import Encoded, RowBatch, lay_out, pool
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
-from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, normalizes, setting_names
+from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, setting_names
 
 
 @dataclass
@@ -53,9 +54,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
     """Contrastive pretraining of any masked language model on two views of each document.
 
     Use `from_pretrained(name_or_path)` to start from a checkpoint and `DocSplitForContrastivePretraining(config)` to
-    start from nothing. A start that is a SentenceTransformer stays one: its pooling, length, prompts, normalisation,
-    similarity and dtype are those of each checkpoint. Keyword settings override those of the checkpoint and are saved
-    with it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
+    start from nothing. A start that is a SentenceTransformer stays one, with its pooling, Dense layers, length,
+    prompts, normalisation, similarity and dtype. Keyword settings override those of the checkpoint and are saved with
+    it: `pooling`, `max_seq_length`, `objective` (a name in `docsplit.modeling.objectives.table`) and its options,
     `contrastive_weight`, `mlm_weight`. A checkpoint is the encoder, and training state beside it.
 
     Attributes:
@@ -92,6 +93,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
+        add_dense(encoder.base_model, settings)
         family_of(encoder.config).patch_forward(encoder.base_model)
 
         objective, names = OBJECTIVES[settings["objective"]], option_names(settings["objective"])
@@ -114,7 +116,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         settings = {name: kwargs.pop(name) for name in setting_names() if name in kwargs}
         new_mlm_head = kwargs.pop("new_mlm_head", False)
         config = starts.read_config(name, settings, **kwargs)
-        start = starts.load_start(name, *args, new_mlm_head=new_mlm_head, **kwargs)
+        start = starts.load_start(name, *args, of_start=config, new_mlm_head=new_mlm_head, **kwargs)
         settings = starts.settle(start, name, config, settings)
         model = cls(start.encoder.config, start.encoder, **settings)
         model.start_pooler = start.pooler
@@ -141,10 +143,10 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         saving.remove_head(directory)  # of an earlier release: it belongs to other weights
         # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
         kwargs["save_original_format"] = False
-        self.encoder.save_pretrained(directory, state_dict=released, **kwargs)
+        self.encoder.save_pretrained(directory, state_dict=released and dict(released), **kwargs)  # it empties that
         if not kwargs.get("is_main_process", True):
             return
-        saving.write_encoder_files(directory, self.encoder)
+        saving.write_encoder_files(directory, self.encoder, released)
         if self.training_state == "missing":  # the best weights were loaded, at the end of a training
             return
         if self.lora_config is not None:
@@ -319,8 +321,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         vectors: Any = torch.cat(parts)[torch.cat(order).argsort().to(parts[0].device)]
         if hasattr(base_model, "combine"):
             vectors = base_model.combine(vectors, batch.rows.select(chosen))
-        if normalizes(self.config.docsplit):
-            vectors = F.normalize(vectors, dim=-1)
+        vectors = finish(base_model, vectors, self.config.docsplit)
         if is_pair:
             return torch.stack([vectors, vectors], dim=1)
         return vectors if view is not None else vectors.unflatten(0, (batch.num_documents, -1))

@@ -58,14 +58,19 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Pat
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Find the ids that the tokenizer puts before and after a single text: ([CLS], [SEP]) for BERT.
 
+    A decoder's may put none; then a view is its tokens alone, which is logged.
+
     Raises:
-        ValueError: if the tokenizer does not wrap a text in special tokens at all, so that [CLS] would be missing.
+        ValueError: if the tokenizer has a [CLS], and does not put it there.
     """
     content = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     for start in range(len(whole) - len(content) + 1):
         if whole[start : start + len(content)] == content and len(whole) > len(content):
             return whole[:start], whole[start + len(content) :]
+    if whole == content and tokenizer.cls_token_id is None:
+        logger.info(f"The tokenizer {tokenizer.name_or_path!r} adds no special tokens: a view has its tokens alone.")
+        return [], []
     raise ValueError(
         f"The tokenizer {tokenizer.name_or_path!r} adds no special tokens around a text ({whole} for 'a'): choose the "
         "tokenizer of a masked language model with --tokenizer_name."

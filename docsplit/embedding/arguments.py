@@ -28,7 +28,8 @@ class EncoderArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "How token states become an embedding, where the checkpoint does not say. Default: cls.",
+            "help": "How token states become an embedding, where the checkpoint does not say. Default: cls; of a "
+            "decoder lasttoken.",
         },
     )
     override_pooling: Pooling | None = field(

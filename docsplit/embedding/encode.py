@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import sentence_transformers
 import torch
-import torch.nn.functional as F
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Transformer
@@ -41,11 +40,11 @@ from docsplit.embedding.chunks import (
 from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.embedding.project_modules import without_words, words_of
+from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
 from docsplit.modeling.encoding import pool
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of
-from docsplit.modeling.settings import normalizes
 from docsplit.runtime.files import JsonObject, hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
@@ -102,7 +101,7 @@ def encode(
         graph: Any = encoder
         layout = Layout(settings["max_seq_length"], budget)
         embedder = GraphEmbedder(graph, tokenizer, layout, prompt_of(settings), torch.float32)
-    shape = (len(texts), encoder.config.hidden_size)
+    shape = (len(texts), embedding_width(encoder.config))
     was_training = encoder.training
     try:
         encoder.eval()
@@ -236,8 +235,7 @@ class _EncoderEmbedder:
     def _forward(self, features: dict[str, Tensor]) -> Tensor:
         mask = features["attention_mask"]
         hidden_states = self.encoder(input_ids=features["input_ids"], attention_mask=mask)[0]
-        vectors = pool(hidden_states, mask, self.settings["pooling"])
-        return F.normalize(vectors, dim=-1) if normalizes(self.settings) else vectors
+        return finish(self.encoder, pool(hidden_states, mask, self.settings["pooling"]), self.settings)
 
 
 class _DocumentEmbedder:

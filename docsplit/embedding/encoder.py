@@ -29,14 +29,21 @@ from docsplit.embedding.encode import (
     identity,
 )
 from docsplit.embedding.graphs import is_graph_encoder
-from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, resolve_prompt, tokens_read
+from docsplit.embedding.loading import (
+    describe_encoder,
+    load_encoder,
+    reader_config,
+    replace_pooling,
+    resolve_prompt,
+    tokens_read,
+)
 from docsplit.embedding.neighbours import smooth_texts
 from docsplit.embedding.overlap import contamination
 from docsplit.embedding.project_modules import weight_of_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.files import cache_directory
-from docsplit.runtime.launching import default_dtype
+from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.runtime.vectors import unit
 
 logger = logging.getLogger(__name__)
@@ -116,6 +123,7 @@ class Encoder:
         self.options = options or EncoderArguments([name])
         self._model = load_encoder(name, self.options.pooling, self.options.max_seq_length)
         self._device = self._model.device
+        logger.info(f"{name}: {describe_computing(self._device, self.dtype, reader_config(self._model))}")
         self.replaced_pooling: str | None = None  # what the checkpoint brought, where --override_pooling replaced it
         if self.options.override_pooling is not None:
             try:

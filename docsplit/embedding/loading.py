@@ -7,7 +7,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Transformer
+from sentence_transformers.models import Dense, Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig
@@ -15,10 +15,11 @@ from transformers import AutoConfig
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs, project_modules
 from docsplit.embedding.project_modules import WITH_WORDS, load_with_words, module_types, without_words, words_of
+from docsplit.modeling.after_pooling import KEPT, dense_configs, normalizes
 from docsplit.modeling.families.table import family_of, modules_of_families
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.sentence_transformers_files import document_prompt, query_prompt, similarity_of
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, has_pooler, max_positions, normalizes
+from docsplit.modeling.sentence_transformers_files import dense_folder, document_prompt, query_prompt, similarity_of
+from docsplit.modeling.settings import DEFAULT_SETTINGS, default_settings, has_pooler, max_positions
 from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -110,16 +111,17 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
         module = family.module_class().load(name_or_path)
         return project_modules.SentenceTransformer(modules=[module], device=device, similarity_fn_name=similar)
-    settings = getattr(config, "docsplit", {"pooling": pooling or DEFAULT_SETTINGS["pooling"]})
+    settings = getattr(config, "docsplit", {"pooling": pooling or default_settings(config)["pooling"]})
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
     arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
     transformer = Transformer(name_or_path, model_kwargs=arguments)
     pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
+    dense = [Dense.load(name_or_path, dense_folder(number)) for number, _ in enumerate(dense_configs(settings))]
     similarity: Any = similarity_of(settings)
     kept = settings.get(KEPT, {}).get("model", {})
     model = SentenceTransformer(
-        modules=[transformer, pooler, *([Normalize()] if normalizes(settings) else [])],
+        modules=[transformer, pooler, *dense, *([Normalize()] if normalizes(settings) else [])],
         device=device,
         prompts=kept.get("prompts"),
         default_prompt_name=kept.get("default_prompt_name"),
@@ -206,6 +208,12 @@ def describe_encoder(model: SentenceTransformer) -> ModelFacts:
         max_seq_length=tokens_read(model),
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
+
+
+def reader_config(model: SentenceTransformer) -> Any:
+    """Return the config of the part of an encoder that reads tokens; None where there is none, as in a static one."""
+    config = getattr(without_words(model)[0], "config", None)
+    return None if config is None else family_of(config).token_encoder(config)
 
 
 def tokens_read(model: SentenceTransformer) -> int | None:

@@ -59,6 +59,11 @@ def module_types(name_or_path: str) -> list[str]:
     return [] if path is None else [module["type"] for module in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
+def has_words(name_or_path: str) -> bool:
+    """Whether an encoder adds words to its vectors, by its files."""
+    return not WITH_WORDS.keys().isdisjoint(module_types(name_or_path))
+
+
 def load_with_words(name_or_path: str, device: str | None = None) -> SentenceTransformer:
     """Load an encoder with words by the installed code.
 

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.arguments import EncoderArguments
@@ -25,7 +23,7 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
-from docsplit.runtime.launching import join_processes
+from docsplit.runtime.launching import accelerator, hardware, join_processes
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
@@ -224,5 +222,6 @@ def _setup(
     groups = (encoder_args, evaluation.data_args, evaluation.args)
     settings = {name: value for options in groups for name, value in asdict(options).items()}
     settings |= evaluation.settings() | {"processes": num_processes}
-    settings |= {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
+    device = accelerator().type
+    settings |= {"device": "cpu" if device == "cpu" else hardware(device)}
     return Setup(folder, evaluation.describe(), statistics, settings)

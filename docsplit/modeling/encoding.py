@@ -144,6 +144,13 @@ def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Ten
         return total / mask.sum(dim=1).clamp(min=1)
     if pooling == "max":
         return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
+    if pooling == "weightedmean":
+        weights = (attention_mask.cumsum(dim=1) * attention_mask).unsqueeze(-1).to(dtype)  # 1, 2 ... of its tokens
+        return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    if pooling == "lasttoken":  # the last that the mask has, whichever side is padded
+        rows = torch.arange(len(attention_mask), device=attention_mask.device)
+        last = attention_mask.shape[1] - 1 - attention_mask.flip(1).argmax(dim=1)  # (R,)
+        return hidden_states[rows, last].to(dtype) * mask[rows, last]  # zero for a row without tokens
     raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
 
 

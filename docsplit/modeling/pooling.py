@@ -2,4 +2,5 @@
 
 from typing import Literal
 
-Pooling = Literal["cls", "mean", "max"]  # token states to the embedding of a text
+# Token states to the embedding of a text. weightedmean: a token's weight is its position, counted from 1.
+Pooling = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]

@@ -7,6 +7,7 @@ out of the release. (LoRA is the stated exception: merged on release, the adapte
 A checkpoint of a masked language model has the names of that, with its head, so that Trainer can resume. What a run
 ends with is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
 more and no less, and the head lies beside it, for `AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")`.
+Dense layers after the pooling are in SentenceTransformer's module folders, in a checkpoint among the weights too.
 
 Trainer restores the encoder alone, and does not tell the model where from. So `training_state` says how the training
 state stands to the weights: `fresh`, it belongs to them; `loaded`, from a checkpoint whose weights are still to come;
@@ -25,8 +26,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
 
+from docsplit.modeling.after_pooling import DENSE_WEIGHTS, dense_configs, dense_states
 from docsplit.modeling.lora import load_merged
-from docsplit.modeling.sentence_transformers_files import write_sentence_transformers_files
+from docsplit.modeling.sentence_transformers_files import dense_folder, write_sentence_transformers_files
 from docsplit.modeling.settings import RELEASED_DTYPE
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.runtime.files import write_text, write_whole
@@ -129,10 +131,16 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     incompatible_keys.missing_keys.clear()
 
 
-def write_encoder_files(directory: Path, encoder: PreTrainedModel) -> None:
-    """Write the files beside the weights: SentenceTransformer's, and the dtype that the start loads in."""
+def write_encoder_files(directory: Path, encoder: PreTrainedModel, released: Mapping[str, Tensor] | None) -> None:
+    """Write the files beside the weights: SentenceTransformer's, and the dtype that the start loads in.
+
+    Args:
+        released: the weights that are saved; None: the encoder's.
+    """
     with_pooler = any("pooler." in name for name, _ in encoder.base_model.named_parameters())
     write_sentence_transformers_files(directory, encoder.config, with_pooler)
+    for number, state in dense_states(encoder.state_dict() if released is None else released).items():
+        _write_tensors(directory / dense_folder(number) / WEIGHTS_FILE, state)
     if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
         _change_config(directory, dtype=dtype)
 
@@ -156,8 +164,12 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
     """
     # Leave folders alone that have this form already, or cannot have it
     config = AutoConfig.from_pretrained(directory)
-    if type(config) not in MODEL_MAPPING or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+    if dense_configs(config.docsplit):
+        _leave_out_dense(directory)
+    if type(config) not in MODEL_MAPPING:
         logger.info(f"{directory} stays as it is: a {config.model_type} brings its own code.")
+        return
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:  # an encoder alone
         return
     with torch.device("meta"):
         whole, base = AutoModelForMaskedLM.from_config(config), AutoModel.from_config(config)
@@ -189,6 +201,15 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
     _write_tensors(directory / WEIGHTS_FILE, released)
     write_sentence_transformers_files(directory, config, with_pooler=True)
     _change_config(directory, architectures=[type(base).__name__])
+
+
+def _leave_out_dense(directory: Path) -> None:
+    """Leave the Dense layers out of the weights: `AutoModel` has no place for them, and their folders have them."""
+    if not (directory / WEIGHTS_FILE).exists():
+        logger.warning(f"{directory} has its weights in several files: the Dense layers stay among them, unused.")
+        return
+    weights = load_file(directory / WEIGHTS_FILE)
+    _write_tensors(directory / WEIGHTS_FILE, {k: v for k, v in weights.items() if not DENSE_WEIGHTS.search(k)})
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

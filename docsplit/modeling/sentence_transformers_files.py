@@ -3,27 +3,40 @@
 A start that is a SentenceTransformer is more than its weights: pooling, length, prompts, `Normalize` and similarity
 decide its embeddings. They are read as plain JSON (nothing here needs that library), used in training and probes, and
 written again, so that the result takes the place of the original. Pooling and length are settings like any other; what
-has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have.
+has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have. Dense layers after
+the pooling are trained along (`docsplit.modeling.after_pooling`).
 """
 
 import json
 import logging
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from safetensors import safe_open
 from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
+from docsplit.modeling.after_pooling import (
+    DENSE,
+    KEPT,
+    checked_dense,
+    dense_configs,
+    describe_dense,
+    normalizes,
+)
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pooling import Pooling
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, Settings, has_pooler, max_positions, normalizes
+from docsplit.modeling.settings import Settings, default_settings, has_pooler, max_positions
 from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
+# The first and the last module of an encoder with words, and in which file the first says what it wraps.
+WORDS_MODULES = ("encoder_with_words.EncoderWithWords", "encoder_with_words.AddWords")
+WORDS_CONFIG, WORDS_TABLE = "words/config.json", "words/words.safetensors"
 TRANSFORMER_FILES = (  # the first, and those of its first versions
     "sentence_bert_config.json",
     *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
@@ -83,7 +96,8 @@ def lower_cases(name: str | Path) -> bool:
 def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collection[str] = (), **hub: Any) -> Settings:
     """Read the settings of a start that is a SentenceTransformer; {} for others, and for a checkpoint of this project.
 
-    Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count.
+    Where sentence-transformers has saved such a checkpoint again, with another length, say, its files count. Those of
+    an encoder with words are read as the encoder's inside.
 
     Args:
         name: a folder, or a name on the Hub.
@@ -93,13 +107,13 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
     Raises:
         ValueError: for what cannot be trained here and kept, naming it and the remedy.
     """
-    modules, saved, family = _read(name, MODULES, hub), getattr(config, "docsplit", None), family_of(config)
+    modules, saved, family = _plain_modules(name, hub), getattr(config, "docsplit", None), family_of(config)
     if family.rows == "passages":
         length = (_read(name, TRANSFORMER_FILES[0], hub) or {}).get("max_seq_length")
         return {} if not saved else _changed_since(name, saved, saved | ({"max_seq_length": length} if length else {}))
     if modules is None or (saved and modules[0]["type"] == family.module):
         return {}
-    pooling_path, normalize = _check_modules(name, modules, hub)
+    pooling_path, dense_folders, normalize = _check_modules(name, modules, hub)
     pooling = _read(name, f"{pooling_path}/config.json", hub)
     if pooling is None:
         raise ValueError(f"{name}: {MODULES} names {pooling_path!r}, but there is no {pooling_path}/config.json.")
@@ -120,10 +134,12 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
         "model": model,
         "transformer": transformer,
     }
-    positions = max_positions(config)
+    positions, mode = max_positions(config), _pooling(name, pooling, "pooling" in given)
+    if dense := _dense_of_start(name, dense_folders, config.hidden_size, hub):
+        kept[DENSE] = dense
     settings = {
-        "pooling": _pooling(name, pooling, "pooling" in given),
-        "max_seq_length": min(length or DEFAULT_SETTINGS["max_seq_length"], positions or sys.maxsize),
+        "pooling": mode,
+        "max_seq_length": min(length or default_settings(config)["max_seq_length"], positions or sys.maxsize),
         KEPT: kept,
     }
     if not kept["include_prompt"] and (prompt := prompt_of(settings)):
@@ -132,6 +148,42 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
             f"here: set include_prompt to true in a copy of its {pooling_path}/config.json, or choose another start."
         )
     return settings if not saved else _changed_since(name, saved, settings)
+
+
+def _plain_modules(name: Any, hub: Mapping[str, Any]) -> list[JsonObject] | None:
+    """Read the modules of an encoder, without its words if it has any; None where there is no modules.json.
+
+    Raises:
+        ValueError: if the files do not say what is without words.
+    """
+    modules: list[JsonObject] | None = _read(name, MODULES, hub)
+    if not modules or modules[0]["type"] != WORDS_MODULES[0]:
+        return modules
+    inner = (_read(name, WORDS_CONFIG, hub) or {}).get("inner_type")
+    if inner is None or modules[-1]["type"] != WORDS_MODULES[1]:
+        raise ValueError(f"{name} is an encoder with words, but its {MODULES} or {WORDS_CONFIG} is damaged.")
+    return [modules[0] | {"type": inner}, *modules[1:-1]]
+
+
+def is_static(name: Any, hub: Mapping[str, Any]) -> bool:
+    """Whether an encoder is a table of token vectors."""
+    modules = _read(name, MODULES, hub)
+    return bool(modules) and modules[0]["type"].rpartition(".")[2] == "StaticEmbedding"
+
+
+def describe_words(name: Any, hub: Mapping[str, Any]) -> None:
+    """Log that a training starts from the encoder inside an encoder with words, if it is one."""
+    modules = _read(name, MODULES, hub)
+    if not modules or modules[0]["type"] != WORDS_MODULES[0]:
+        return
+    file = cached_file(str(name), WORDS_TABLE, _raise_exceptions_for_missing_entries=False, **hub)
+    count = ""
+    if file is not None:
+        with safe_open(file, "pt") as table:
+            count = f" of {table.get_slice('pieces').get_shape()[0]:,} tokens"
+    logger.info(
+        f"{name} is an encoder with words{count}: the start is the encoder inside, and its words are left out."
+    )
 
 
 def _changed_since(name: Any, saved: Settings, settings: Settings) -> Settings:
@@ -151,6 +203,7 @@ def _of_embedding(settings: Mapping[str, Any]) -> Settings:
     return {
         "pooling": settings.get("pooling"),
         "max_seq_length": settings.get("max_seq_length"),
+        "Dense layers": dense_configs(settings),
         "normalisation": normalizes(settings),
         "prompts": {key: prompt for key, prompt in (model.get("prompts") or {}).items() if prompt},
         "default_prompt_name": model.get("default_prompt_name") or "",
@@ -158,11 +211,16 @@ def _of_embedding(settings: Mapping[str, Any]) -> Settings:
     }
 
 
-def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the folder of the pooling, and whether vectors are normalised; refuse any other module."""
+def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any]) -> tuple[str, Sequence[str], bool]:
+    """Return the folders of the pooling and of Dense layers, and whether vectors are normalised.
+
+    Raises:
+        ValueError: for any other module, or another order.
+    """
     kinds = [module["type"].rpartition(".")[2] for module in modules]
     stock = [module["type"].startswith("sentence_transformers.") and not module.get("kwargs") for module in modules]
-    expected = ["Transformer", "Pooling", "Normalize"]
+    dense = modules[2 : 2 + next((number for number, kind in enumerate(kinds[2:]) if kind != "Dense"), len(kinds))]
+    expected = ["Transformer", "Pooling", *("Dense" for _ in dense), "Normalize"]
     unknown = [
         module["type"]
         for number, module in enumerate(modules)
@@ -171,20 +229,35 @@ def _check_modules(name: Any, modules: list[JsonObject], hub: Mapping[str, Any])
     if unknown or len(kinds) < 2:
         problem = f"has the module {unknown[0]}" if unknown else "has no pooling"
         raise ValueError(
-            f"{name} {problem} in its {MODULES}, expected Transformer, Pooling and perhaps Normalize, in this order: "
-            "nothing else can be trained and kept. To start from its transformer alone, save that with its tokenizer "
-            "(SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
+            f"{name} {problem} in its {MODULES}, expected Transformer, Pooling and perhaps Dense and Normalize, in "
+            "this order: nothing else can be trained and kept. To start from its transformer alone, save that with "
+            "its tokenizer (SentenceTransformer(NAME)[0].save(FOLDER)), and give FOLDER with --pooling."
         )
     if modules[0]["path"]:
         raise ValueError(
             f"{name} has its transformer in the folder {modules[0]['path']!r}: SentenceTransformer(NAME).save(FOLDER) "
             "writes it where it is looked for; give FOLDER."
         )
-    normalize = len(kinds) > 2
-    options = _read(name, f"{modules[2]['path']}/config.json", hub) if normalize else None
+    normalize = kinds[-1] == "Normalize"
+    options = _read(name, f"{modules[-1]['path']}/config.json", hub) if normalize else None
     if any((options or {}).get(key) not in (None, "sentence_embedding") for key in options or {}):
         raise ValueError(f"{name} normalises something else than its embeddings ({options}): choose another start.")
-    return modules[1]["path"], normalize
+    return modules[1]["path"], [module["path"] for module in dense], normalize
+
+
+def dense_paths(name: Any, hub: Mapping[str, Any]) -> list[str]:
+    """Return the folders of an encoder's Dense layers."""
+    modules = _plain_modules(name, hub) or []
+    return [module["path"] for module in modules if module["type"].rpartition(".")[2] == "Dense"]
+
+
+def _dense_of_start(name: Any, paths: Sequence[str], width: int, hub: Mapping[str, Any]) -> list[JsonObject]:
+    """Read the configs of Dense layers, each of which gets what the one before gives."""
+    configs: list[JsonObject] = []
+    for path in paths:
+        configs.append(checked_dense(name, path, _read(name, f"{path}/config.json", hub), width))
+        width = configs[-1]["out_features"]
+    return configs
 
 
 def _pooling(name: Any, pooling: Mapping[str, Any], is_overridden: bool) -> str:
@@ -228,6 +301,7 @@ def describe_start(name: Any, settings: Mapping[str, Any], dtype: str) -> None:
     prompts = {key: value for key, value in (model.get("prompts") or {}).items() if value}
     logger.info(
         f"{name} is a SentenceTransformer, and so is each checkpoint: pooling {settings['pooling']}, "
+        f"{describe_dense(settings) + ', ' if dense_configs(settings) else ''}"
         f"{'normalised' if kept['normalize'] else 'not normalised'}, up to {settings['max_seq_length']} tokens, "
         f"similarity {model.get('similarity_fn_name') or 'cosine'}, prompts {prompts or 'none'} (of documents: "
         f"{prompt_of(settings)!r}), {dtype}."
@@ -275,34 +349,39 @@ def write_sentence_transformers_files(directory: Path, config: PreTrainedConfig,
         return
     kept, pooling = settings.get(KEPT, {}), settings["pooling"]
     transformer_type = family.module or "sentence_transformers.models.Transformer"
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": transformer_type},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    ]
-    if kept.get("normalize"):
-        modules.append(
-            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
-        )
+    dense = dense_configs(settings)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": transformer_type}]
+    for kind in ("Pooling", *("Dense" for _ in dense), *(["Normalize"] if kept.get("normalize") else [])):
+        number, module_type = len(modules), f"sentence_transformers.models.{kind}"
+        modules.append({"idx": number, "name": str(number), "path": f"{number}_{kind}", "type": module_type})
     pooler = {
         "word_embedding_dimension": config.hidden_size,
         "pooling_mode_cls_token": pooling == "cls",
         "pooling_mode_mean_tokens": pooling == "mean",
         "pooling_mode_max_tokens": pooling == "max",
     }
+    if pooling not in ("cls", "mean", "max"):  # files of before have these three names alone
+        pooler |= {flag: True for flag, mode in POOLING_FLAGS.items() if mode == pooling}
     if not kept.get("include_prompt", True):
         pooler["include_prompt"] = False
-    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
     files = {
         MODULES: modules,
         TRANSFORMER_FILES[0]: _transformer_file(config, kept.get("transformer", {}), with_pooler),
         "1_Pooling/config.json": pooler,
         MODEL_FILE: kept.get("model", {}) | {"similarity_fn_name": similarity_of(settings)},
     }
+    files |= {f"{dense_folder(number)}/config.json": layer for number, layer in enumerate(dense)}
     _write_files(directory, files)
+
+
+def dense_folder(number: int) -> str:
+    """Return the folder of a Dense layer in a checkpoint: 2_Dense is the first."""
+    return f"{2 + number}_Dense"
 
 
 def _write_files(directory: Path, contents: Mapping[str, Any]) -> None:
     for name, content in contents.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 

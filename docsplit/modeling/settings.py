@@ -5,17 +5,16 @@ the start was a SentenceTransformer also `KEPT`, and where it was not in float32
 """
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, get_args
 
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
+from docsplit.modeling.after_pooling import KEPT
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import Pooling
 
-KEPT = "sentence_transformer"  # what a start that was one says under names that only its own files have
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
@@ -29,11 +28,6 @@ DEFAULT_SETTINGS: Settings = {
     "contrastive_weight": 1.0,
     "mlm_weight": 0.1,
 }
-
-
-def normalizes(settings: Mapping[str, Any]) -> bool:
-    """Whether embeddings have unit length."""
-    return bool(settings.get(KEPT, {}).get("normalize"))
 
 
 def setting_names() -> set[str]:

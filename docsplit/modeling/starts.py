@@ -18,14 +18,18 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrained
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
+from docsplit.modeling.after_pooling import DENSE_WEIGHTS, KEPT, add_dense, dense_configs, load_dense
 from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.sentence_transformers_files import (
     OF_THE_HUB,
+    dense_paths,
     describe_start,
+    describe_words,
+    is_static,
     settings_of_start,
     warn_of_overrides,
 )
-from docsplit.modeling.settings import DEFAULT_SETTINGS, KEPT, RELEASED_DTYPE, Settings, has_pooler
+from docsplit.modeling.settings import DEFAULT_SETTINGS, RELEASED_DTYPE, Settings, has_pooler
 from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -63,12 +67,20 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
     try:
         config = _read_native_config(name, kwargs)
     except (OSError, ValueError, KeyError) as error:
+        if is_static(name, _hub_arguments(kwargs)):
+            raise ValueError(
+                f"{name} is a static encoder, a table of token vectors, in which there is nothing to train: start "
+                "from the encoder that it was made of."
+            ) from error
         raise ValueError(
             f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
             f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
         ) from error
+    describe_words(name, _hub_arguments(kwargs))
     if _is_inner(config, kwargs.get("model_type")):
         config.docsplit = {}  # nothing but the weights counts
+        if dense_paths(name, _hub_arguments(kwargs)):
+            logger.info(f"{name}: its Dense layers are left out, for its transformer alone reads passages.")
     elif of_start := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
         config.docsplit = of_start
     return config
@@ -77,15 +89,17 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
 def load_start(
     name: str | Path,
     *args: Any,
+    of_start: PreTrainedConfig | None = None,
     new_mlm_head: bool = False,
     model_type: str | None = None,
     config_overrides: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Start:
-    """Load the encoder of a checkpoint, with the masked-LM head that it has.
+    """Load the encoder of a checkpoint, with the masked-LM head and the Dense layers that it has.
 
     Args:
         name: a folder, or a name on the Hub.
+        of_start: its config, as `read_config` gives it; None: Dense layers are left out.
         new_mlm_head: make a random head where the checkpoint has none.
         model_type: of a family that is built on other encoders (`Family.built_on`); the start is of it, or becomes the
             inner encoder of a new one.
@@ -143,10 +157,8 @@ def load_start(
         encoder.float()
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
-    if left_out := sorted(key for key in unused if "pooler." not in key and not key.endswith("position_ids")):
-        logger.info(
-            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
-        )
+    _say_what_is_left_out(name, unused)
+    _load_dense(encoder.base_model, name, getattr(of_start, "docsplit", None) or {}, _hub_arguments(kwargs))
     return Start(encoder, has_head, dtype, pooler)
 
 
@@ -218,6 +230,25 @@ def _prefix_of_base(encoder: Any) -> str | None:
     return next(
         (f"{name}." for name, module in encoder.named_modules() if name and module is encoder.base_model), None
     )
+
+
+def _load_dense(base_model: Any, name: Any, settings: Settings, hub: Mapping[str, Any]) -> None:
+    """Give a base model the Dense layers of its start, if there are any."""
+    if dense_configs(settings):
+        add_dense(base_model, settings)
+        load_dense(base_model, name, dense_paths(name, hub), hub)
+
+
+def _say_what_is_left_out(name: Any, unused: set[str]) -> None:
+    if left_out := sorted(key for key in unused if not _is_expected(key)):
+        logger.info(
+            f"{name}: the encoder leaves out {len(left_out)} weights that it has no place for: {left_out[:3]}."
+        )
+
+
+def _is_expected(key: str) -> bool:
+    """Whether a checkpoint may have a weight that its encoder has no place for."""
+    return "pooler." in key or key.endswith("position_ids") or DENSE_WEIGHTS.search(key) is not None
 
 
 def _refuse_random_weights(name: Any, missing: set[str]) -> None:

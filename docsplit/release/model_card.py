@@ -21,9 +21,10 @@ from transformers import AutoConfig
 
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.tables import markdown_table
+from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
-from docsplit.modeling.settings import Settings, current_settings, has_pooler, normalizes
+from docsplit.modeling.settings import Settings, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
 from docsplit.release.adapted_card import ADAPTATION_FILE, write_adapted_card
 from docsplit.release.card_results import (
@@ -60,7 +61,13 @@ PAPERS = {
 }
 PAPERS |= {"passage_vs_rest": PAPERS["passages"], "momentum_contrast": PAPERS["crop"]}
 HEAD = 'The masked-LM head, trained too: `AutoModelForMaskedLM.from_pretrained(NAME, variant="mlm")`. '
-POOLED = {"cls": "the first of", "mean": "the mean over the tokens of", "max": "the largest over the tokens of"}
+POOLED = {
+    "cls": "the first of",
+    "mean": "the mean over the tokens of",
+    "max": "the largest over the tokens of",
+    "weightedmean": "the mean over the tokens, weighted by their positions 1, 2 ..., of",
+    "lasttoken": "that of the last token of",
+}
 
 
 def write_card(directory: str | Path, address: str | None = None, licence: str | None = None) -> str:
@@ -92,7 +99,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
-        hidden_size=config.hidden_size,
+        hidden_size=embedding_width(config),
         reads=_reads(config, settings),
         similarity=similarity_of(settings),
         trust=", trust_remote_code=True" if family_of(config).module else "",
@@ -194,7 +201,11 @@ def _with_transformers(config: Any, settings: Settings, address: str) -> str:
         return of_family
     prompted = f" of {code(prompt_of(settings) + 'TEXT')}" if prompt_of(settings) else ""
     text = f"`AutoModel.from_pretrained({address})`; an embedding is {POOLED[settings['pooling']]} its last hidden\n"
-    text += f"states{prompted}{', at unit length' if normalizes(settings) else ''}. "
+    if dense_configs(settings):
+        text += f"states{prompted}, turned by the layers in `2_Dense` and on ({describe_dense(settings)})"
+    else:
+        text += f"states{prompted}"
+    text += f"{', at unit length' if normalizes(settings) else ''}. "
     if has_pooler(config):
         text += "Not its `pooler_output`: that was not trained here, and may be all zeros. "
     return text

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -79,15 +80,33 @@ def explain_out_of_memory(micro_batch_tokens: int | None, cache_gradients: bool)
         ) from error
 
 
+def accelerator() -> torch.device:
+    """Return the GPU that is there, of CUDA, of Apple (MPS) or another kind; else the CPU."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found or torch.device("cpu")
+
+
+def describe_computing(device: torch.device, dtype: torch.dtype, config: Any = None) -> str:
+    """Say where and how an encoder computes, as in "device: cpu (AMD EPYC, 2 cores, 16 GB), float32, sdpa attention".
+
+    Args:
+        config: of the encoder that reads tokens; None where there is none.
+    """
+    parts = [f"device: {device} ({hardware(device.type)})", str(dtype).removeprefix("torch.")]
+    attention = getattr(config, "_attn_implementation", None)
+    return ", ".join([*parts, *([f"{attention} attention"] if attention else [])])
+
+
 def hardware(device: str) -> str:
     """Describe the GPU (device "cuda"), or processor, cores and memory, for results and cards."""
     if device == "cuda":
         return torch.cuda.get_device_name()
+    others = "" if device == "cpu" else f"{device.upper()} of "  # mps: the GPU is on the chip, and shares its memory
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     memory = psutil.virtual_memory().total / 2**30
-    return f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GB"
+    return f"{others}{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GB"
 
 
 def default_dtype(device: torch.device) -> torch.dtype:

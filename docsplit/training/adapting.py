@@ -30,7 +30,7 @@ from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, RidgeFacts, RidgeSettings, distinct
-from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.loading import load_encoder, reader_config
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.modeling.sentence_transformers_files import document_prompt
@@ -38,7 +38,7 @@ from docsplit.release.adapted_card import Adaptation, Candidate, candidates_tabl
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
-from docsplit.runtime.launching import default_dtype, hardware
+from docsplit.runtime.launching import default_dtype, describe_computing, hardware
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import Folder, train
@@ -153,10 +153,19 @@ def load(name: str, options: AdaptOptions) -> Any:
     Raises:
         ValueError: if it cannot be loaded, or cannot keep the prompt.
     """
+    if (earlier := Adaptation.read(Path(name))) is not None and earlier.kind == "static":
+        raise ValueError(
+            f"{name} holds the words alone of {earlier.encoder}, fitted to other documents: adapt that encoder to "
+            "these, with --static again."
+        )
     loaded = load_encoder(name, options.pooling, options.max_seq_length)
-    if words_of(loaded) is not None:
-        logger.info(f"{name} has words: they are left out, and fitted anew to its plain encoder.")
+    if (words := words_of(loaded)) is not None:
+        logger.info(
+            f"{name} has words, of {len(words.pieces):,} tokens: they are left out, and those of these documents are "
+            "fitted to its plain encoder."
+        )
     model = without_words(loaded)
+    logger.info(f"{name}: {describe_computing(model.device, _dtype(model, options), reader_config(model))}")
     if options.prompt is not None:
         model.prompts["document"] = options.prompt
         if (kept := document_prompt(model.prompts, model.default_prompt_name)) != options.prompt:
@@ -230,7 +239,7 @@ def embed(
     parts = split.texts if split is not None else {}
     everything = [texts[row] for row in kept] + [text for part in parts.values() for text in part]
     rows = {text: row for row, text in enumerate(dict.fromkeys(everything))}
-    dtype = default_dtype(model.device) if options.dtype == "auto" else getattr(torch, options.dtype)
+    dtype = _dtype(model, options)
     truncate_dim, model.truncate_dim = model.truncate_dim, None
     vectors, _ = embed_documents(model, list(rows), dtype=dtype, cache_dir=cache_directory(), show_progress=True)
     model.truncate_dim = truncate_dim
@@ -239,6 +248,10 @@ def embed(
     of_documents = np.concatenate([vectors[: len(kept)], np.zeros_like(vectors[:1])])[document_of]
     of_parts = {part: vectors[[rows[text] for text in part_texts]] for part, part_texts in parts.items()}
     return Side(name, place, model, of_documents, of_parts, device)
+
+
+def _dtype(model: Any, options: AdaptOptions) -> torch.dtype:
+    return default_dtype(model.device) if options.dtype == "auto" else getattr(torch, options.dtype)
 
 
 def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, LexicalRidge]:

@@ -10,7 +10,7 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.runtime.arguments import first_lines
-from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
+from docsplit.runtime.launching import accelerator, default_dtype, default_training_tokens, refuse_sharded_parameters
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
@@ -40,8 +40,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             raise ValueError("--hub_revision is not supported: a release goes to the branch main.")
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
-        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
-        device = (None if self.use_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
+        device = torch.device("cpu") if self.use_cpu else accelerator()
+        self.use_cpu = device.type == "cpu"
         if self.bf16 is None:
             self.bf16 = not self.fp16 and default_dtype(device) == torch.bfloat16
         if self.dataloader_num_workers is None:

@@ -40,7 +40,7 @@ class FiniteCallback(TrainerCallback):
         if args.world_size > 1:
             dist.all_reduce(finite, op=dist.ReduceOp.MIN)
         self._look(args)
-        answer = finite.to("cpu", non_blocking=True)
+        answer = finite.to("cpu", non_blocking=finite.is_cuda)  # elsewhere nothing tells when it has arrived
         arrival = torch.cuda.current_stream().record_event() if finite.is_cuda else None
         self.pending = state.global_step, answer, arrival
         if arrival is None or control.should_save or control.should_evaluate or control.should_training_stop:

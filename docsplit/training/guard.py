@@ -2,11 +2,16 @@
 
 import logging
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
@@ -61,12 +66,25 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
         logger.warning(f"{comparison}; the trained weights are saved all the same, for --keep_better_start is false.")
         return False
     if probe.trainer.is_world_process_zero():
-        count = put_back(start, Path(str(args.output_dir)))
+        with _without_words(start) as plain:
+            count = put_back(plain, Path(str(args.output_dir)))
+        kept = "the start, unchanged" if plain == start else "the encoder inside the start, without its words"
         logger.warning(
-            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of the start, unchanged "
+            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
             "(--keep_better_start false would save the trained weights)."
         )
     return True
+
+
+@contextmanager
+def _without_words(start: Path) -> Iterator[Path]:
+    """Give the folder of a start; of an encoder with words one with the encoder inside, which was trained."""
+    if not has_words(str(start)):
+        yield start
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        save_plain(load_encoder(str(start), device="cpu"), Path(folder))
+        yield Path(folder)
 
 
 def put_back(start: Path, output_dir: Path) -> int:

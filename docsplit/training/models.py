@@ -11,7 +11,7 @@ from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings, checked_settings, default_settings
 from docsplit.runtime.arguments import Options, parse_config_overrides
-from docsplit.runtime.launching import default_dtype
+from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -100,6 +100,9 @@ def prepare_model(
     if args.compile_options is not None:
         model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
+    dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+    reader = family_of(model.config).token_encoder(model.config)
+    logger.info(describe_computing(args.device, dtype, reader))
     return model
 
 

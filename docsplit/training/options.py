@@ -50,7 +50,8 @@ class ModelArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Token states to embedding. Default: the checkpoint's, else cls (the paper's).",
+            "help": "Token states to embedding. Default: the checkpoint's, else cls (the paper's), of a decoder "
+            "lasttoken.",
         },
     )
     max_seq_length: int | None = field(

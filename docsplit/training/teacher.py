@@ -24,6 +24,8 @@ from docsplit.data.preparation import document_id
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import check_search, smooth, word_vectors
+from docsplit.embedding.project_modules import without_words
+from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.files import cache_directory
 from docsplit.training.arguments import DataArguments, RunOptions
@@ -95,12 +97,12 @@ def _make_targets(
     """Embed these documents with the start, on all processes: (N, H), which the first process averages."""
     args, num_documents = options.training, len(document_ids)
     check_search(num_documents)
-    start = load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device))
+    start = without_words(load_encoder(str(options.start), config.docsplit["pooling"], device=str(args.device)))
     width = start.truncate_dim or start.get_embedding_dimension()
-    if width != config.hidden_size:
+    if width != (trained := embedding_width(config)):
         raise ValueError(
-            f"{options.start} gives vectors of {width} values, the encoder that is trained {config.hidden_size}: a "
-            "module after its pooling changes the width, which this training leaves out. Start from another encoder."
+            f"{options.start} gives vectors of {width} values, the encoder that is trained {trained}: it cuts its "
+            "vectors (truncate_dim), which this training does not. Leave that out, or start from another encoder."
         )
     with args.main_process_first(desc="reading the corpus"):
         texts = texts_of(document_ids, options.data)

@@ -7,9 +7,11 @@ import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from docsplit.data.collators import DocSplitCollator
+from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.tokenization import (
     cut_in_two,
@@ -111,6 +113,23 @@ def test_a_view_that_begins_inside_a_sentence_keeps_its_ids(byte_level_bpe):
 def test_affixes_are_what_the_tokenizer_adds(wordpiece, byte_level_bpe):
     assert special_affixes(wordpiece) == ([wordpiece.cls_token_id], [wordpiece.sep_token_id])
     assert special_affixes(byte_level_bpe) == ([byte_level_bpe.bos_token_id], [byte_level_bpe.eos_token_id])
+
+
+def test_a_tokenizer_may_have_no_special_tokens_but_not_leave_out_its_cls(wordpiece, caplog):
+    """As that of Qwen3 has none, which ends no text."""
+    caplog.set_level("INFO")
+    backend = Tokenizer.from_str(wordpiece.backend_tokenizer.to_str())
+    backend.post_processor = processors.Sequence([])
+    plain = {"tokenizer_object": backend, "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    without = PreTrainedTokenizerFast(**plain)
+    assert special_affixes(without) == ([], [])
+    assert "adds no special tokens: a view has its tokens alone" in caplog.text
+    collator = DocSplitCollator(without, "simcse", 24, mlm=False)
+    columns = tokenize_batch({"text": ["a ship. the oven. a tree."]}, without, Segmentation())
+    (feature,) = (dict(zip(columns, values)) for values in zip(*columns.values()))
+    assert collator([feature])["input_ids"][0, 0].tolist() == without("a ship. the oven. a tree.")["input_ids"]
+    with pytest.raises(ValueError, match="adds no special tokens around a text"):
+        special_affixes(PreTrainedTokenizerFast(**plain, cls_token="[CLS]"))
 
 
 def test_one_sentence_is_cut_at_the_word_nearest_the_middle_token(tokenizer):

@@ -14,10 +14,12 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from docsplit.embedding.encode import embed_documents, embed_queries
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
-from docsplit.embedding.project_modules import portable_type, with_words, without_words, words_of
+from docsplit.embedding.project_modules import WITH_WORDS, portable_type, with_words, without_words, words_of
 from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.table import FAMILIES
+from docsplit.modeling.sentence_transformers_files import WORDS_CONFIG, WORDS_MODULES, WORDS_TABLE
 from docsplit.runtime.vectors import unit
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -361,3 +363,10 @@ def test_a_damaged_or_hostile_folder_is_named_and_its_code_is_not_run(plain, wor
     with pytest.raises(ValueError, match=rf"damaged' cannot be loaded as an encoder.*{problem}") as failure:
         load_encoder(str(path), device="cpu")
     assert "\n" not in str(failure.value)
+
+
+def test_the_modules_and_files_of_words_are_known_where_sentence_transformers_is_not_needed():
+    """`docsplit.modeling.sentence_transformers_files` reads them as JSON."""
+    assert list(WORDS_MODULES) == list(WITH_WORDS)
+    assert f"{encoder_with_words.FOLDER}/{encoder_with_words.CONFIG}" == WORDS_CONFIG
+    assert f"{encoder_with_words.FOLDER}/{encoder_with_words.TABLE}" == WORDS_TABLE

@@ -11,6 +11,7 @@ from tests.conftest import free_port, spawn
 from tests.modeling.families.test_graph import SIZES, passage_batch
 from tests.modeling.families.test_graph import make_model as make_graph_model
 from tests.modeling.families.test_longformer import LONGFORMER, make_model
+from tests.modeling.test_after_pooling import WITH_DENSE
 from tests.modeling.test_modeling_docsplit import double_model, loss_and_gradients, random_batch
 
 CASES = {  # documents of each process, and settings
@@ -25,6 +26,8 @@ CASES = {  # documents of each process, and settings
     "longformer": ((5, 4), {"kind": "longformer"}),  # in whose attention [CLS] has projections of its own
     "graph": ((3, 5), {"kind": "graph", "symmetric_loss": True}),
     "lora": ((5, 4), {"lora_r": 2}),
+    "dense": ((5, 4), {"pooling": "lasttoken", "mlm_weight": 0.0, **WITH_DENSE}),
+    "dense, three processes": ((2, 6, 1), {"pooling": "weightedmean", **WITH_DENSE}),
 }
 
 

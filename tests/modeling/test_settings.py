@@ -3,6 +3,7 @@
 import pytest
 from transformers import BertConfig, BertForMaskedLM, DistilBertConfig
 
+from docsplit.modeling.after_pooling import normalizes
 from docsplit.modeling.settings import (
     DEFAULT_SETTINGS,
     KEPT,
@@ -12,7 +13,6 @@ from docsplit.modeling.settings import (
     freeze_unused_parameters,
     has_pooler,
     max_positions,
-    normalizes,
     setting_names,
     settings_for,
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Normalize, Pooling, Transformer
+from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -128,6 +128,16 @@ def test_a_sentence_transformer_without_a_head_becomes_a_longformer_without_one(
     texts = ["a ship in the storm", "bread and butter"]
     np.testing.assert_allclose(long.encode_document(texts), source.encode_document(texts), atol=1e-4)
     assert long.max_seq_length == 256
+
+
+def test_dense_layers_are_not_lost_in_silence(failure_of, wordpiece, tmp_path):
+    BertModel(tiny_config(wordpiece)).save_pretrained(tmp_path / "plain")
+    wordpiece.save_pretrained(tmp_path / "plain")
+    modules = [Transformer(str(tmp_path / "plain")), Pooling(32, "mean"), Dense(32, 8)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "source"), create_model_card=False)
+    message = failure_of(convert_to_longformer.main, tmp_path / "source", tmp_path / "long")
+    assert "source has Dense layers after its pooling, which the Longformer would lose: convert its" in message
+    assert not (tmp_path / "long").exists()
 
 
 def test_what_cannot_be_converted_raises(wordpiece):

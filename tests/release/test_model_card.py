@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from typing import get_args
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from transformers import DistilBertConfig
 
 from docsplit.evaluation.results.task import CLASSIFICATION, LINKS
 from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.pooling import Pooling
 from docsplit.release import model_card
 from docsplit.release.front_matter import start_of
-from docsplit.release.model_card import add_results, write_card
+from docsplit.release.model_card import POOLED, add_results, write_card
 from docsplit.release.run_record import Licence, Start
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -300,3 +302,7 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
     assert "the first 48 tokens of a passage" in text
     assert "last hidden" not in text
     assert "Graph Attention Networks" in text
+
+
+def test_a_card_has_words_for_every_pooling():
+    assert set(POOLED) == set(get_args(Pooling))

@@ -1,18 +1,24 @@
 """The launcher refuses some settings, and a message explains when memory runs out."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig
 
 from docsplit.runtime.launching import (
+    accelerator,
     default_dtype,
+    describe_computing,
     explain_out_of_memory,
     refuse_sharded_parameters,
     use_all_cores,
 )
+
+CPU = torch.device("cpu")
 
 # A real failure of the allocator: address space for 400 MB more, and 4 GB wanted.
 ALLOCATE = """
@@ -70,6 +76,24 @@ def test_a_run_of_one_process_takes_its_cores_back(monkeypatch, device, world_si
     use_all_cores(torch.device(device), world_size)
     assert bool(chosen) == expected
     assert all(count >= 1 for count in chosen)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps", None])
+def test_a_gpu_is_taken_where_there_is_one_of_any_kind(monkeypatch, kind):
+    found = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: kind is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: found)
+    assert accelerator() == torch.device(kind or "cpu")
+
+
+def test_a_line_says_where_and_how_an_encoder_computes(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+    config = BertConfig(attn_implementation="sdpa")
+    line = describe_computing(torch.device("cuda", 0), torch.bfloat16, config)
+    assert line == "device: cuda:0 (NVIDIA H100), bfloat16, sdpa attention"
+    assert re.fullmatch(r"device: cpu \(.+, \d+ cores, \d+ GB\), float32", describe_computing(CPU, torch.float32))
+    on_mps = describe_computing(torch.device("mps"), default_dtype(torch.device("mps")))
+    assert re.fullmatch(r"device: mps \(MPS of .+, \d+ cores, \d+ GB\), float32", on_mps)
 
 
 @pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])

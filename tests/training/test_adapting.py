@@ -28,6 +28,8 @@ from docsplit.runtime.vectors import unit
 from docsplit.training import adapting
 from docsplit.training.adaptation import folder
 from docsplit.training.adapting import read_texts
+from modeling_docsplit import DocSplitForContrastivePretraining
+from run_docsplit_pretraining import main as pretrain
 from tests.conftest import make_corpus
 from tests.processes import Script, run
 
@@ -214,10 +216,59 @@ def test_words_of_the_start_are_fitted_anew(reads_little, tmp_path, caplog):
     caplog.set_level("INFO")
     adapt(str(reads_little), TEXTS, tmp_path / "first", options())
     adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
-    assert f"{tmp_path / 'first'} has words: they are left out, and fitted anew" in caplog.text
+    count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
+    assert f"{tmp_path / 'first'} has words, of {count} tokens: they are left out, and those of these" in caplog.text
     first, second = (load_encoder(str(tmp_path / name), device="cpu") for name in ("first", "second"))
     np.testing.assert_allclose(second.encode(NEW), first.encode(NEW), atol=1e-6)
     torch.testing.assert_close(words_of(second).vectors(), words_of(first).vectors())
+
+
+def test_words_of_other_documents_are_replaced(reads_little, tmp_path):
+    """What a folder learnt of its first documents is gone after the second."""
+    others = [row["text"].replace("ship", "zebra") for row in make_corpus(60, seed=9)]
+    adapt(str(reads_little), others, tmp_path / "first", options())
+    adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
+    adapt(str(reads_little), TEXTS, tmp_path / "alone", options())
+    first, second, alone = (
+        load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("first", "second", "alone")
+    )
+    np.testing.assert_allclose(second, alone, atol=1e-6)
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_a_static_folder_is_refused_with_the_encoder_that_it_is_made_of(reads_little, tmp_path):
+    adapt(str(reads_little), TEXTS, tmp_path / "first", options(static=True))
+    with pytest.raises(ValueError, match=r"first holds the words alone of reads_little.*: adapt that encoder"):
+        adapt(str(tmp_path / "first"), TEXTS, tmp_path / "second", options())
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("objective", ["info_nce", "neighbour_distillation"])
+def test_a_training_starts_from_the_encoder_inside(objective, reads_little, tmp_path, run_here, caplog):
+    """As from the plain encoder: the same weights come out, and no words."""
+    caplog.set_level("INFO")
+    adapt(str(reads_little), TEXTS, tmp_path / "first", options())
+    for name, start in (("inside", tmp_path / "first"), ("plain", reads_little)):
+        run_here(
+            pretrain, "--model_name_or_path", start, "--corpus", "tests/data/documents.jsonl", "--objective",
+            objective, "--view", "simcse", "--mlm_weight", 0, "--output_dir", tmp_path / name, "--max_steps", 2,
+            "--per_device_train_batch_size", 8, "--use_cpu", "--bf16", "false", "--learning_rate", 1e-2,
+        )  # fmt: skip
+    count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
+    message = f"first is an encoder with words of {count} tokens: the start is the encoder inside, and its words are"
+    assert message in caplog.text
+    inside, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("inside", "plain"))
+    before = load_file(tmp_path / "first" / "model.safetensors")
+    for key, value in inside.items():
+        assert torch.equal(value, plain[key]), key
+    assert any(not torch.equal(value, before[key]) for key, value in inside.items())
+    assert words_of(load_encoder(str(tmp_path / "inside"), device="cpu")) is None
+
+
+def test_a_static_encoder_is_no_start_of_a_training(reads_little, tmp_path):
+    adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))
+    with pytest.raises(ValueError, match=r"is a static encoder, .*: start from the encoder that it was made of"):
+        DocSplitForContrastivePretraining.from_pretrained(tmp_path / "static")
 
 
 def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(

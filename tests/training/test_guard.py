@@ -10,8 +10,12 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import AutoModel
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.embedding.lexical_ridge import RidgeSettings, fit
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.training import guard
 from run_docsplit_pretraining import main
+from tests.conftest import make_corpus
 
 
 @pytest.fixture
@@ -59,6 +63,19 @@ def test_what_is_not_better_leaves_the_start(train, start, tmp_path, capsys):
         SentenceTransformer(str(folder), device="cpu").encode(["one two"]) for folder in (start, tmp_path / "out")
     ]
     np.testing.assert_array_equal(*vectors)
+
+
+def test_the_start_inside_an_encoder_with_words_is_left_without_them(encoder, tmp_path):
+    plain = load_encoder(str(encoder), device="cpu")
+    texts = [row["text"] for row in make_corpus(40)]
+    ridge = fit(plain, texts, plain.encode(texts), RidgeSettings())
+    save_with_words(plain, ridge.words, 1.0, tmp_path / "words")
+    with guard._without_words(tmp_path / "words") as folder:
+        guard.put_back(folder, tmp_path / "out")
+    with guard._without_words(encoder) as folder:
+        assert folder == encoder
+    vectors = [SentenceTransformer(str(folder), device="cpu").encode(texts) for folder in (encoder, tmp_path / "out")]
+    np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
 def test_the_trained_weights_are_saved_on_request(train, start, tmp_path, caplog):

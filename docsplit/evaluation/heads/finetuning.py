@@ -39,6 +39,7 @@ from docsplit.embedding.project_modules import plain_encoder
 from docsplit.evaluation.heads.base import HeadOutput, Run
 from docsplit.evaluation.heads.presets import FineTuning
 from docsplit.evaluation.results.metrics import ClassificationMetric
+from docsplit.runtime.launching import accelerator
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ def _training_arguments(settings: FineTuning, **of_run: Any) -> TrainingArgument
         logging_steps=0.1,  # of all steps
         logging_nan_inf_filter=False,
         report_to="none",
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=accelerator().type == "cpu",
         **of_run,
     )
 

@@ -4,13 +4,14 @@ from typing import Any
 
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.big_bird import BIG_BIRD
+from docsplit.modeling.families.decoder import DECODER, is_decoder
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.longformer import LONGFORMER
 
 PLAIN = Family()
 ROBERTA = Family(positions_follow_padding=True)
 
-FAMILIES: dict[str, Family] = {  # by the config's `model_type`; the others are kin of RoBERTa, or plain
+FAMILIES: dict[str, Family] = {  # by the config's `model_type`; the others are decoders, kin of RoBERTa, or plain
     "graph_document": GRAPH_DOCUMENTS,
     "longformer": LONGFORMER,
     "big_bird": BIG_BIRD,
@@ -20,7 +21,7 @@ FAMILIES: dict[str, Family] = {  # by the config's `model_type`; the others are 
 def family_named(model_type: str) -> Family:
     """Return the family of encoders of this type."""
     is_roberta = any(name in model_type for name in ("roberta", "camembert", "mpnet"))  # remote code has more of them
-    return FAMILIES.get(model_type, ROBERTA if is_roberta else PLAIN)
+    return FAMILIES.get(model_type, DECODER if is_decoder(model_type) else ROBERTA if is_roberta else PLAIN)
 
 
 def family_of(config: Any) -> Family:

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.info_nce import InfoNCE
@@ -205,8 +206,7 @@ class BregmanInfoNCE(InfoNCE):
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
-        config: Any = base_model.config
-        width = config.hidden_size
+        width = embedding_width(base_model.config)
         outputs = options.bregman_width or (width if options.bregman_trunk == "shared" else 1)
         self.projection = Ensemble(
             width, options.bregman_subnetworks, outputs, options.bregman_trunk, options.bregman_batch_norm

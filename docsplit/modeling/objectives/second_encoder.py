@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.distributed import gather_documents
 from docsplit.modeling.objectives.base import Encode, Objective, ObjectiveOutput, SoftmaxOptions
 from docsplit.modeling.objectives.info_nce import info_nce
@@ -160,9 +161,8 @@ class MomentumContrast(_SecondEncoder):
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
         self.second_encoder.requires_grad_(False)
-        config: Any = base_model.config
-        weights = next(base_model.parameters())
-        self.queue = KeyQueue(options.momentum_queue_size, config.hidden_size, weights.dtype)
+        width, weights = embedding_width(base_model.config), next(base_model.parameters())
+        self.queue = KeyQueue(options.momentum_queue_size, width, weights.dtype)
 
     def encode(self, encode: Encode, base_model: nn.Module) -> Tensor:
         """Let the second encoder follow the first, in training, and embed second views with it, without gradient."""

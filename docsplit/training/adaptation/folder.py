@@ -21,7 +21,7 @@ from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, sketch
 from docsplit.embedding.lexical_ridge import distinct
 from docsplit.embedding.overlap import training_documents_of
-from docsplit.embedding.project_modules import WITH_WORDS, module_types, save_plain
+from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.files import PARTIAL, ROOT
@@ -116,15 +116,11 @@ def _save_words(variant: Variant, folder: Path) -> None:
 def _save_without_words(variant: Variant, folder: Path, is_changed: bool) -> None:
     """Copy the files of an encoder where they load as a SentenceTransformer, as it is now; else save it."""
     place = variant.side.place
-    files = None if is_changed or _has_words(place) else folder_of(place)
+    files = None if is_changed or has_words(place) else folder_of(place)
     if files is not None and (files / "modules.json").exists() and any(files.glob("model*.safetensors")):
         put_back(files, folder)
     else:
         save_plain(variant.side.model, folder)
-
-
-def _has_words(name: str) -> bool:
-    return not WITH_WORDS.keys().isdisjoint(module_types(name))
 
 
 def _training_documents(place: str, texts: Sequence[str]) -> TrainingDocuments:
@@ -157,7 +153,7 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, fo
 
 def _train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, work: Path) -> Path:
     start, corpus, output = name, work / "documents.jsonl", work / "trained"
-    if options.prompt is not None or _has_words(name):
+    if options.prompt is not None or has_words(name):
         start = str(work / "start")
         save_plain(model, Path(start))
     with corpus.open("w", encoding="utf-8") as file:

@@ -14,7 +14,10 @@ class EmbeddingOptions:
 
     pooling: Pooling | None = field(
         default=None,
-        metadata={"help": "How token states become an embedding, where the encoder does not say. Default: cls."},
+        metadata={
+            "help": "How token states become an embedding, where the encoder does not say. Default: cls; lasttoken of "
+            "a decoder."
+        },
     )
     max_seq_length: int | None = field(
         default=None,

@@ -356,3 +356,11 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
         found = [count for document in batches for count in document.bincount().tolist()]
         assert sorted(found) == sorted(min(count, most) for count in own)
     assert [point["epoch"] for point in output.curves[0]] == [1]
+
+
+@pytest.mark.parametrize(("kind", "use_cpu"), [("cuda", False), ("mps", False), ("cpu", True)])
+def test_any_gpu_is_used(kind, use_cpu, monkeypatch):
+    """The decision alone: no machine of ours has Apple's."""
+    monkeypatch.setattr(finetuning, "accelerator", lambda: torch.device(kind))
+    monkeypatch.setattr(finetuning, "TrainingArguments", dict)
+    assert finetuning._training_arguments(FineTuning(num_epochs=1))["use_cpu"] == use_cpu
