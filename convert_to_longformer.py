@@ -14,13 +14,12 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 
+from docsplit.runtime.command_parser import CommandParser
+
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     model = parser.add_argument_group("The Longformer")
     model.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
     model.add_argument("out", type=Path, help="folder of the Longformer")

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import JsonObject
 
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
@@ -191,10 +192,7 @@ def page(payload: JsonObject) -> str:
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
         "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"

@@ -24,17 +24,15 @@ would be another input: export the encoder that they were added to, or a static 
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-import argparse
 import shutil
 from pathlib import Path
+
+from docsplit.runtime.command_parser import CommandParser
 
 
 def main() -> None:
     """Write the file, compare it with PyTorch, and keep it only if it agrees."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer, on the Hub or here")
     parser.add_argument("out", type=Path, help="folder for model.onnx and tokenizer.json")
     options = parser.parse_args()

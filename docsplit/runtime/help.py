@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import get_annotations
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
+
+from docsplit.runtime.command import as_typed, running_command
 
 COMMON = "common"  # in the metadata of a field: the short page shows it
 REDECLARED = "TrainingArguments with defaults of this project"
@@ -85,12 +86,12 @@ def short_page(dataclass_types: Sequence[Any], description: str, positional: Map
         textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2))
         for name, text in rows
     ]
-    command = Path(sys.argv[0]).name
+    command = running_command()
     return "\n".join(
         [
             f"usage: {command} {usage(list(positional))}",
             "",
-            description.strip(),
+            as_typed(description).strip(),
             "",
             "Common options:",
             *lines,

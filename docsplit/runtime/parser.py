@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
+from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.help import COMMON, INHERITED, REDECLARED, groups_of, title_of
 
 
@@ -24,7 +25,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
         return super()._format_action_invocation(shown)
 
 
-class Parser(HfArgumentParser):
+class Parser(HfArgumentParser, CommandParser):
     """Options in named groups: those of this project, those of each choice, then those of transformers."""
 
     def __init__(self, dataclass_types: Sequence[Any], choices: Mapping[str, Any], **kwargs: Any):
@@ -46,6 +47,9 @@ class Parser(HfArgumentParser):
             # A switch needs no value, also where its default is "as the checkpoint says".
             elif action.type is string_to_bool:
                 action.nargs, action.const = "?", True
+
+    def _hint(self, unexpected: list[str]) -> str:
+        return " A recipe comes first, before all options." if unexpected[0].endswith((".yaml", ".yml")) else ""
 
     def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
         """Add these fields of a dataclass as options, and return the actions of argparse."""
