@@ -195,7 +195,8 @@ def parse_options() -> argparse.Namespace:
     parser = CommandParser(__doc__)
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
-        "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
+        "encoder",
+        help="an encoder: folder or Hub name; or the folder of an index, which has its encoder and documents",
     )
     documents.add_argument(
         "--corpus", help="file, folder of files, Hub name or python_docs (default); not with an index"

@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it search.py asks for queries until an empty line")
+    parser.add_argument("text", nargs="?", help="query; without it the command asks for queries until an empty line")
     parser.add_argument(
         "--method", choices=METHODS, default=METHODS[0], help="hybrid (default): reciprocal rank fusion of both"
     )

@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, NoReturn
 
-from docsplit.runtime.command import as_typed, end_with, running_command
+from docsplit.runtime.ending import end_with
+from docsplit.runtime.names import as_typed, running_command
 
 NUMBERS = {"int": "a whole number", "float": "a number"}
 SHORT = 4  # letters: in so short a name a wrong letter is a larger share, and longer names contain it by chance

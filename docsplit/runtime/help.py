@@ -13,7 +13,7 @@ from inspect import get_annotations
 from itertools import pairwise
 from typing import Any
 
-from docsplit.runtime.command import as_typed, running_command
+from docsplit.runtime.names import as_typed, running_command
 
 COMMON = "common"  # in the metadata of a field: the short page shows it
 REDECLARED = "TrainingArguments with defaults of this project"

@@ -11,6 +11,7 @@ from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.runtime.arguments import first_lines
 from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
+from docsplit.runtime.names import command_name
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
@@ -139,5 +140,5 @@ class RunOptions:
             if getattr(self.data, option) != default:
                 raise ValueError(
                     f"--{option} does not go with --view {QUERY_DOCUMENT}: leave it out. Collections are read whole, "
-                    "and run_document_retrieval.py measures."
+                    f"and `{command_name('run_document_retrieval.py')}` measures."
                 )

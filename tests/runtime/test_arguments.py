@@ -105,7 +105,7 @@ def test_an_option_that_a_recipe_mistypes_is_named_with_the_one_that_was_meant(t
 def test_a_recipe_is_flat_text(tmp_path, recipe):
     path = tmp_path / "recipe.yaml"
     path.write_bytes(recipe.encode(errors="surrogatepass"))
-    with pytest.raises(ValueError, match="The recipe .*recipe.yaml"):
+    with pytest.raises(ValueError, match=r"The recipe .*recipe.yaml"):
         parse_arguments((Example,), "", [str(path)])
 
 

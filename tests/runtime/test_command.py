@@ -1,18 +1,15 @@
 """Users see errors in one line, programmers see where a bug is, and waiting threads sleep."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from docsplit.runtime import command
 from docsplit.runtime.arguments import find_recipe
-from docsplit.runtime.command import COMMANDS, as_command, as_typed, command_name, end_with, running_command
+from docsplit.runtime.command import as_command
 from tests.processes import ROOT, Script, start
 
 SCRIPTS = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
@@ -63,84 +60,6 @@ def test_an_interrupt_is_one_line(capsys):
         as_command(interrupted)()
     assert end.value.code == 130
     assert capsys.readouterr().err == "error: stopped by Ctrl-C\n"
-
-
-@pytest.fixture
-def launch(tmp_path, monkeypatch):
-    """Make this process one of several of a launcher, which shares its folder with them."""
-
-    def become(rank):
-        folder = tmp_path / "attempt_0" / str(rank)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("RANK", "LOCAL_RANK"):
-            monkeypatch.setenv(name, str(rank))
-        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(folder / "error.json"))
-        return folder / "error.json"
-
-    monkeypatch.setattr(command, "PATIENCE", 0.01)
-    return become
-
-
-def errors_of(capsys, message):
-    with pytest.raises(SystemExit, match="1"):
-        end_with(message)
-    return capsys.readouterr().err
-
-
-def test_of_processes_with_the_same_error_one_prints_it(launch, capsys):
-    file = launch(0)
-    assert errors_of(capsys, "no space") == "error: no space\n"
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(file))
-    assert "traceback : error: no space" in str(ChildFailedError("script", {0: failure}))  # the launcher repeats it
-    assert failure.timestamp > 0
-    launch(1)
-    assert errors_of(capsys, "no space") == ""
-    assert errors_of(capsys, "another") == "error of process 1: another\n"
-    launch(2)
-    assert errors_of(capsys, "another") == ""
-
-
-def test_another_process_waits_for_the_first_one_and_prints_what_that_does_not(launch, capsys, monkeypatch):
-    monkeypatch.setattr(command, "PATIENCE", 60)
-    launch(1)
-
-    def first_one_prints(seconds):
-        launch(0)
-        assert errors_of(capsys, "no space") == "error: no space\n"
-        launch(1)
-
-    monkeypatch.setattr(command.time, "sleep", first_one_prints)
-    assert errors_of(capsys, "no space") == ""
-
-
-def test_an_error_is_printed_where_the_launcher_has_gone(launch, capsys, tmp_path, monkeypatch):
-    launch(0)
-    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "0" / "error.json"))
-    assert errors_of(capsys, "no space") == "error: no space\n"
-
-
-def test_commands_are_those_that_are_installed():
-    installed = re.findall(r'^(docsplit-\S+) = "(\w+):command"$', (ROOT / "pyproject.toml").read_text(), re.M)
-    assert {f"{script}.py": name for name, script in installed} == COMMANDS
-
-
-def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
-    text = "    accelerate launch --quiet --multi_gpu --num_processes 2 adapt.py a\n"
-    text += "    python search.py b; search.py adds\n    python adapt.py recipes/small.yaml research.py"
-    monkeypatch.setattr(sys, "argv", ["somewhere/search.py"])
-    assert (command_name("search.py"), running_command()) == ("python search.py", "python search.py")
-    assert as_typed(text) == text
-    monkeypatch.setattr(sys, "argv", ["bin/docsplit-search"])  # of an installation that one edits
-    assert (command_name("adapt.py"), running_command()) == ("docsplit-adapt", "docsplit-search")
-    assert as_typed(text).splitlines() == [
-        "    accelerate launch --quiet --multi_gpu --num_processes 2 -m adapt a",
-        "    docsplit-search b; docsplit-search adds",
-        "    docsplit-adapt small research.py",
-    ]
-    (tmp_path / "docsplit" / "recipes").mkdir(parents=True)
-    monkeypatch.setattr(command, "ROOT", tmp_path)  # of an installation
-    monkeypatch.setattr(sys, "argv", ["notebook.py"])
-    assert (command_name("search.py"), running_command()) == ("docsplit-search", "notebook.py")
 
 
 def test_each_script_is_such_a_command():

@@ -121,7 +121,7 @@ class NeighbourDistillation(Objective):
         if self.targets is None or document_ids is None:
             raise RuntimeError(
                 "neighbour_distillation needs document_ids and `model.objective.targets`: "
-                "docsplit.training.teacher makes them, and run_docsplit_pretraining.py has `prepare` ask for them."
+                "docsplit.training.teacher makes them, and `prepare` asks for them in pretraining."
             )
         targets = self.targets.of(document_ids)  # (B, H)
         if targets.shape[-1] != embeddings.shape[-1]:
