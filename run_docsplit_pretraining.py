@@ -48,12 +48,14 @@ def main() -> None:
     from transformers import Trainer, set_seed
 
     from docsplit.release.hub import prepare_release
-    from docsplit.runtime.launching import start_logging, use_all_cores
+    from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
     from docsplit.training.models import load_start, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data
 
     args = options.training
     start_logging(args.should_log)
+    warn_of_one_process(args.world_size)
+    warn_of_emulation(args.bf16, args.device)
     use_all_cores(args.device, args.world_size)
 
     # Load: before the documents, which take long, all that a mistyped option would stop

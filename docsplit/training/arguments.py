@@ -1,5 +1,6 @@
 """The options of a run, checked: those of `docsplit.training.options` with transformers' TrainingArguments."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.runtime.arguments import first_lines
-from docsplit.runtime.launching import default_dtype, default_training_tokens, refuse_sharded_parameters
+from docsplit.runtime.launching import (
+    PRECISION,
+    check_precision,
+    check_processes,
+    default_dtype,
+    default_training_tokens,
+    refuse_sharded_parameters,
+)
 from docsplit.runtime.names import command_name
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
@@ -41,10 +49,14 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             raise ValueError("--hub_revision is not supported: a release goes to the branch main.")
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        explicitly_on_cpu = self.use_cpu
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         device = (None if self.use_cpu else torch.accelerator.current_accelerator()) or torch.device("cpu")
+        check_processes(on_cpu=explicitly_on_cpu)
+        check_precision(self.fp16, self.bf16, device)
         if self.bf16 is None:
-            self.bf16 = not self.fp16 and default_dtype(device) == torch.bfloat16
+            native = default_dtype(device) == torch.bfloat16
+            self.bf16 = not self.fp16 and (native or os.environ.get(PRECISION) == "bf16")
         if self.dataloader_num_workers is None:
             self.dataloader_num_workers = 0 if device.type == "cpu" else 4
         if self.per_device_eval_batch_size is None:

@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-import torch
 from transformers import AutoConfig
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
@@ -11,7 +10,6 @@ from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings, checked_settings, default_settings
 from docsplit.runtime.arguments import Options, parse_config_overrides
-from docsplit.runtime.launching import default_dtype
 from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -84,8 +82,6 @@ def prepare_model(
 ) -> DocSplitForContrastivePretraining:
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
-    if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
-        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. Try --bf16 false.")
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

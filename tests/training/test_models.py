@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import run_docsplit_pretraining
-from docsplit.training import arguments, models
+from docsplit.training import models
 from docsplit.training.arguments import (
     DataArguments,
     ModelArguments,
@@ -23,8 +23,8 @@ from tests.conftest import make_corpus
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,graph_hidden_size=16"
 
 
-def make(tokenizer, tmp_path, data=None, bf16=None, **options):
-    args = PretrainingArguments(str(tmp_path), use_cpu=True, bf16=bf16)
+def make(tokenizer, tmp_path, data=None, **options):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
     model_args = ModelArguments(model_type="graph_document", **options)
     run_options = RunOptions(model_args, data or DataArguments(), QueryArguments(), args, {"similarity": "dot"})
     return models.prepare_model(models.load_start(run_options), run_options, tokenizer)
@@ -102,16 +102,6 @@ def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless
     assert sum(not torch.equal(value, before[name]) for name, value in whole.items()) > 20
     for name, value in whole.items():
         assert torch.equal(resumed[name], value), name
-
-
-def test_emulated_bfloat16_is_warned_of(wordpiece, tmp_path, monkeypatch, caplog):
-    half = torch.bfloat16
-    for native, bf16, warned in ((torch.float32, True, True), (torch.float32, None, False), (half, True, False)):
-        for module in (models, arguments):
-            monkeypatch.setattr(module, "default_dtype", lambda device, native=native: native)
-        caplog.clear()
-        make(wordpiece, tmp_path, bf16=bf16, config_overrides=TINY)
-        assert ("only emulates bfloat16" in caplog.text) == warned
 
 
 def test_a_stream_with_a_document_of_ten_thousand_words_in_bfloat16(run_here, headless, tmp_path):
