@@ -189,14 +189,27 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
     The caller makes the configuration with them: some (ModernBERT's) derive other values from them.
 
     Raises:
-        ValueError: for a name that this configuration does not have, or text that is no `name=value`.
+        ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
+            or text that is no `name=value`.
     """
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"--model_type is {model_type}, expected an architecture of transformers such as bert."
+            f"{did_you_mean(model_type, CONFIG_MAPPING.keys())}"
+        )
     if not overrides:
         return {}
     if not all(pair.count("=") == 1 for pair in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
-    from transformers import AutoConfig
-
     config = AutoConfig.for_model(model_type)
-    config.update_from_string(overrides)
+    for name in (pair.split("=")[0] for pair in overrides.split(",")):
+        if not hasattr(config, name):
+            meant = did_you_mean(name, config.to_dict())
+            raise ValueError(f"--config_overrides: a configuration of {model_type} has no {name}.{meant}")
+    try:
+        config.update_from_string(overrides)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--config_overrides is {overrides!r}, and a value is of the wrong type: {error}.") from error
     return {name: getattr(config, name) for name in (pair.split("=")[0] for pair in overrides.split(","))}

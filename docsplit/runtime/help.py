@@ -19,6 +19,7 @@ COMMON = "common"  # in the metadata of a field: the short page shows it
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
 WIDTH = 119  # columns of the page
+RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
 
 
 def title_of(dtype: Any) -> str:
@@ -79,7 +80,7 @@ def usage(positional: Sequence[str]) -> str:
 def short_page(dataclass_types: Sequence[Any], description: str, positional: Mapping[str, str]) -> str:
     """Write usage, the script's docstring, and a line for each common option."""
     common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
-    rows = [(name.upper(), f"{help_text}.") for name, help_text in positional.items()]
+    rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
     rows += [(f"--{field.name}", _line(field)) for field in common]
     width = max(len(name) for name, _ in rows) + 2
     lines = [
@@ -109,6 +110,12 @@ def _line(field: "Field[Any]") -> str:
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         return f"{sentence} Required."
-    if stated or default in (None, False, -1):
-        return sentence
-    return f"{sentence} Default: {' '.join(map(str, default)) if isinstance(default, list) else default}."
+    shown = shown_default(default)
+    return sentence if stated or not shown else f"{sentence} Default: {shown}."
+
+
+def shown_default(default: Any) -> str:
+    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
+    if default is None or default is False or default == -1:
+        return ""
+    return " ".join(map(str, default)) if isinstance(default, list) else str(default)

@@ -34,8 +34,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         default=None,
         metadata={
             "choices": list(OBJECTIVES),
-            "help": f"{first_lines(OBJECTIVES)} Those with a second encoder need --mlm_weight 0. Default: the "
-            "checkpoint's, else info_nce.",
+            "help": f"Loss that compares the views. {first_lines(OBJECTIVES)} Those with a second encoder need "
+            "--mlm_weight 0. Default: the checkpoint's, else info_nce.",
         },
     )
 

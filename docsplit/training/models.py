@@ -3,7 +3,8 @@
 import logging
 from typing import Any
 
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.modeling.families.table import family_named, family_of
@@ -37,7 +38,9 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     """
     model_args, settings = options.model, given_settings(options)
     if model_args.model_name_or_path is None:
-        checked_settings(_random_config(model_args), settings)
+        config = _random_config(model_args)
+        checked_settings(config, settings)
+        _check_sizes(config, model_args)
         return None
     keywords: Options = (
         {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
@@ -56,6 +59,23 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     )
     _note_inherited(model_args.model_name_or_path, start.config, settings)
     return start
+
+
+def _check_sizes(config: Any, model_args: ModelArguments) -> None:
+    """Build a random encoder without memory, for an error of its sizes or its attention that comes early.
+
+    Raises:
+        ValueError: as transformers says it.
+    """
+    if family_named(model_args.model_type).built_on is not None:
+        return
+    try:
+        with torch.device("meta"):
+            AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
+    except (ValueError, ImportError) as error:
+        raise ValueError(
+            f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {error}"
+        ) from error
 
 
 def _note_inherited(name: str, config: Any, given: Settings) -> None:

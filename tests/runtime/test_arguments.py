@@ -211,7 +211,15 @@ def test_config_overrides_have_the_types_of_the_configuration():
     assert parse_config_overrides("bert", None) == {}
 
 
-@pytest.mark.parametrize("overrides", ["hidden_size", "hidden_sise=3", "hidden_size=a"])
-def test_wrong_config_overrides_are_refused(overrides):
-    with pytest.raises(ValueError, match=r"config_overrides|hidden_sise|invalid literal"):
-        parse_config_overrides("bert", overrides)
+@pytest.mark.parametrize(
+    ("model_type", "overrides", "message"),
+    [
+        ("bert", "hidden_size", "expected name=value"),
+        ("bert", "hidden_sise=3", r"of bert has no hidden_sise. Did you mean hidden_size\?"),
+        ("bert", "hidden_size=a", "a value is of the wrong type: invalid literal"),
+        ("brt", None, r"--model_type is brt, expected an architecture .* Did you mean bert\?"),
+    ],
+)
+def test_wrong_config_overrides_are_refused(model_type, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        parse_config_overrides(model_type, overrides)

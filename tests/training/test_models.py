@@ -41,7 +41,7 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert config.pad_token_id == wordpiece.pad_token_id  # Trainer looks here, and warns of others
     assert config.docsplit["mlm_weight"] == 0
     assert config.docsplit["similarity"] == "dot"
-    with pytest.raises(ValueError, match="graph_kin isn't in the original config"):
+    with pytest.raises(ValueError, match="has no graph_kin"):
         make(wordpiece, tmp_path, config_overrides="graph_kin=section")
 
 
@@ -139,3 +139,16 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
     with caplog.at_level(logging.INFO):
         assert load(contrastive_weight=1).config.docsplit["mlm_weight"] == 1
     assert f"Taken from {tmp_path / 'start'}: pooling mean, max_seq_length 64, mlm_weight 1." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config_overrides": "hidden_size=30,num_attention_heads=7"}, "No bert can be made .* multiple of"),
+        ({"attn_implementation": "fast"}, "No bert can be made .* attn_implementation"),
+    ],
+)
+def test_a_random_encoder_that_cannot_be_is_refused_before_the_documents_are_read(tmp_path, options, message):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(ValueError, match=message):
+        models.load_start(RunOptions(ModelArguments(**options), DataArguments(), QueryArguments(), args))

@@ -54,11 +54,17 @@ class InfoNCE(Objective):
 
         symmetric_loss: bool = field(
             default=False,
-            metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
+            metadata={
+                "help": "Average two losses: first views against all second ones, and second views against all first "
+                "ones. Default: the checkpoint's, else False."
+            },
         )
         reverse_loss: bool = field(
             default=False,
-            metadata={"help": "Compare view 2 with all views 1 instead. Default: the checkpoint's, else False."},
+            metadata={
+                "help": "Compare second views with all first ones, not first with second. Default: the checkpoint's, "
+                "else False."
+            },
         )
 
         def __post_init__(self) -> None:

@@ -73,22 +73,32 @@ class NeighbourDistillation(Objective):
 
     @dataclass
     class Options:
-        """Neighbour distillation."""
+        """Neighbour distillation: how the target vectors are averaged over neighbours."""
 
         num_neighbours: int = field(
             default=20,
-            metadata={"help": "Neighbours that each target is averaged with; 0: the target is the start's vector."},
+            metadata={
+                "help": "Nearest documents that each target vector is averaged with; 0: the target is the start's "
+                "vector."
+            },
         )
-        smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
-        smoothing_share: float = field(default=0.5, metadata={"help": "Weight of the neighbours' mean in each round."})
+        smoothing_rounds: int = field(
+            default=2,
+            metadata={"help": "How often the target vectors are averaged, each time with those of the round before."},
+        )
+        smoothing_share: float = field(
+            default=0.5,
+            metadata={"help": "Weight of the neighbours' mean in each round; the vector itself has the rest."},
+        )
         neighbour_temperature: float = field(
-            default=0.1, metadata={"help": "Neighbours weigh as softmax(similarity / this)."}
+            default=0.1,
+            metadata={"help": "Neighbours weigh softmax(similarity / this): lower values favour the nearest."},
         )
         neighbour_words: float = field(
             default=1.0,
             metadata={
-                "help": "Weight of the similarity by words (latent semantic analysis) beside the encoder's cosine "
-                "where neighbours are chosen; 0: by the encoder alone."
+                "help": "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
+                "neighbours are chosen; 0: the encoder alone."
             },
         )
 
