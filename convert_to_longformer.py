@@ -23,16 +23,16 @@ def parse_options() -> argparse.Namespace:
     model = parser.add_argument_group("The Longformer")
     model.add_argument("source", help="BERT or RoBERTa checkpoint: Hub name or folder")
     model.add_argument("out", type=Path, help="folder to write the Longformer into")
-    model.add_argument("--max_positions", type=int, default=4096, help="most tokens of a text; default: 4096")
+    model.add_argument("--max_positions", type=int, default=4096, help="most tokens of a text (default: 4096)")
     model.add_argument(
         "--attention_window",
         type=int,
         default=512,
-        help="tokens that each token attends to, half of them on each side; default: 512",
+        help="tokens that each token attends to, half of them on each side (default: 512)",
     )
     release = parser.add_argument_group("Its release")
     release.add_argument("--push_to_hub", action="store_true", help="upload the Longformer, with its card, to the Hub")
-    release.add_argument("--hub_model_id", help="name on the Hub, USER/NAME; default: the name of the folder")
+    release.add_argument("--hub_model_id", help="name on the Hub, USER/NAME (default: the name of the folder)")
     release.add_argument("--hub_private_repo", action="store_true", default=None, help="make a new repository private")
     return parser.parse_args()
 

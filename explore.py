@@ -4,9 +4,9 @@
     python explore.py outputs/mine --corpus documents.jsonl --label_column topic --output mine.html
     python explore.py notes.index                                          # an index of search.py
 
-Search by words or click on the map; a document comes with its nearest ones, and with each the two sentences that match
-best. Beside them stand the probe and the training curves of the checkpoint, if it has them. Everything is in the file,
-texts included: share it as you may share the corpus.
+Search by words or click on the map: the page shows the document and its nearest ones, each with the two sentences that
+match best. It also shows the probe and the training curves of the checkpoint, if it has them. Everything is in the
+file, texts included: share it as you may share the corpus.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -199,25 +199,26 @@ def parse_options() -> argparse.Namespace:
         help="an encoder: folder or Hub name; or the folder of an index, which has its encoder and documents",
     )
     documents.add_argument(
-        "--corpus", help="file, folder of files, Hub name or python_docs (default); not with an index"
+        "--corpus",
+        help="documents: file, folder of files, Hub name or python_docs (default: python_docs); not with an index",
     )
-    documents.add_argument("--text_column", default="text", help="column of the texts; default: text")
+    documents.add_argument("--text_column", default="text", help="column of the text (default: text)")
     documents.add_argument(
         "--label_column",
-        help="column that colours the map; default: label, if there is one; reads a folder's data files alone",
+        help="column that colours the map (default: label, if there is one); of a folder, only data files are read",
     )
     documents.add_argument(
-        "--max_documents", type=int, default=20_000, help="documents drawn at random; default: 20000"
+        "--max_documents", type=int, default=20_000, help="most documents, drawn at random (default: 20000)"
     )
     shown = parser.add_argument_group("The page")
-    shown.add_argument("--neighbours", type=int, default=8, help="neighbours shown with a document; default: 8")
+    shown.add_argument("--neighbours", type=int, default=8, help="nearest documents shown with each (default: 8)")
     shown.add_argument(
         "--map",
         choices=["tsne", "pca"],
-        help=f"projection of the map; default: tsne for up to {LARGEST_TSNE:,} documents, else pca",
+        help=f"projection of the map (default: tsne for up to {LARGEST_TSNE:,} documents, else pca)",
     )
     shown.add_argument(
-        "--output", type=Path, default=Path("explore.html"), help="page to write; default: explore.html"
+        "--output", type=Path, default=Path("explore.html"), help="page to write (default: explore.html)"
     )
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
