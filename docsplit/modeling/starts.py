@@ -1,6 +1,6 @@
-"""The encoder that a training starts from: any checkpoint of transformers or sentence-transformers, or one of ours.
+"""Load the encoder that a training starts from: any checkpoint of transformers, sentence-transformers or ours.
 
-A masked language model comes with its head. Where the checkpoint has none, as that of a SentenceTransformer,
+A masked language model is loaded with its head. Where the checkpoint has none, like that of a SentenceTransformer,
 transformers would make a random one; then the encoder alone is loaded, as the class that `AutoModel` gives. Weights
 are float32 in training, whatever they are on the disk.
 """

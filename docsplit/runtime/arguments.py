@@ -1,4 +1,4 @@
-"""One parser for recipe and command line: `script.py [recipe] [--option value ...]`.
+"""Parse recipe and command line as one: `script.py [recipe] [--option value ...]`.
 
 The recipe becomes command-line words and is parsed together with the overrides: types and choices are checked alike,
 and the command line wins. A recipe has one option a line, any that the command line takes, without nesting;

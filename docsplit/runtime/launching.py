@@ -1,4 +1,4 @@
-"""Processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
+"""Set up processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, f
 
 
 def join_processes() -> PartialState:
-    """Join the processes that the launcher started, or be the only one, with all cores; the first one logs.
+    """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
 
     Raises:
         ValueError: if there are fewer GPUs than processes. Without a GPU all processes share the processor.

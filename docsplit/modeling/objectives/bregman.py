@@ -72,7 +72,7 @@ class Ensemble(nn.Module):
 
 
 def bregman_divergence(first: Tensor, second: Tensor) -> Tensor:
-    """G[i, j] = z_i[k(i)] - z_i[k(j)], k the index of the largest (equation 4): 0 or more, and not symmetric.
+    """Return G[i, j] = z_i[k(i)] - z_i[k(j)], k the index of the largest (equation 4); 0 or more, not symmetric.
 
     Both terms evaluate the first argument. So the gradient reaches that alone: the second gives only an index.
 

@@ -2,12 +2,12 @@
 
 The targets are made once, before training, by `docsplit.training.teacher`: the start's own vectors of the whole
 documents, each averaged with its nearest neighbours in the corpus. No second encoder is in memory, and nothing is
-pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
-from a queue that follows the training, and relational distillation (Park et al. 2019).
+pushed apart. Related work: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours
+come from a queue that follows the training, and relational distillation (Park et al. 2019).
 
 Dropout is off: the targets have none of its noise, and a student that has to see through it gives vectors of fewer
-dimensions (`benchmarks/studies/adaptation/study.yaml`). So the whole document twice (`--view simcse`) is encoded once.
-Other views are both students, which keeps masked LM and their cosine in the log.
+dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, the whole document twice, it is encoded
+once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
 from dataclasses import dataclass, field
