@@ -55,7 +55,7 @@ class Rows:
 
 @dataclass
 class Encoded:
-    """What the micro-batches of a step produce besides vectors, kept out of the batch, which checkpoints keep alive."""
+    """What the micro-batches of a step produce besides vectors; not in the batch, which checkpoints keep alive."""
 
     mlm_sums: list[Tensor] = field(default_factory=list)  # () for each micro-batch
     num_computed_tokens: int = 0  # padding included

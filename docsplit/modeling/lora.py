@@ -29,7 +29,7 @@ def inject_lora(encoder: PreTrainedModel, rank: int) -> Any:
         ValueError: for a family of encoders that LoRA does not work with.
     """
     if reason := family_of(encoder.config).without_lora:
-        raise ValueError(f"LoRA does not go with {reason}: leave it out.")
+        raise ValueError(f"LoRA does not work with {reason}: leave it out (--lora_r 0).")
     from peft import LoraConfig, inject_adapter_in_model
 
     base_model = encoder.base_model

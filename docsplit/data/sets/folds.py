@@ -64,10 +64,10 @@ def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.nd
     parts = make_folds(ranking, folds, SEED)
     if len(parts) < FEWEST:
         raise ValueError(
-            f"--folds {folds} gives {len(parts)} folds: to train, to choose and to report takes {FEWEST}."
+            f"--folds {folds} gives {len(parts)} folds, expected {FEWEST} or more: to train, to choose by and to report."
         )
     if not 0 <= number < len(parts):
-        raise ValueError(f"--fold is {number}: the {len(parts)} folds are counted from 0.")
+        raise ValueError(f"--fold is {number}, expected 0 to {len(parts) - 1}: the {len(parts)} folds count from 0.")
     chosen = (number + 1) % len(parts)
     others = [part for place, part in enumerate(parts) if place not in (number, chosen)]
     return np.sort(np.concatenate(others)), parts[chosen], parts[number]

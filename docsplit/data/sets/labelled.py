@@ -182,7 +182,9 @@ def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) 
     multi_label = isinstance(parts["train"].labels[0], tuple)
     for part in parts.values():
         if isinstance(part.labels[0], tuple) != multi_label:
-            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+            raise ValueError(
+                f"The labels of {part.source} and of the train part differ in kind: make them lists in both, or in none."
+            )
     return parts
 
 

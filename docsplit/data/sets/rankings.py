@@ -239,8 +239,8 @@ class _LeftOut:
                 (repeated if texts[name] == text else other).append(name)
         if other:
             raise ValueError(
-                f"{self.name} has {len(other):,} times a {kind} of an id that another text has already, such as "
-                f"{other[0]}: give each {kind} an id of its own."
+                f"{self.name} has {len(other):,} times a {kind} whose id another text has already, such as "
+                f"{other[0]}: give each {kind} its own id."
             )
         plural = "documents" if kind == "document" else "queries"
         self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)

@@ -70,7 +70,7 @@ class InfoNCE(Objective):
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.symmetric_loss and self.reverse_loss:
-                raise ValueError("symmetric_loss has both directions, reverse_loss the second alone: choose one.")
+                raise ValueError("symmetric_loss has both directions, reverse_loss only the second: choose one.")
 
     def forward(
         self,

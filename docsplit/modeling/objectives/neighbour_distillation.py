@@ -107,7 +107,7 @@ class NeighbourDistillation(Objective):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (no averaging) or more.")
             if not 0 <= self.smoothing_share <= 1:
-                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a share of 1.")
+                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
             if self.neighbour_temperature <= 0:
                 raise ValueError(f"neighbour_temperature is {self.neighbour_temperature}, expected more than 0.")
             if self.neighbour_words < 0:

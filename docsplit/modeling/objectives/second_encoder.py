@@ -156,7 +156,7 @@ class MomentumContrast(_SecondEncoder):
                     "batch alone: objective info_nce."
                 )
             if not 0 <= self.momentum <= 1:
-                raise ValueError(f"momentum is {self.momentum}, expected a share of 1.")
+                raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
