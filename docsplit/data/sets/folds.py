@@ -64,7 +64,7 @@ def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.nd
     parts = make_folds(ranking, folds, SEED)
     if len(parts) < FEWEST:
         raise ValueError(
-            f"--folds {folds} gives {len(parts)} folds, expected {FEWEST} or more: to train, to choose by and to report."
+            f"--folds {folds} gives {len(parts)} folds, expected {FEWEST} or more: to train, choose and report."
         )
     if not 0 <= number < len(parts):
         raise ValueError(f"--fold is {number}, expected 0 to {len(parts) - 1}: the {len(parts)} folds count from 0.")

@@ -183,7 +183,7 @@ def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) 
     for part in parts.values():
         if isinstance(part.labels[0], tuple) != multi_label:
             raise ValueError(
-                f"The labels of {part.source} and of the train part differ in kind: make them lists in both, or in none."
+                f"The labels of {part.source} and of the train part differ: make them lists in both, or in none."
             )
     return parts
 
