@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.runtime.command_parser import CommandParser
-from docsplit.runtime.files import JsonObject
+from docsplit.runtime.files import JsonObject, refuse_missing_path
 
 TEMPLATE = Path(__file__).parent / "docsplit" / "explore.html"
 SENTENCES_SHOWN = 30  # of a document
@@ -223,6 +223,7 @@ def parse_options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
+    refuse_missing_path(options.encoder, "a folder with an encoder or an index, or a model of the Hub (USER/NAME)")
     is_index = (Path(options.encoder) / "manifest.json").exists()
     if is_index and (options.corpus or options.label_column):
         parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
