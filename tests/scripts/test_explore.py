@@ -174,3 +174,9 @@ def test_the_tables_are_those_of_the_card(page):
         "title": "Topics: d · Full training set",
         "rows": [["encoder", "mlp: Accuracy", "mlp: Macro-F1"], ["e", "62.5", "62.5"]],
     }
+
+
+def test_a_path_that_leads_nowhere_is_refused_before_the_documents_are_read(tmp_path, failure_of, monkeypatch):
+    monkeypatch.setattr(explore, "read_documents", None)
+    missing = tmp_path / "none"
+    assert f"There is no {missing}: name a folder with an encoder or an index" in failure_of(explore.main, missing)
