@@ -20,7 +20,7 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     names = list(dict.fromkeys(known))
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.75 if len(name) > SHORT else 0.6)
     if not near and len(name) >= SHORT:
-        near = [known for known in names if name.lower() in known][:2]
+        near = [other for other in names if name.lower() in other][:2]
     return f" Did you mean {' or '.join(prefix + name for name in near)}?" if near else ""
 
 
@@ -36,7 +36,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, docstring: str | None = None, **kwargs: Any):
         if docstring is not None:
             kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
-        kwargs = {"formatter_class": argparse.RawDescriptionHelpFormatter, "prog": running_command()} | kwargs
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("prog", running_command())
         super().__init__(**kwargs, allow_abbrev=False)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]

@@ -24,13 +24,15 @@ def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
 
     Raises:
-        ValueError: if there are fewer GPUs than processes. Without a GPU all processes share the processor.
+        ValueError: if there are fewer GPUs than processes. Without a GPU all processes share the CPU, which is logged.
     """
     on_cpu = not torch.accelerator.is_available()
     check_processes(on_cpu)
     state = PartialState(cpu=on_cpu, timeout=TIMEOUT)
     start_logging(state.is_main_process)
     warn_of_one_process(state.num_processes)
+    if on_cpu and state.num_processes > 1:
+        logger.info(f"There is no GPU: {state.num_processes} processes share the CPU.")
     use_all_cores(state.device, state.num_processes)
     return state
 
