@@ -73,7 +73,7 @@ def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Draw one passage, mostly the first; the rest is the other view (graph document model, section 3.3).
+    """Draw one passage, half of the time the first; the rest is the other view (graph document model, section 3.3).
 
     The first passage is drawn with probability 0.5, else any of them.
     """
