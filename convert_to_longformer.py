@@ -1,39 +1,38 @@
 """Turn a BERT or RoBERTa checkpoint into a Longformer that reads documents of thousands of tokens.
 
     python convert_to_longformer.py bert-base-uncased outputs/longformer_bert --max_positions 4096
-    accelerate launch run_docsplit_pretraining.py recipes/longformer_da.yaml \\
+    python run_docsplit_pretraining.py recipes/longformer_da.yaml \\
         --model_name_or_path outputs/longformer_bert
 
-As the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3) do it: the position embeddings
-are copied one after another until there are enough, the projections of global attention start as those of the local
-one, and all other weights, the MLM head and the tokenizer are taken over. On texts of up to half a window the result
-is the source: that is checked before anything is written.
+It follows the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3). The position
+embeddings are copied one after another until there are enough. The projections of global attention start as copies of
+the local ones. All other weights, the MLM head and the tokenizer are kept. On texts of up to half a window the result
+equals the source, which is checked before anything is written.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
 
+from docsplit.runtime.command_parser import CommandParser
+
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     model = parser.add_argument_group("The Longformer")
-    model.add_argument("source", help="BERT or RoBERTa checkpoint, on the Hub or here")
-    model.add_argument("out", type=Path, help="folder of the Longformer")
-    model.add_argument("--max_positions", type=int, default=4096, help="tokens of the longest text; default: 4096")
+    model.add_argument("source", help="BERT or RoBERTa checkpoint: Hub name or folder")
+    model.add_argument("out", type=Path, help="folder to write the Longformer into")
+    model.add_argument("--max_positions", type=int, default=4096, help="most tokens of a text (default: 4096)")
     model.add_argument(
         "--attention_window",
         type=int,
         default=512,
-        help="tokens that each token attends to, half of them to either side; default: 512",
+        help="tokens that each token attends to, half of them on each side (default: 512)",
     )
     release = parser.add_argument_group("Its release")
-    release.add_argument("--push_to_hub", action="store_true", help="upload the Longformer to the Hub")
-    release.add_argument("--hub_model_id", help="user/name on the Hub; default: the name of the folder")
+    release.add_argument("--push_to_hub", action="store_true", help="upload the Longformer, with its card, to the Hub")
+    release.add_argument("--hub_model_id", help="name on the Hub, USER/NAME (default: the name of the folder)")
     release.add_argument("--hub_private_repo", action="store_true", default=None, help="make a new repository private")
     return parser.parse_args()
 

@@ -14,41 +14,42 @@ import argparse
 import logging
 from pathlib import Path
 
-from docsplit.runtime.files import write_text
+from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.files import refuse_missing_path, write_text
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
-        "encoder", help="checkpoint of this project or any encoder, on the Hub or here; or an index of search.py"
+        "encoder",
+        help="an encoder: folder or Hub name; or the folder of an index, which has its encoder and documents",
     )
     documents.add_argument(
-        "--corpus", help="file, folder of files, Hub name or python_docs (default); not with an index"
+        "--corpus",
+        help="documents: file, folder of files, Hub name or python_docs (default: python_docs); not with an index",
     )
-    documents.add_argument("--text_column", default="text", help="column of the texts; default: text")
+    documents.add_argument("--text_column", default="text", help="column of the text (default: text)")
     documents.add_argument(
         "--label_column",
-        help="column that colours the map; default: label, if there is one; reads a folder's data files alone",
+        help="column that colours the map (default: label, if there is one); of a folder, only data files are read",
     )
     documents.add_argument(
-        "--max_documents", type=int, default=20_000, help="documents drawn at random; default: 20000"
+        "--max_documents", type=int, default=20_000, help="most documents, drawn at random (default: 20000)"
     )
     shown = parser.add_argument_group("The page")
-    shown.add_argument("--neighbours", type=int, default=8, help="neighbours shown with a document; default: 8")
+    shown.add_argument("--neighbours", type=int, default=8, help="nearest documents shown with each (default: 8)")
     shown.add_argument(
         "--map",
         choices=["tsne", "pca"],
-        help="projection of the map; default: tsne, or pca for more than 5,000 documents without openTSNE",
+        help="projection of the map (default: tsne, or pca for more than 5,000 documents without openTSNE)",
     )
-    shown.add_argument("--output", type=Path, help="page to write; default: ENCODER.html beside the encoder or index")
+    shown.add_argument("--output", type=Path, help="page to write (default: ENCODER.html beside the encoder or index)")
     options = parser.parse_args()
     if options.neighbours < 1 or options.max_documents < 3:
         parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
+    refuse_missing_path(options.encoder, "a folder with an encoder or an index, or a model of the Hub (USER/NAME)")
     folder = Path(options.encoder)
     options.is_index = (folder / "manifest.json").exists()
     if options.is_index and (options.corpus or options.label_column):

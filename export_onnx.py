@@ -10,33 +10,31 @@
     ids, mask = (numpy.array([getattr(row, name) for row in rows]) for name in ("ids", "attention_mask"))
     embeddings, = session.run(None, {"input_ids": ids, "attention_mask": mask})  # (B, T) int64 -> (B, H) float32
 
-Pooling is inside, and normalisation to unit length, unless the encoder was trained on dot products. B and T are
+The file includes pooling, and scaling to unit length unless the encoder was trained on dot products. B and T are
 free. The file is compared with PyTorch under onnxruntime before the script ends.
 
-A graph document model takes the passages of one document as rows and gives (1, H); passages.py lies beside:
+A graph document model takes the passages of one document as rows and gives (1, H); passages.py is written beside it:
 
     passages = to_passages("A document of any length ...", words=100)  # as the script says
     rows = tokenizer.encode_batch([passage.text for passage in passages])
     ... | {"section": numpy.array([passage.section for passage in passages])}  # unless the graph is full
 
-A static encoder (`adapt.py --static`) is exported as it is. An encoder with words is not, for ids of the whole text
-would be another input: export the encoder that they were added to, or a static encoder.
+A static encoder (`adapt.py --static`) is exported as it is. An encoder with words is refused, since it would need
+ids of the whole text as another input: export the encoder that words were added to, or a static encoder.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-import argparse
 import shutil
 from pathlib import Path
+
+from docsplit.runtime.command_parser import CommandParser
 
 
 def main() -> None:
     """Write the file, compare it with PyTorch, and keep it only if it agrees."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer, on the Hub or here")
-    parser.add_argument("out", type=Path, help="folder for model.onnx and tokenizer.json")
+    parser = CommandParser(__doc__)
+    parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer: Hub name or folder")
+    parser.add_argument("out", type=Path, help="folder to write model.onnx and tokenizer.json into")
     options = parser.parse_args()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     try:

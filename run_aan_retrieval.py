@@ -1,19 +1,20 @@
-"""Citation links between papers from frozen embeddings: is this paper cited by that one, yes or no?
+"""Predict citation links between papers from frozen embeddings: is this paper cited by that one, yes or no?
 
     # one encoder on the "See also" links between the docstrings of the installed packages
     python run_aan_retrieval.py --model_name_or_path outputs/quickstart
 
     # the AAN task of Long Range Arena: a folder with its train, eval and test .tsv files
-    accelerate launch run_aan_retrieval.py recipes/retrieval_aan.yaml --lra_dir lra_release/tsv_data \\
+    python run_aan_retrieval.py recipes/retrieval_aan.yaml --lra_dir lra_release/tsv_data \\
         --model_name_or_path outputs/docsplit outputs/simcse
 
     # your own papers (id, title, abstract, text or sections) and their citations (citing, cited); splits are made here
-    accelerate launch run_aan_retrieval.py --model_name_or_path outputs/docsplit --papers_file papers.parquet \\
+    python run_aan_retrieval.py --model_name_or_path outputs/docsplit --papers_file papers.parquet \\
         --citations_file citations.tsv --output_dir outputs/aan
 
-Each distinct paper is embedded once per encoder; the paper's head is an MLP on both embeddings, [a; b], as they are
-and standardised: each number of [a; b] to mean 0 and deviation 1 over the training pairs. Beside it stand the
-untrained cosine, BM25 on the texts, and popularity, which sees no text at all and should be at chance.
+Each distinct paper is embedded once per encoder. The head of the DocSplit paper is an MLP on both embeddings, [a; b].
+It is trained on them as they are, and standardised: each number with mean 0 and deviation 1 over the training pairs.
+It is compared with the untrained cosine, with BM25 on the texts, and with popularity, which sees no text at all and
+should be at chance.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

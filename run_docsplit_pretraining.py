@@ -1,25 +1,21 @@
 """Pretrain a document encoder: pull two halves of a document together, push other documents away.
 
     # from nothing, on the docstrings of the installed packages, in minutes on two cores
-    accelerate launch run_docsplit_pretraining.py recipes/quickstart.yaml
-
-    # the paper's DocSplit-BERT on English Wikipedia; any option can be overridden
-    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --learning_rate 3e-5
-
+    python run_docsplit_pretraining.py recipes/quickstart.yaml
+    # the paper's DocSplit-BERT on English Wikipedia, on four GPUs; any option can be overridden
+    accelerate launch --quiet --multi_gpu --num_processes 4 run_docsplit_pretraining.py recipes/docsplit_bert.yaml \\
+        --learning_rate 3e-5
     # your own documents, continuing from your own encoder, which stays of its kind
-    accelerate launch run_docsplit_pretraining.py recipes/adapt.yaml \\
+    python run_docsplit_pretraining.py recipes/adapt.yaml \\
         --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
-
     # a corpus that does not fit on the disk: read, segmented and tokenised while the model trains
-    accelerate launch run_docsplit_pretraining.py recipes/docsplit_bert.yaml --streaming --max_steps 170000
-
+    python run_docsplit_pretraining.py recipes/docsplit_bert.yaml --streaming --max_steps 170000
     # for search: queries with relevant documents, and hard negatives; run_document_retrieval.py measures
-    accelerate launch run_docsplit_pretraining.py recipes/ranking_small.yaml
-
+    python run_docsplit_pretraining.py recipes/ranking_small.yaml
     # after a crash, a kill or Ctrl-C: continue from the newest complete checkpoint
-    accelerate launch run_docsplit_pretraining.py RECIPE --resume_from_checkpoint
+    python run_docsplit_pretraining.py RECIPE --resume_from_checkpoint
 
-Load what comes out with AutoModel.from_pretrained(output_dir) or SentenceTransformer(output_dir).
+Load the result with AutoModel.from_pretrained(output_dir) or SentenceTransformer(output_dir).
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -48,12 +44,14 @@ def main() -> None:
     from transformers import Trainer, set_seed
 
     from docsplit.release.hub import prepare_release
-    from docsplit.runtime.launching import start_logging, use_all_cores
+    from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
     from docsplit.training.models import load_start, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data
 
     args = options.training
     start_logging(args.should_log)
+    warn_of_one_process(args.world_size)
+    warn_of_emulation(args.bf16, args.device)
     use_all_cores(args.device, args.world_size)
 
     # Load: before the documents, which take long, all that a mistyped option would stop

@@ -1,10 +1,10 @@
-"""Documents ranked for queries: dense vectors, BM25 and both together, encoders side by side.
+"""Rank documents for queries, by dense vectors, by BM25 and by both together, and compare encoders.
 
     # one encoder on the docstrings of the installed packages: the first line of each is a query for the rest
     python run_document_retrieval.py --model_name_or_path outputs/quickstart
 
     # a judged collection in BEIR's layout, a folder or a data set on the Hub; bm25 needs no encoder
-    accelerate launch run_document_retrieval.py --collection data/cranfield --output_dir outputs/cranfield \\
+    python run_document_retrieval.py --collection data/cranfield --output_dir outputs/cranfield \\
         --model_name_or_path outputs/docsplit sentence-transformers/all-MiniLM-L6-v2 bm25
 
     # trained on the other folds' queries: run_docsplit_pretraining.py --view query_document --fold 0
@@ -20,9 +20,9 @@
     python run_document_retrieval.py --collection wikipedia.parquet --queries title \\
         --model_name_or_path outputs/docsplit
 
-Each document is embedded once per encoder, and kept in the cache. Beside each encoder alone stand BM25 (with bm25s's
-default parameters, then k1 0.9 and b 0.4), their weighted sum (hybrid) and reciprocal rank fusion (rrf). The hybrid's
-weight is never chosen on the queries that it is measured on.
+Each document is embedded once per encoder, and kept in the cache. Each encoder alone is compared with BM25 (with
+bm25s's default parameters, then k1 0.9 and b 0.4), with their weighted sum (hybrid) and with reciprocal rank fusion
+(rrf). The hybrid's weight is never chosen on the queries that it is measured on.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

@@ -5,12 +5,12 @@
         --analyses similarity clustering map geometry
 
     # all, on files of your own, with an installed spaCy pipeline
-    accelerate launch run_embedding_analysis.py --model_name_or_path outputs/docsplit outputs/simcse tfidf \\
+    python run_embedding_analysis.py --model_name_or_path outputs/docsplit outputs/simcse tfidf \\
         --train_file train.jsonl --test_file test.jsonl --spacy_pipeline en_core_web_sm --output_dir outputs/analysis
 
-Redundancy is of the documents of all parts, clusters are fitted on train and measured on test, the rest is of test
-documents: geometry of all, the others of a sample that is the same for all encoders. Tables, pictures and their CSV
-are in report.html, one file that opens offline; analysis.json has every number, analysis.md the tables.
+Redundancy is measured on the documents of all parts. Clusters are fitted on train and measured on test. Geometry
+takes all test documents; the other analyses take a sample of them, the same for all encoders. report.html has tables,
+pictures and their CSV in one file that opens offline; analysis.json has every number, analysis.md the tables.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

@@ -1,10 +1,10 @@
-"""Probe frozen document encoders: what can be read out of their embeddings, with few labels and with all.
+"""Probe frozen document encoders: how well heads classify their embeddings, with few labels and with all.
 
     # one encoder on the docstrings of the installed packages
     python run_probe_classification.py --model_name_or_path outputs/quickstart
 
-    # several side by side, and the baseline everyone should have to beat; few-shot and full data
-    accelerate launch run_probe_classification.py --model_name_or_path outputs/docsplit outputs/simcse tfidf \\
+    # several encoders and TF-IDF, the baseline that everyone should beat; few-shot and full data
+    python run_probe_classification.py --model_name_or_path outputs/docsplit outputs/simcse tfidf \\
         --train_file train.jsonl --test_file test.jsonl --text_column text --label_column label \\
         --heads mlp linear knn --shots 5 10 20 --output_dir outputs/probe
 
@@ -14,11 +14,11 @@
         SimCSE=outputs/simcse-1,outputs/simcse-2,outputs/simcse-3 tfidf
 
     # a data set of the papers
-    accelerate launch run_probe_classification.py recipes/probe_20news.yaml --model_name_or_path outputs/docsplit tfidf
+    python run_probe_classification.py recipes/probe_20news.yaml --model_name_or_path outputs/docsplit tfidf
 
 Each document is embedded once per encoder, whatever heads, draws and seeds are asked for, and embeddings are kept in
-the cache. Heads are trained on the embeddings as they are and standardised, a row for each. The table is printed and
-written to results.md, every number with its spread and settings to results.json.
+the cache. Heads are trained on the embeddings as they are, and standardised, with one row for each. The table is
+printed and written to results.md; results.json has every number with its spread and settings.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)

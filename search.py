@@ -35,6 +35,7 @@ from docsplit.index.arguments import (
     query_options,
 )
 from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Info, Result
+from docsplit.runtime.command_parser import CommandParser
 
 logger = logging.getLogger(__name__)
 
@@ -184,10 +185,7 @@ VERBS = {
 
 def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    description, _, examples = str(__doc__).partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         of_verb = verbs.add_parser(name, help=verb.help, description=verb.help)

@@ -1,4 +1,4 @@
-"""BM25: the best documents of a collection for queries, and scores of given pairs of documents."""
+"""BM25 finds the best documents of a collection for queries, and scores given pairs of documents."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class BM25:
         self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
 
     def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
-        """Return the `depth` best documents of each query; those that share no word with it are not found."""
+        """Return the `depth` best documents of each query, only those that share a word with it."""
         words = tokenize(queries, return_ids=False)
         rows, scores = self.retriever.retrieve(
             words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
@@ -31,13 +31,15 @@ class BM25:
 
 
 def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = False) -> np.ndarray:
-    """BM25 (bm25s, its defaults, English stop-words) of each paper as a query for the other, averaged, (P,) float32.
+    """Score pairs by BM25 (bm25s, its defaults, English stop-words), averaged over both directions: (P,) float32.
+
+    Each paper of a pair is a query for the other.
 
     The term weights of the index are those of `bm25s`; only the scores of the pairs asked for are added up.
 
     Args:
-        texts: all papers: they are the collection in which terms are rare or frequent.
-        part: the pairs; reading the texts is what takes long, so join the splits' pairs and score them at once.
+        texts: all papers. They are the collection in which terms are rare or frequent.
+        part: the pairs. Reading the texts takes long, so join the pairs of all splits and score them at once.
     """
     tokens = tokenize(texts, show_progress=show_progress)
     retriever = bm25s.BM25()

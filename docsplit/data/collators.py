@@ -1,6 +1,6 @@
-"""Collators: features to a batch, with views and masks drawn by (seed, epoch, document).
+"""Collators turn features into a batch, and draw views and masks by (seed, epoch, document).
 
-`DocSplitCollator` makes a row of each view, `PassageCollator` a row of each passage.
+`DocSplitCollator` makes one row per view, `PassageCollator` one row per passage.
 
 Nothing is drawn from global random state, and nothing in `datasets.map`: views differ in each epoch and do not depend
 on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
@@ -79,7 +79,7 @@ class DocSplitCollator:
         self.state = self.bit_generator.state
 
     def __call__(self, features: list[Feature]) -> Batch:
-        """Batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
+        """Make a batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
         The view `simcse` adds `same_text`: both views are one text.
 
@@ -144,7 +144,7 @@ class DocSplitCollator:
         if not self.of_passages:
             return lengths
         if "passage_units" not in feature:
-            raise ValueError("This view is of passages: tokenize the documents with passage_words=100, or so.")
+            raise ValueError("This view needs passages: tokenize the documents with passage_words=100, for example.")
         num_units = np.asarray(feature["passage_units"])
         return np.add.reduceat(lengths, num_units.cumsum() - num_units)
 
@@ -192,7 +192,7 @@ class DocSplitCollator:
 
 
 class PassageCollator(DocSplitCollator):
-    """Batches of passages, for an encoder whose `combine` makes documents of them.
+    """Make batches of passages, for an encoder whose `combine` turns them into documents.
 
     A batch has the tensors (R, T) of all passages, `document_ids` (B,), and `rows`, the fields of
     `docsplit.modeling.encoding.Rows`, (R,) each: `position` and `section` of the passage in its document, and
@@ -268,10 +268,10 @@ COLLATORS = {"views": DocSplitCollator, "passages": PassageCollator}  # by `Fami
 
 
 def truncated_shares(dataset: Any, collator: DocSplitCollator, max_documents: int = 10_000) -> dict[str, float]:
-    """Measure what the maximum length costs: the shares of documents with a truncated view, and of tokens lost to it.
+    """Measure what the maximum length costs: the share of documents with a truncated view, and of tokens lost.
 
-    With passages also the shares of those that lose their end, and of those after `max_passages`, which are left out;
-    both are lost tokens. All are taken from the draws of epoch 0 of the first `max_documents` documents.
+    With passages, also the share of passages that lose their end, and of those after `max_passages`, which are left
+    out; both are lost tokens. All are taken from the draws of epoch 0 of the first `max_documents` documents.
     """
     needed = [name for name in ("document_id", "unit_lengths", "passage_units") if name in dataset.column_names]
     features = dataset.select(range(min(max_documents, len(dataset)))).select_columns(needed)

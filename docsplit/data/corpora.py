@@ -1,4 +1,4 @@
-"""Documents from anywhere: a Hub name, local files or the built-in corpus.
+"""Load documents from anywhere: the Hub, local files or the built-in corpus.
 
     load_corpus      -> datasets.Dataset with a text, or the sections of one
     stream_corpus    the same as a datasets.IterableDataset, for `docsplit.data.streaming`
@@ -58,7 +58,7 @@ def load_corpus(corpus: str, split: str = "train", text_column: str | None = Non
 
 
 def for_pretraining(corpus: str, dataset: Dataset) -> Dataset:
-    """Keep the documents that a pretraining may read: all, but the train part alone of python_docs.
+    """Keep the documents that a pretraining may read: all of them, but only the train part of python_docs.
 
     Copies of python_docs in other files are not recognised.
     """

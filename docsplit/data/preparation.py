@@ -1,4 +1,4 @@
-"""Preparing documents: token ids of their sentences, made once; held-out parts; exact and near duplicates.
+"""Prepare documents: tokenise their sentences once, hold out parts, find exact and near duplicates.
 
 `datasets` caches `tokenize`: a second run on the same text, tokenizer and splitter starts within seconds. The
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
@@ -42,10 +42,10 @@ class Segmentation:
     """How the texts of a corpus are cut.
 
     Attributes:
-        text_column: of the corpus.
+        text_column: the column of the texts in the corpus.
         sentence_splitter: a name that `docsplit.data.segmentation.load_sentence_splitter` takes.
-        passage_words: words of a passage, for views of passages; None: no passages.
-        keep_all: no text is dropped: short ones have one unit, or one passage, and empty ones none.
+        passage_words: approximate words per passage, for views of passages; None: no passages.
+        keep_all: keep every text. A short one has one unit, or one passage, and an empty one none.
     """
 
     text_column: str = "text"
@@ -143,7 +143,7 @@ def _describe_passages(table: Any, wanted: int) -> str:
 def tokenize_batch(
     batch: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, segmentation: Segmentation
 ) -> dict[str, list[Any]]:
-    """Make a row of the features of `tokenize` of each text; those that are dropped have a reason and no units.
+    """Turn each text into a row of the features of `tokenize`; dropped texts have a reason and no units.
 
     Where there are passages, a row also has the words of each.
     """
@@ -199,7 +199,7 @@ def _segment(
 
 
 def _passage_columns(passages: list[tuple[int, int, int]], kept: list[int]) -> dict[str, list[int]]:
-    """Make columns of passages, without the units that are not kept and the passages that have no other."""
+    """Make the columns of passages, without the units that are dropped and the passages left empty by that."""
     num_units, sections, words = np.array(passages, dtype=np.int64).reshape(-1, 3).T
     passage_of_unit = np.repeat(np.arange(len(passages)), num_units)
     num_units = np.bincount(passage_of_unit[kept], minlength=len(passages))
@@ -244,7 +244,7 @@ def with_fixed_draws(dataset: Dataset) -> Dataset:
 
 
 def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
-    """Stop before a run of no steps, or evaluations of none: an incomplete batch is dropped.
+    """Refuse fewer documents than one batch: incomplete batches are dropped, so there would be no steps.
 
     Raises:
         ValueError: if there are fewer documents than a batch has.
@@ -299,7 +299,7 @@ def _similar(ours: Any, theirs: Any, threshold: float) -> tuple[np.ndarray, np.n
 
 
 def without_documents(dataset: Dataset, document_ids: Set[int]) -> tuple[Dataset, int]:
-    """Leave documents out, exact duplicates included: those that an evaluation will test on.
+    """Leave out the documents that an evaluation will test on, and their exact duplicates.
 
     Args:
         dataset: of `tokenize`.

@@ -1,6 +1,6 @@
-"""Batches of queries and documents, to train for ranking.
+"""Make batches of queries and documents, to train for ranking.
 
-A row is a query. One of its relevant documents and others that are not relevant stand beside it, drawn anew in each
+A row holds a query, one of its relevant documents, and others that are not relevant. They are drawn anew in each
 epoch from (seed, epoch, query) alone: a resumed run sees what the uninterrupted one would have seen.
 """
 
@@ -33,7 +33,7 @@ TEXTS_AT_ONCE = 1000  # that are hashed and sketched
 
 @dataclass
 class Collection:
-    """A collection, tokenised once; documents and queries have the rows that they have in the ranking."""
+    """A collection, tokenised once. Documents and queries keep their rows of the ranking."""
 
     ranking: Ranking
     documents: Dataset  # of `docsplit.data.preparation.tokenize`; texts without tokens have no units
@@ -93,17 +93,17 @@ def _seen(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
 
 
 class QueryDataset(torch.utils.data.Dataset):
-    """Queries of a collection: those that have tokens, and a relevant document with tokens.
+    """The queries of a collection that have tokens, and a relevant document with tokens.
 
     Attributes:
         numbers: (Q,) rows of these queries in the ranking.
-        relevant: of each query, rows of documents.
-        relevant_ids: of each query, the ids of these, and of those of other queries with the same text, ascending.
-        left_out: how many of the queries that were asked for are not here.
+        relevant: rows of the relevant documents of each query.
+        relevant_ids: their ids, for each query in ascending order, with those of other queries of the same text.
+        left_out: number of queries that were asked for and are not here.
 
     Args:
         numbers: rows of queries in the ranking.
-        is_evaluation: documents are drawn in the same way each time, and there are no negatives.
+        is_evaluation: draw documents in the same way each time, without negatives.
     """
 
     def __init__(self, collection: Collection, numbers: np.ndarray, is_evaluation: bool = False):
@@ -177,12 +177,12 @@ class QueryDocumentCollator:
             )
 
     def shares(self, dataset: QueryDataset) -> dict[str, float]:
-        """`truncated_shares` of the documents of the collection."""
+        """Measure the `truncated_shares` of the documents of the collection."""
         has_tokens = np.flatnonzero(dataset.collection.has_tokens)
         return truncated_shares(dataset.collection.documents.select(has_tokens), self.document_collator)
 
     def __call__(self, features: list[Feature]) -> Batch:
-        """Batch of B queries: their tensors, and
+        """Make a batch of B queries: their tensors, and
 
         document_ids: (B, V - 1) of their documents; V is smaller in evaluation, which has no negatives.
         relevant_ids: (B, R) of all documents that are relevant to each, filled up with `NO_ID`.

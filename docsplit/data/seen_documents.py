@@ -1,7 +1,7 @@
-"""The record of the documents that an encoder was trained on, and how much of a test set is in it.
+"""Record which documents an encoder was trained on, and measure how much of a test set is among them.
 
-The record holds no text. For each document it has the 8 bytes of `docsplit.data.preparation.document_id` and, up to a
-million documents, a sketch: the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and
+The record holds no text. It has, for each document, the 8 bytes of `docsplit.data.preparation.document_id` and, up to
+a million documents, a sketch: the 8 smallest hashes of its runs of five words (Broder 1997, "On the resemblance and
 containment of documents"). Take the 8 smallest of two sketches' union: the share that both have estimates the Jaccard
 similarity of the two documents' runs, with a standard deviation of 0.18 at 0.5. Above some millions of documents their
 hashes go into Bloom filters: 4 bytes a document, a known rate of false alarms, and no document is missed.
@@ -115,7 +115,7 @@ class DocumentSet:
     filters: list[np.ndarray] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Count the documents; filters miss those that were taken for known ones."""
+        """Count the documents. Filters do not count those that they took for known ones."""
         return len(self.ids) + sum(8 * len(bits) // BITS_OF_A_DOCUMENT for bits in self.filters)
 
     def add(self, ids: np.ndarray, sketches: np.ndarray | None) -> None:
@@ -145,7 +145,7 @@ class DocumentSet:
         self.sketches = None if self.filters else self.sketches
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """Whether each of these is in the set, (M,): none of it is missed, others pass at `false_alarm_rate`."""
+        """Whether each of these is in the set, (M,). No member is missed; others pass at `false_alarm_rate`."""
         is_known = _are_among(ids, self.ids)
         first, step = _two_hashes(ids)
         for bits in self.filters:
@@ -190,7 +190,7 @@ class DocumentSet:
 
 
 def _are_among(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
-    """`np.isin` for values that are sorted already."""
+    """Do what `np.isin` does, for values that are sorted already."""
     if not len(ascending):
         return np.zeros(len(values), dtype=bool)
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
@@ -206,7 +206,7 @@ def _bloom_filter(ids: np.ndarray) -> np.ndarray:
 
 
 def _two_hashes(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute two hashes, of which all hash functions of a filter are made (Kirsch and Mitzenmacher 2006)."""
+    """Compute two hashes; all hash functions of a filter are made of them (Kirsch and Mitzenmacher 2006)."""
     first = _mix(ids.astype(np.uint64))
     return first, _mix(first) | np.uint64(1)
 

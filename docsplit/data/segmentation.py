@@ -1,4 +1,4 @@
-"""Text to sentences, the units that views are made of.
+"""Cut text into sentences, the units that views are made of.
 
 Views need units that are mostly right, at a speed that never limits training: the default splitter is the rules of
 `docsplit.data.passages`. spaCy pipelines see more than rules and know other languages;

@@ -1,8 +1,8 @@
-"""A corpus larger than the disk: documents are read, segmented and tokenised while the model trains.
+"""Train on a corpus larger than the disk: read, segment and tokenise documents while the model trains.
 
-A process has one or more workers, and each worker is a *reader* of its part of the corpus, over and over: all readers
-together give each document once a pass. The documents of a reader, and their order, are a pure function of (seed,
-pass, reader), so that a checkpoint keeps nothing but the number of batches:
+A process has one or more workers. Each worker is a *reader*, which reads its part of the corpus over and over: all
+readers together give each document once a pass. The documents of a reader, and their order, are a pure function of
+(seed, pass, reader), so that a checkpoint keeps nothing but the number of batches:
 
     shards of the reader   in an order drawn for the pass
     their documents        in blocks of `buffer_size`, shuffled within the block
@@ -53,10 +53,10 @@ class StreamLayout:
     """How documents are dealt out to processes and batches.
 
     Attributes:
-        batch_size: documents of a process in a batch.
+        batch_size: documents per batch of each process.
         rank, world_size: the number of this process, and of all.
-        seed: of the orders of shards and documents.
-        buffer_size: documents that are shuffled together, in the memory of each reader.
+        seed: seed of the orders of shards and documents.
+        buffer_size: documents that each reader shuffles together in memory.
     """
 
     batch_size: int
@@ -67,9 +67,9 @@ class StreamLayout:
 
 
 class DocumentStream(torch.utils.data.IterableDataset):
-    """Features like those of `docsplit.data.preparation.tokenize`, without end; for `DocSplitCollator` and Trainer.
+    """An endless stream of features as `docsplit.data.preparation.tokenize` makes them, for `DocSplitCollator`.
 
-    Each feature carries its pass as `epoch`, so that the collator draws other views in each. Give the Trainer
+    Each feature carries its pass as `epoch`, so that the collator draws other views in each pass. Give the Trainer
     `max_steps`, `ignore_data_skip=True` and `accelerator_config={"dispatch_batches": False}`.
 
     Args:
@@ -246,7 +246,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
 
 def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
-    """Read the first documents of a stream, to hold out or to train a tokenizer on: a data set with that column.
+    """Read the first documents of a stream as a data set, to hold them out or to train a tokenizer on them.
 
     Raises:
         ValueError: if there is neither such a column nor `sections`, or the stream cannot be read.

@@ -1,4 +1,4 @@
-"""Words, lemmas and parts of speech of texts, by any spaCy pipeline that its user has installed.
+"""Find the words, lemmas and parts of speech of texts, with any spaCy pipeline that is installed.
 
 Only the components that parts of speech and lemmas need are run: no parser, no named entities. spaCy's tokenizer takes
 quadratic time in the length of a word, so words of `LONGEST_WORD` letters and more are blanked out. It refuses lone

@@ -1,4 +1,6 @@
-"""Sentences to token ids that can be joined in any order: a view's ids equal `tokenizer(" ".join(its sentences))`.
+"""Turn sentences into token ids that can be joined in any order.
+
+The ids of a view equal `tokenizer(" ".join(its sentences))`.
 
 Sentences are tokenised once and views are drawn in every epoch by joining ids. For WordPiece and SentencePiece that is
 exact as it stands. Byte-level BPE (RoBERTa, Longformer, ModernBERT) encodes "It" at the start of a text and " It"
@@ -153,7 +155,7 @@ def cut_into_chunks(
 ) -> Iterator[tuple[list[str], list[int]]]:
     """Cut texts into chunks of at most `max_tokens` tokens (special ones not counted) that end where a word ends.
 
-    A word of more tokens than that is cut. Chunks follow one another without a gap, white space included.
+    A word with more tokens than that is cut. Chunks follow one another without a gap, white space included.
 
     Yields: for each text its chunks and their numbers of tokens; an empty text is one chunk of 0 tokens.
     """

@@ -1,8 +1,8 @@
-"""View makers: the lengths of a document's units and a random generator in, two views out.
+"""Functions that draw two views of a document from the lengths of its units and a random generator.
 
 A view is a mask over the tokens of a document. Tokens keep their order and views are never empty. A unit is a
-sentence, or a passage for the views of `OF_PASSAGES`. Every document has two units or more: `tokenize` cut a text of
-one sentence in two and dropped a text of one passage. To add a view, write a function
+sentence, or a passage for the views of `OF_PASSAGES`. Every document has two units or more: `tokenize` cuts a text of
+one sentence in two and drops a text of one passage. To add a view, write a function
 `(unit_lengths, rng) -> (view, view)` and name it in `VIEWS`.
 """
 
@@ -16,9 +16,10 @@ DELETION_PROBABILITY = 0.1  # of a token of a crop (Contriever, section 3.2)
 
 
 def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Deal each sentence to one of two halves with probability 0.5, order kept (DocSplit, section 2.2).
+    """Put each sentence into one of two halves at random, in its order (DocSplit, section 2.2).
 
-    The paper leaves open what happens when one half is empty: the document is drawn again.
+    Both halves have probability 0.5. The paper leaves open what happens when one half is empty: the document is drawn
+    again.
     """
     assert len(unit_lengths) >= 2, "a document of one unit has no two halves"
     while True:
@@ -29,16 +30,16 @@ def docsplit(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def simcse(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Take the whole document twice: dropout is the only augmentation (SimCSE, section 3; SimCSE_long of DocSplit)."""
+    """Take the whole document twice: only dropout differs (SimCSE, section 3; SimCSE_long of DocSplit)."""
     everything = np.ones(unit_lengths.sum(), dtype=bool)
     return everything, everything
 
 
 def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Draw two independent spans of 5-50 % of the tokens, which may overlap, and delete a tenth of their tokens.
+    """Draw two spans of 5-50 % of the tokens, which may overlap, and delete a tenth of their tokens (Contriever).
 
-    Contriever, section 3.2 (independent cropping and token deletion). Contriever crops pieces of 256 tokens of its
-    corpus; here the document is cropped.
+    Section 3.2: independent cropping and token deletion. Contriever crops pieces of 256 tokens of its corpus; here the
+    document is cropped.
     """
     views = []
     for _ in range(2):
@@ -49,22 +50,22 @@ def crop(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View
 
 
 def ict(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Draw a contiguous span against the rest: the inverse cloze task of DocSplit's second version (section 3.1).
+    """Draw one span; the rest is the other view: inverse cloze task of DocSplit's second version (section 3.1).
 
-    The paper gives no length; here it is that of a crop.
+    The paper gives no length of the span. Here it is as long as a crop.
     """
     span = _span(unit_lengths.sum(), rng)
     return span, ~span
 
 
 def half(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Set the first half against the second, cut between units: cropping in DocSplit's second version (3.1)."""
+    """Cut the document in two between units near its middle: cropping in DocSplit's second version (section 3.1)."""
     first = np.arange(unit_lengths.sum()) < _middle(unit_lengths)
     return first, ~first
 
 
 def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Set a random half of the passages against the other half (graph document model, sections 2.2 and 3.2)."""
+    """Draw half of the passages; the rest is the other view (graph document model, sections 2.2 and 3.2)."""
     count = len(unit_lengths)
     chosen = np.isin(np.arange(count), rng.permutation(count)[: count // 2])
     first = np.repeat(chosen, unit_lengths)
@@ -72,7 +73,10 @@ def passages(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, 
 
 
 def passage_vs_rest(unit_lengths: np.ndarray, rng: np.random.Generator) -> tuple[View, View]:
-    """Set one passage, the first half of the time, else any, against the rest (graph document model, section 3.3)."""
+    """Draw one passage, half of the time the first; the rest is the other view (graph document model, section 3.3).
+
+    The first passage is drawn with probability 0.5, else any of them.
+    """
     count = len(unit_lengths)
     chosen = 0 if rng.random() < 0.5 else rng.integers(count)
     first = np.repeat(np.arange(count) == chosen, unit_lengths)

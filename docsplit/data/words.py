@@ -1,4 +1,4 @@
-"""Text to the words that BM25 counts, the same in evaluations, in training for ranking and in an index."""
+"""Cut text into the words that BM25 counts, alike in evaluations, in training for ranking and in an index."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool 
     Thai, Lao, Khmer and Burmese put no spaces between words either: a run of these stays one word.
 
     Args:
-        return_ids: give bm25s's `Tokenized`, numbers and vocabulary; False: lists of words.
+        return_ids: return bm25s's `Tokenized` (numbers and vocabulary); False: lists of words.
     """
     return bm25s.tokenize(
         list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,

@@ -19,58 +19,65 @@ class EncoderArguments:
     model_name_or_path: list[str] = field(
         metadata={
             COMMON: True,
-            "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. Join the "
-            "encoders of several pretraining seeds in one argument, PATH,PATH,PATH or NAME=PATH,PATH,PATH: they give "
-            "one row, with their mean and intervals over seeds. NAME=PATH names a single encoder.",
+            "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. NAME=PATH "
+            "gives an encoder another name in the results. Pretraining seeds of one method are joined by commas, "
+            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: they become one row, with the mean and intervals over the seeds.",
         }
     )
     pooling: Pooling | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "How token states become an embedding, where the checkpoint does not say. Default: cls; of a "
-            "decoder lasttoken.",
+            "help": "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken or "
+            "weightedmean. Default: cls; lasttoken for a decoder.",
         },
     )
     override_pooling: Pooling | None = field(
-        default=None, metadata={"help": "Replace the pooling that an encoder brings. Default: keep it."}
+        default=None,
+        metadata={"help": "Pooling for all encoders, in place of their own. Default: each keeps its own."},
     )
     max_seq_length: int | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512 (the paper's).",
+            "help": "Tokens read of each text, special ones included. Default: the encoder's own, else 512 (as in "
+            "the paper).",
         },
     )
     long_documents: LongDocuments = field(
         default="truncate",
         metadata={
             COMMON: True,
-            "help": "Longer texts: truncate keeps the beginning, chunk_mean averages chunks of that length.",
+            "help": "What happens to longer texts: truncate keeps their beginning, chunk_mean embeds all of it in "
+            "chunks and averages their vectors.",
         },
     )
     prompt: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Prompt to put before each text (INSTRUCTOR, E5). Default: the checkpoint's own.",
+            "help": "Text to put before each document, as INSTRUCTOR and E5 need it. Default: the encoder's own.",
         },
     )
     smooth_neighbours: int = field(
         default=0,
         metadata={
-            "help": "Average each vector with those of its N nearest documents, as the targets of "
-            "neighbour_distillation are. Neighbours are near by cosine and by words; test documents count among "
-            "them (transductive). 0: no averaging."
+            "help": "Average each vector with those of its N nearest documents (by cosine and by words), as "
+            "neighbour_distillation does for its targets; 0: no averaging. Test documents are among the neighbours "
+            "(transductive)."
         },
     )
     dtype: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto", metadata={"help": "Precision of matrix products. auto: bfloat16 where the hardware has it."}
+        default="auto",
+        metadata={
+            "help": "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else "
+            "float32."
+        },
     )
     embedding_tokens: int | None = field(
         default=None,
         metadata={
-            "help": "Most tokens of one forward pass, padding included: more is faster and takes more memory. "
+            "help": "Most tokens of one forward pass, padding included; more is faster and takes more memory. "
             "Default: 2048 (GPU 16384)."
         },
     )
@@ -89,29 +96,29 @@ class EncoderArguments:
 
 @dataclass
 class ComparisonArguments:
-    """How often heads are trained, and where the results are published."""
+    """The seed, the name of the data, and where the results are published."""
 
-    num_seeds: int = field(default=3, metadata={COMMON: True, "help": "Trainings of a head on the full data."})
     seed: int = field(
         default=0,
-        metadata={"help": "Seed of splits made here, draws and trainings; the split of python_docs is fixed."},
+        metadata={
+            "help": "Seed of all that is drawn: splits made here, samples, few-shot draws and the first training. The "
+            "split of python_docs is fixed."
+        },
     )
     data_name: str | None = field(
         default=None,
-        metadata={"help": "Name of the data in results and cards. Default: the Hub's name, or those of the files."},
+        metadata={
+            "help": "Name of the data in results and cards. Default: its name on the Hub, or the names of the files."
+        },
     )
     push_results: bool = field(
         default=False,
         metadata={
             COMMON: True,
-            "help": "Add the tables to the cards of the models that this project made: in their folders, and on the "
-            "Hub if they are there.",
+            "help": "Add the results to the cards of the models that this project trained: in their folders, and on "
+            "the Hub for those that are there.",
         },
     )
-
-    def __post_init__(self) -> None:
-        if self.num_seeds < 1:
-            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
 
 
 def members_of(name: str) -> list[str]:

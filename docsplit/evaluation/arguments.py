@@ -12,43 +12,63 @@ LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder
 
 
 @dataclass
-class ProbeArguments(ComparisonArguments):
+class HeadArguments(ComparisonArguments):
+    """How often heads are trained."""
+
+    num_seeds: int = field(
+        default=3,
+        metadata={COMMON: True, "help": "Trainings of each head on all labels, each with another seed."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < 1:
+            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
+
+
+@dataclass
+class ProbeArguments(HeadArguments):
     """Which heads are trained on the embeddings, and how."""
 
-    output_dir: str = field(default="outputs/probe", metadata={COMMON: True, "help": "Where everything is written."})
+    output_dir: str = field(
+        default="outputs/probe", metadata={COMMON: True, "help": "Folder of the results, tables and plots."}
+    )
     heads: list[str] = field(
         default_factory=lambda: ["mlp", "linear", "knn"],
         metadata={
             COMMON: True,
-            "help": "Heads on frozen embeddings: mlp (the paper's), linear (logistic regression), knn. Heads that "
-            "train the encoder: finetune on the full data (the ceiling), setfit on the few-shot draws. tfidf has "
-            "linear and knn.",
+            "help": "Heads to train: mlp (as in the paper), linear (logistic regression) and knn, on frozen "
+            "embeddings; or with the encoder, finetune (on all labels: the ceiling) and setfit (on the few-shot "
+            "draws). tfidf takes linear and knn.",
         },
     )
     probe_preset: str = field(
         default="docsplit",
         metadata={
-            "help": "The paper whose mlp, linear and finetune are trained: docsplit (linear: logistic regression), "
-            "bregman (tanh, AdamW; linear: one layer by gradient), graph, graph_arxiv or graph_hyperpartisan "
-            "(docsplit's heads; finetune of 20 epochs or 15)."
+            "help": "Paper whose mlp, linear and finetune are trained. docsplit: linear is logistic regression. "
+            "bregman: mlp with tanh and AdamW, linear trained by gradient. graph, graph_arxiv and "
+            "graph_hyperpartisan: heads as docsplit's, finetune for 20 epochs or 15."
         },
     )
     shots: list[int] = field(
         default_factory=lambda: [5],
-        metadata={COMMON: True, "help": "Numbers of labels a class, each a row of results. 0: full data only."},
+        metadata={COMMON: True, "help": "Labels per class, one row of results for each number; 0: all labels only."},
     )
     num_draws: int = field(
-        default=10, metadata={COMMON: True, "help": "Number of few-shot draws, the same for every encoder."}
+        default=10, metadata={COMMON: True, "help": "Random draws of those labels, the same for every encoder."}
     )
     finetune_learning_rate: float | None = field(
         default=None,
-        metadata={"help": "Peak learning rate of AdamW. Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."},
+        metadata={
+            "help": "Peak learning rate of finetune (AdamW). Default: the preset's, 2e-5 (bregman 3e-5, graph 5e-5)."
+        },
     )
     finetune_epochs: float | None = field(
-        default=None, metadata={"help": "Passes over the training documents. Default: the preset's, 3 (graph 20)."}
+        default=None,
+        metadata={"help": "Passes of finetune over the training documents. Default: the preset's, 3 (graph 20)."},
     )
     finetune_batch_size: int | None = field(
-        default=None, metadata={"help": "Documents a step, over all processes. Default: the preset's, 16 (graph 32)."}
+        default=None,
+        metadata={"help": "Documents per step of finetune, over all processes. Default: the preset's, 16 (graph 32)."},
     )
 
     def __post_init__(self) -> None:
@@ -77,22 +97,23 @@ class ProbeArguments(ComparisonArguments):
 
 
 @dataclass
-class LinkArguments(ComparisonArguments):
+class LinkArguments(HeadArguments):
     """Which heads are compared on pairs of papers."""
 
     output_dir: str = field(
-        default="outputs/retrieval", metadata={COMMON: True, "help": "Where everything is written."}
+        default="outputs/retrieval", metadata={COMMON: True, "help": "Folder of the results, tables and plots."}
     )
     heads: list[str] = field(
         default_factory=lambda: [*LINK_HEADS, *LINK_BASELINES],
         metadata={
             COMMON: True,
-            "help": "mlp (the paper's, on [a; b]), cosine (untrained, threshold from the training pairs); and without "
-            "encoder bm25 and popularity (ids and degrees only).",
+            "help": "How a pair is judged: mlp (trained on [a; b], as in the paper) or cosine (a threshold chosen on "
+            "the training pairs); without an encoder bm25 (by words) or popularity (by ids and numbers of links "
+            "alone).",
         },
     )
     probe_preset: str = field(
-        default="docsplit", metadata={"help": "Which paper's probe mlp is: docsplit, or bregman (tanh, AdamW)."}
+        default="docsplit", metadata={"help": "Paper whose mlp is trained: docsplit, or bregman (tanh, AdamW)."}
     )
 
     def __post_init__(self) -> None:

@@ -12,54 +12,70 @@ Refit = Literal["auto", "always", "never"]  # whether words of documents are fit
 
 
 def _reads_documents(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("documents", type=Path, help="a folder of files, or one file")
-    parser.add_argument("--text_column", default="text", help="column of data files (default: text)")
+    parser.add_argument("documents", type=Path, help="folder of files, or one file")
+    parser.add_argument(
+        "--text_column",
+        default="text",
+        help="column of the text, in .jsonl, .csv ... (default: text)",
+    )
     parser.add_argument(
         "--id_column",
-        help="column of data files (default: id, _id or doc_id, else the row's number); "
-        "in a folder, the file's name stands before it",
+        help="column of the ids (default: id, _id or doc_id, else the row's number); in a folder, ids "
+        "begin with the file's name",
     )
     parser.add_argument(
         "--engine",
         choices=("here", "ray"),
         default="here",
-        help="where documents are embedded; ray: on many machines (default: here)",
+        help="where documents are embedded: here, or by Ray on many machines (default: here)",
     )
 
 
 def build_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py build`."""
     _reads_documents(parser)
-    parser.add_argument("--model", required=True, help="SentenceTransformer or any AutoModel, on the Hub or here")
-    parser.add_argument("--index_dir", type=Path, required=True, help="folder of the new index")
-    parser.add_argument("--passage_words", type=int, default=100, help="words of a passage, about (default: 100)")
-    parser.add_argument("--pooling", choices=get_args(Pooling), help="pooling of an encoder that does not name one")
-    parser.add_argument("--max_seq_length", type=int, help="tokens read of a text (default: the encoder's)")
-    parser.add_argument("--prompt", help="prompt before each document (default: the encoder's)")
+    parser.add_argument("--model", required=True, help="SentenceTransformer or any AutoModel: Hub name or folder")
+    parser.add_argument("--index_dir", type=Path, required=True, help="folder to write the index into")
+    parser.add_argument(
+        "--passage_words",
+        type=int,
+        default=100,
+        help="approximate words per passage (default: 100)",
+    )
+    parser.add_argument(
+        "--pooling",
+        choices=get_args(Pooling),
+        help="pooling of an encoder that does not say (default: cls)",
+    )
+    parser.add_argument("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
+    parser.add_argument("--prompt", help="words to put before each text (default: the encoder's)")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py add`."""
     _reads_documents(parser)
-    parser.add_argument("--replace", action="store_true", help="replace documents whose text has changed")
-    parser.add_argument("--model", help="where the encoder is (default: as in the index)")
+    parser.add_argument("--replace", action="store_true", help="replace documents (by id) whose text has changed")
+    parser.add_argument("--model", help="where the index's encoder is now (default: where it was)")
     parser.add_argument(
         "--refit",
         choices=get_args(Refit),
         default="auto",
-        help="whether words of documents are fitted anew, where the encoder adds them to its vectors; auto (default): "
-        "once the index has grown by a tenth",
+        help="when words are fitted to the documents again, for an encoder with words; auto: once the index has grown "
+        "by a tenth (default: auto)",
     )
 
 
 def query_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py query`."""
-    parser.add_argument("text", nargs="?", help="query; without it search.py asks for queries until an empty line")
+    parser.add_argument("text", nargs="?", help="query; without it the command asks for queries until an empty line")
     parser.add_argument(
-        "--method", choices=METHODS, default=METHODS[0], help="hybrid (default): reciprocal rank fusion of both"
+        "--method",
+        choices=METHODS,
+        default=METHODS[0],
+        help="dense: by meaning (vectors), bm25: by words, hybrid: by both (reciprocal rank fusion; default: hybrid)",
     )
     parser.add_argument("--count", type=int, default=10, help="documents to print (default: 10)")
-    parser.add_argument("--model", help="where the encoder is (default: as in the index)")
+    parser.add_argument("--model", help="where the index's encoder is now (default: where it was)")
 
 
 def delete_options(parser: argparse.ArgumentParser) -> None:
@@ -69,17 +85,17 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def duplicates_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py duplicates`."""
-    parser.add_argument("--threshold", type=float, default=0.95, help="least similarity of a pair (default: 0.95)")
+    parser.add_argument("--threshold", type=float, default=0.95, help="lowest cosine of a pair (default: 0.95)")
 
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
-    parser.add_argument("--count", type=int, default=10, help="groups of documents (default: 10)")
+    parser.add_argument("--count", type=int, default=10, help="number of groups (default: 10)")
 
 
 def export_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py export`."""
-    parser.add_argument("--to", required=True, dest="database", help=f"database: {', '.join(DATABASES)}")
-    parser.add_argument("uri", help="address of its server, or a file that ends in .db")
+    parser.add_argument("--to", required=True, dest="database", help=f"database to write into: {', '.join(DATABASES)}")
+    parser.add_argument("uri", help="address of the database's server, or a file that ends in .db")
     parser.add_argument("--name", default="documents", help="name of the collection (default: documents)")
-    parser.add_argument("--replace", action="store_true", help="drop a collection of this name first")
+    parser.add_argument("--replace", action="store_true", help="delete a collection of this name first")

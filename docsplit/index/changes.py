@@ -26,6 +26,7 @@ from docsplit.index.refitting import refit_if_due
 from docsplit.index.results import Added, Built
 from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
+from docsplit.runtime.names import command_name
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,9 @@ def build(
     """
     with writing(directory):
         if (directory / FILE).exists():
-            raise ValueError(f"There is an index in {directory} already: `search.py add` adds to it.")
+            raise ValueError(
+                f"There is an index in {directory} already: `{command_name('search.py')} add` adds to it."
+            )
         writer = _Writer(directory, encoder, passage_words)
         writer.write(documents)
         if not writer.entries:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from docsplit.embedding.encoder import Description
 from docsplit.runtime.files import write_text
+from docsplit.runtime.names import command_name
 
 FILE = "manifest.json"
 VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
@@ -76,7 +77,9 @@ def read_manifest(directory: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = content["version"]
     except FileNotFoundError as error:
-        raise ValueError(f"There is no index in {directory}: make one with `search.py build`.") from error
+        raise ValueError(
+            f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error}): build the index again.") from error
     if version != VERSION:

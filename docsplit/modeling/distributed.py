@@ -1,4 +1,4 @@
-"""The exchange between processes in a step: the loss and its gradient are those of all documents."""
+"""Exchange documents between processes in a step, so that loss and gradient are those of all documents."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +58,7 @@ def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: li
 
     Args:
         embeddings: (B, 2, H), both views of this process's documents.
-        document_ids: (B,), equal for equal documents; None: each is another.
+        document_ids: (B,), equal for equal documents; None: all documents differ.
         counts: B of each process.
     """
     everything = embeddings if len(counts) == 1 else GatherRows.apply(embeddings, counts)  # (N, 2, H)

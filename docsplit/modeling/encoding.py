@@ -1,7 +1,7 @@
-"""Rows of tokens to vectors, in micro-batches of similar length, and rows to documents where a document has several.
+"""Encode rows of tokens in micro-batches of similar length, and combine rows where a document has several.
 
 InfoNCE needs all vectors of a batch at once, but never all activations. So rows are sorted by length, cut into
-micro-batches, each trimmed to its longest row and encoded one after another: padding disappears, and the number is
+micro-batches, each trimmed to its longest row and encoded one after another: padding disappears, and the loss stays
 the same. With cached gradients each micro-batch is recomputed in the backward pass, so that memory does not grow with
 the contrastive batch. The price of that is a second forward pass (about a third of a step).
 """
@@ -55,7 +55,7 @@ class Rows:
 
 @dataclass
 class Encoded:
-    """What the micro-batches of a step leave beside vectors; no part of the batch, which checkpoints keep alive."""
+    """What the micro-batches of a step produce besides vectors; not in the batch, which checkpoints keep alive."""
 
     mlm_sums: list[Tensor] = field(default_factory=list)  # () for each micro-batch
     num_computed_tokens: int = 0  # padding included

@@ -1,7 +1,7 @@
-"""Low-rank adaptation: updates that are trained, merged into a plain checkpoint, and kept beside it.
+"""Low-rank adaptation (LoRA): train updates, merge them into a plain checkpoint, and keep them beside it.
 
 Checkpoints hold the merged weights under the names of a plain encoder, and the adapter in a folder of its own. So they
-load like any other; to resume, a run starts from the same weights, adds the layers and takes the adapter back.
+load like any other. To resume, a run starts from the same weights, adds the layers and loads the adapter.
 """
 
 import os
@@ -26,10 +26,10 @@ def inject_lora(encoder: PreTrainedModel, rank: int) -> Any:
     """Put low-rank updates on all matrices of the base model, freeze all else, and return peft's configuration.
 
     Raises:
-        ValueError: for a family of encoders with which it does not go.
+        ValueError: for a family of encoders that LoRA does not work with.
     """
     if reason := family_of(encoder.config).without_lora:
-        raise ValueError(f"LoRA does not go with {reason}: leave it out.")
+        raise ValueError(f"LoRA does not work with {reason}: leave it out (--lora_r 0).")
     from peft import LoraConfig, inject_adapter_in_model
 
     base_model = encoder.base_model

@@ -1,4 +1,4 @@
-"""The kinds of pooling. Nothing is imported for them: `--help` reads this module."""
+"""The kinds of pooling. This module imports nothing heavy: `--help` reads it."""
 
 from typing import Literal
 

@@ -1,11 +1,11 @@
-"""Checkpoints, written and read by one rule.
+"""Write and read checkpoints by one rule.
 
 The weights under `encoder.` are released, in the encoder's native format; all others are training state, in a file
 beside them. No list names exceptions: whatever an objective trains besides the encoder is kept and resumed, and left
 out of the release. (LoRA is the stated exception: merged on release, the adapter kept beside.)
 
-A checkpoint of a masked language model has the names of that, with its head, so that Trainer can resume. What a run
-ends with is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
+A checkpoint of a masked language model has that model's names, with its head, so that Trainer can resume. The result
+of a run is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
 more and no less, and the head lies beside it, for `AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")`.
 Dense layers after the pooling are in SentenceTransformer's module folders, in a checkpoint among the weights too.
 

@@ -1,8 +1,8 @@
-"""SentenceTransformer's files: read from a start, and written into each checkpoint.
+"""Read SentenceTransformer's files from a start, and write them into each checkpoint.
 
 A start that is a SentenceTransformer is more than its weights: pooling, length, prompts, `Normalize` and similarity
 decide its embeddings. They are read as plain JSON (nothing here needs that library), used in training and probes, and
-written again, so that the result takes the place of the original. Pooling and length are settings like any other; what
+written again, so that the result is a drop-in replacement. Pooling and length are settings like any other; what
 has no name of its own there is kept as `KEPT`, a part of the settings that only such starts have. Dense layers after
 the pooling are trained along (`docsplit.modeling.after_pooling`).
 """
@@ -60,7 +60,7 @@ OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_downl
 def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
     """Return the prompt before a document: that for documents or passages, else the default one, else nothing.
 
-    An empty one counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
+    An empty prompt counts as none: SentenceTransformer writes an empty `document` for models that have no such prompt.
     """
     tried = (prompts.get(name) for name in (*DOCUMENT_PROMPTS, default_prompt_name or ""))
     return next((prompt for prompt in tried if prompt), "")
@@ -105,7 +105,7 @@ def settings_of_start(name: str | Path, config: PreTrainedConfig, given: Collect
         hub: arguments of `OF_THE_HUB`.
 
     Raises:
-        ValueError: for what cannot be trained here and kept, naming it and the remedy.
+        ValueError: if a part cannot be trained here and kept, naming it and the remedy.
     """
     modules, saved, family = _plain_modules(name, hub), getattr(config, "docsplit", None), family_of(config)
     if family.rows == "passages":

@@ -1,6 +1,6 @@
-"""The encoder that a training starts from: any checkpoint of transformers or sentence-transformers, or one of ours.
+"""Load the encoder that a training starts from: any checkpoint of transformers, sentence-transformers or ours.
 
-A masked language model comes with its head. Where the checkpoint has none, as that of a SentenceTransformer,
+A masked language model is loaded with its head. Where the checkpoint has none, like that of a SentenceTransformer,
 transformers would make a random one; then the encoder alone is loaded, as the class that `AutoModel` gives. Weights
 are float32 in training, whatever they are on the disk.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
@@ -220,8 +221,13 @@ def _is_masked_lm(config: PreTrainedConfig) -> bool:
 
 def _load(auto_class: Any, name: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, set[str], set[str]]:
     """Return a model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
-    with _without_load_reports():
-        model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
+    try:
+        with _without_load_reports():
+            model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
+    except (ValueError, SafetensorError) as error:
+        raise ValueError(
+            f"{str(name)!r} cannot be loaded as an encoder. The cause: {' '.join(str(error).split())}"
+        ) from error
     return model, set(info["missing_keys"]), set(info["unexpected_keys"])
 
 

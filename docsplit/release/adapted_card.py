@@ -17,6 +17,7 @@ from docsplit.release.card_results import code, evaluation_text, model_index, pl
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
 from docsplit.runtime.files import JsonObject, write_text
+from docsplit.runtime.names import command_name
 
 ADAPTATION_FILE = "adapt.json"
 KINDS = ("words", "static", "plain")  # of what is written
@@ -131,7 +132,9 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
     """
     record = Adaptation.read(directory)
     if record is None:
-        raise ValueError(f"{directory} has no {ADAPTATION_FILE}: it is no folder that adapt.py wrote.")
+        raise ValueError(
+            f"{directory} has no {ADAPTATION_FILE}: it is no folder that `{command_name('adapt.py')}` wrote."
+        )
     address = address or record.hub_model_id or directory.resolve().name
     stated = Licence(licence) if licence else licence_of(directory / "README.md", record.start)
     evaluations = read_evaluations(directory)

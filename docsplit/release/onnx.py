@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, normalize
 
 from docsplit.modeling.families.table import family_of
+from docsplit.runtime.names import command_name
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -104,7 +105,7 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     if words_of(encoder) is not None:
         raise ValueError(
             "An encoder with words cannot be written as ONNX, for it reads whole texts beside its own tokens: export "
-            "the encoder that they were added to, or a static one (adapt.py --static)."
+            f"the encoder that they were added to, or a static one (`{command_name('adapt.py')} --static`)."
         )
     config: Any = getattr(encoder[0], "config", None)
     family = family_of(config)

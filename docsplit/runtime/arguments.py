@@ -1,4 +1,4 @@
-"""One parser for recipe and command line: `script.py [recipe] [--option value ...]`.
+"""Parse recipe and command line as one: `script.py [recipe] [--option value ...]`.
 
 The recipe becomes command-line words and is parsed together with the overrides: types and choices are checked alike,
 and the command line wins. A recipe has one option a line, any that the command line takes, without nesting;
@@ -10,13 +10,14 @@ itself, which needs transformers, is imported once `docsplit.runtime.help` has a
 
 import logging
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from docsplit.runtime.command_parser import did_you_mean, no_such
 from docsplit.runtime.help import answer_help, asks_for_all, title_of, usage
 
 logger = logging.getLogger(__name__)
@@ -44,23 +45,20 @@ def parse_arguments(
             dictionary of them.
 
     Raises:
-        ValueError: if the recipe is missing or is no flat mapping of options.
-        SystemExit: from argparse, for an unknown option or a wrong value.
+        ValueError: if the recipe is missing, has an unknown option or is no flat mapping of options.
+        SystemExit: for an unknown option or a wrong value.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     answer_help(dataclass_types, description, words, positional)
     from docsplit.runtime.parser import HelpFormatter, Parser
 
     recipe = words.pop(0) if not positional and words and not words[0].startswith("-") else None
-    first_paragraph, _, examples = description.partition("\n\n")
     parser = Parser(
         dataclass_types,
         chosen_by or {},
-        description=first_paragraph,
-        epilog=examples,
+        docstring=description,
         usage=f"%(prog)s {usage(list(positional or ()))}",
         formatter_class=HelpFormatter,
-        allow_abbrev=False,  # `given_options` records what was written
     )
     for name, help_text in (positional or {}).items():
         parser.add_argument(name, metavar=name.upper(), help=help_text)
@@ -71,11 +69,7 @@ def parse_arguments(
     of_script = {action.dest for action in parser._actions}
     words = (_recipe_words(recipe, typed, of_script) if recipe else []) + words
     # HfArgumentParser would otherwise read a file SCRIPT.args that happens to lie beside the script.
-    *parsed, unknown = parser.parse_args_into_dataclasses(
-        args=words, look_for_args_file=False, return_remaining_strings=True
-    )
-    if unknown:
-        parser.error(f"unknown option {' '.join(unknown)}; `--help all` lists the options")
+    parsed = parser.parse_args_into_dataclasses(args=words, look_for_args_file=False)
     instances, others = parsed[: len(dataclass_types)], parsed[len(dataclass_types) :]
     if positional:
         return (*instances, dict(vars(others[0])))
@@ -127,7 +121,7 @@ def check_choices(option: str, values: Iterable[str], choices: Iterable[str]) ->
     """
     known = list(choices)
     if unknown := [value for value in values if value not in known]:
-        raise ValueError(f"--{option} has no {', '.join(unknown)}: choose among {', '.join(known)}.")
+        raise ValueError(f"--{option} has no {no_such(unknown, known)}")
 
 
 def first_lines(choices: Mapping[str, Any]) -> str:
@@ -153,22 +147,30 @@ def find_recipe(name: str, options: Container[str] | None = None) -> Path:
     if (path := known.get(name.removesuffix(".yaml"))) is None:
         fitting = [stem for stem, path in known.items() if options is None or all(o in options for o in _read(path))]
         raise ValueError(
-            f"There is no recipe {name!r}: no file of that name, and those that come with the project for this script "
-            f"are {', '.join(fitting or known)}."
+            f"There is no recipe {name!r}.{did_you_mean(Path(name).stem, fitting or known)} Name a file, or a recipe "
+            f"that comes with the project for this script: {', '.join(fitting or known)}."
         )
     return path
 
 
 def _read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"The recipe {path} should be lines of `option: value`: {' '.join(str(error).split())}."
+        ) from error
 
 
-def _recipe_words(recipe: str, typed: Container[str], of_script: Container[str] | None = None) -> list[str]:
+def _recipe_words(recipe: str, typed: Container[str], of_script: Collection[str] | None = None) -> list[str]:
     path = find_recipe(recipe, of_script)
     options = _read(path)
     if not isinstance(options, dict):
         raise ValueError(f"The recipe {path} should be lines of `option: value`.")
     words = []
+    if unknown := [str(name) for name in options if of_script and str(name).replace("-", "_") not in of_script]:
+        meant = did_you_mean(unknown[0], of_script or ())
+        raise ValueError(f"The recipe {path} has what this script has no option for: {', '.join(unknown)}.{meant}")
     if missing := [f"--{name}" for name, value in options.items() if value == TO_BE_GIVEN and name not in typed]:
         raise ValueError(f"The recipe {path} leaves {' and '.join(missing)} to you: give it on the command line.")
     for name, value in options.items():
@@ -187,14 +189,27 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
     The caller makes the configuration with them: some (ModernBERT's) derive other values from them.
 
     Raises:
-        ValueError: for a name that this configuration does not have, or text that is no `name=value`.
+        ValueError: for an unknown architecture, a name that its configuration does not have, a value of another type,
+            or text that is no `name=value`.
     """
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"--model_type is {model_type}, expected an architecture of transformers such as bert."
+            f"{did_you_mean(model_type, CONFIG_MAPPING.keys())}"
+        )
     if not overrides:
         return {}
     if not all(pair.count("=") == 1 for pair in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
-    from transformers import AutoConfig
-
     config = AutoConfig.for_model(model_type)
-    config.update_from_string(overrides)
+    for name in (pair.split("=")[0] for pair in overrides.split(",")):
+        if not hasattr(config, name):
+            meant = did_you_mean(name, config.to_dict())
+            raise ValueError(f"--config_overrides: a configuration of {model_type} has no {name}.{meant}")
+    try:
+        config.update_from_string(overrides)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--config_overrides is {overrides!r}, and a value is of the wrong type: {error}.") from error
     return {name: getattr(config, name) for name in (pair.split("=")[0] for pair in overrides.split(","))}

@@ -5,10 +5,11 @@ Waiting threads sleep: threads that spin make a run ten times slower beside othe
 
 import linecache
 import os
-import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
+
+from docsplit.runtime.ending import end_with
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 SHOW_TRACEBACK = "DOCSPLIT_TRACEBACK"  # a variable of the environment
@@ -18,20 +19,23 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that tells its user what to do ends it in one line, with exit code 1.
 
     Those are errors that a `raise` of this project raises, and OSErrors: no file, no model of that name, no space.
-    All others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback.
+    All others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
+    one line too, with exit code 130.
     """
 
     def command() -> None:
         try:
             main()
+        except KeyboardInterrupt:
+            if os.environ.get(SHOW_TRACEBACK):
+                raise
+            end_with("stopped by Ctrl-C", code=130)
         except Exception as error:
             frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
             says_what_to_do = isinstance(error, OSError) or _is_raised_here(frame, line, main.__module__)
             if not says_what_to_do or os.environ.get(SHOW_TRACEBACK):
                 raise
-            rank = os.environ.get("RANK", "0")
-            print(f"error{'' if rank == '0' else f' of process {rank}'}: {error}", file=sys.stderr)
-            sys.exit(1)
+            end_with(str(error))
 
     return command
 

@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, the cache of this project, and the hashes that key it.
+"""Write files whole or not at all, find the cache of this project, and hash what keys it.
 
-Only the standard library is imported at the top, for the modeling files use this too.
+Only the standard library is imported at the top, since the modeling files use this module too.
 """
 
 import hashlib

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import get_annotations
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
+
+from docsplit.runtime.names import as_typed, running_command
 
 COMMON = "common"  # in the metadata of a field: the short page shows it
 REDECLARED = "TrainingArguments with defaults of this project"
 INHERITED = "Inherited from transformers' TrainingArguments"
 WIDTH = 119  # columns of the page
+RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
 
 
 def title_of(dtype: Any) -> str:
@@ -78,19 +80,19 @@ def usage(positional: Sequence[str]) -> str:
 def short_page(dataclass_types: Sequence[Any], description: str, positional: Mapping[str, str]) -> str:
     """Write usage, the script's docstring, and a line for each common option."""
     common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
-    rows = [(name.upper(), f"{help_text}.") for name, help_text in positional.items()]
+    rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
     rows += [(f"--{field.name}", _line(field)) for field in common]
     width = max(len(name) for name, _ in rows) + 2
     lines = [
         textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2))
         for name, text in rows
     ]
-    command = Path(sys.argv[0]).name
+    command = running_command()
     return "\n".join(
         [
             f"usage: {command} {usage(list(positional))}",
             "",
-            description.strip(),
+            as_typed(description).strip(),
             "",
             "Common options:",
             *lines,
@@ -108,6 +110,12 @@ def _line(field: "Field[Any]") -> str:
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if default is MISSING:
         return f"{sentence} Required."
-    if stated or default in (None, False, -1):
-        return sentence
-    return f"{sentence} Default: {' '.join(map(str, default)) if isinstance(default, list) else default}."
+    shown = shown_default(default)
+    return sentence if stated or not shown else f"{sentence} Default: {shown}."
+
+
+def shown_default(default: Any) -> str:
+    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
+    if default is None or default is False or default == -1:
+        return ""
+    return " ".join(map(str, default)) if isinstance(default, list) else str(default)

@@ -1,4 +1,4 @@
-"""Processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
+"""Set up processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
 
 import contextlib
 import logging
@@ -13,15 +13,85 @@ import psutil
 import torch
 from accelerate import PartialState
 
+from docsplit.runtime.names import running_command
+
+logger = logging.getLogger(__name__)
+
 TIMEOUT = timedelta(hours=12)  # the other processes wait while the first one fits heads and baselines
+PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
 
 
 def join_processes() -> PartialState:
-    """Join the processes that the launcher started, or be the only one, with all cores; the first one logs."""
-    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=TIMEOUT)
+    """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
+
+    Raises:
+        ValueError: if there are fewer GPUs than processes. Without a GPU all processes share the CPU, which is logged.
+    """
+    on_cpu = not torch.accelerator.is_available()
+    check_processes(on_cpu)
+    state = PartialState(cpu=on_cpu, timeout=TIMEOUT)
     start_logging(state.is_main_process)
+    warn_of_one_process(state.num_processes)
+    if on_cpu and state.num_processes > 1:
+        logger.info(f"There is no GPU: {state.num_processes} processes share the CPU.")
     use_all_cores(state.device, state.num_processes)
     return state
+
+
+def check_processes(on_cpu: bool) -> None:
+    """Refuse more processes than GPUs on this machine, unless they run on its processor.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    started = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    gpus = 0 if not torch.accelerator.is_available() else torch.accelerator.device_count()
+    if on_cpu or started <= max(gpus, 1):
+        return
+    if not gpus:
+        raise ValueError(
+            f"The launcher started {started} processes, one for each GPU, and this machine has no GPU that PyTorch "
+            f"sees. Start one process with `{running_command()}`, or add --use_cpu to train with {started} on the CPU."
+        )
+    raise ValueError(
+        f"The launcher started {started} processes, one for each GPU, and this machine has {gpus}: start {gpus} with "
+        f"`accelerate launch --num_processes {gpus}` or `torchrun --nproc_per_node {gpus}`."
+    )
+
+
+def warn_of_one_process(world_size: int) -> None:
+    """Warn if `accelerate launch` was asked for several processes and started one, as it does without --multi_gpu.
+
+    It names the address of the first process just where several are asked for.
+    """
+    if world_size == 1 and PRECISION in os.environ and "MASTER_ADDR" in os.environ:
+        logger.warning(
+            "`accelerate launch` started one process, whatever --num_processes says. For several: `accelerate launch "
+            "--multi_gpu --num_processes N`; without GPUs, also --use_cpu after the name of the script."
+        )
+
+
+def warn_of_emulation(bf16: bool, device: torch.device) -> None:
+    """Warn of bfloat16 that the hardware only emulates."""
+    slowness = {"cpu": "CPU only emulates bfloat16, some 20 times as slow", "cuda": "GPU only emulates bfloat16"}
+    if bf16 and device.type in slowness and default_dtype(device) != torch.bfloat16:
+        logger.warning(f"--bf16: this {slowness[device.type]}. Try --bf16 false.")
+
+
+def check_precision(fp16: bool, bf16: bool | None, device: torch.device) -> None:
+    """Refuse 16-bit precision that the device does not have.
+
+    Raises:
+        ValueError: for fp16 on a CPU, where accelerate would train in float32 and say nothing; for fp16 with bf16.
+    """
+    if fp16 and bf16:
+        raise ValueError("--fp16 and --bf16 are two precisions: leave one out.")
+    asked_for = "--fp16" if fp16 else "`accelerate launch --mixed_precision fp16`"
+    if device.type == "cpu" and (fp16 or (not bf16 and os.environ.get(PRECISION) == "fp16")):
+        raise ValueError(
+            f"{asked_for} needs a GPU, and this run is on the CPU: leave it out. bfloat16 is used by itself where the "
+            "CPU multiplies it natively."
+        )
 
 
 def start_logging(is_first: bool) -> None:

@@ -9,14 +9,20 @@ from typing import Any, get_type_hints
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
-from docsplit.runtime.help import COMMON, INHERITED, REDECLARED, groups_of, title_of
+from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.help import COMMON, INHERITED, REDECLARED, groups_of, shown_default, title_of
+
+METAVARS = {int: "N", float: "X", str: "TEXT", string_to_bool: "true|false"}
 
 
-class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Help that keeps the lines of the script's docstring, and shows defaults, if any, and one spelling."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default is None else super()._get_help_string(action)
+        shown = "" if action.default is argparse.SUPPRESS else shown_default(action.default)
+        if not shown or action.nargs == 0 or "Default:" in (action.help or ""):
+            return action.help
+        return f"{action.help or ''} Default: {shown}.".lstrip()
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = copy.copy(action)  # HfArgumentParser takes --learning-rate too
@@ -24,7 +30,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
         return super()._format_action_invocation(shown)
 
 
-class Parser(HfArgumentParser):
+class Parser(HfArgumentParser, CommandParser):
     """Options in named groups: those of this project, those of each choice, then those of transformers."""
 
     def __init__(self, dataclass_types: Sequence[Any], choices: Mapping[str, Any], **kwargs: Any):
@@ -46,6 +52,14 @@ class Parser(HfArgumentParser):
             # A switch needs no value, also where its default is "as the checkpoint says".
             elif action.type is string_to_bool:
                 action.nargs, action.const = "?", True
+            # HfArgumentParser adds --no_SWITCH to a switch that is on by default.
+            elif action.nargs == 0 and action.const is False:
+                action.help = f"Turn off --{action.dest}."
+            if action.choices is None and action.nargs != 0:
+                action.metavar = METAVARS.get(action.type, "TEXT")
+
+    def _hint(self, unexpected: list[str]) -> str:
+        return " A recipe comes first, before all options." if unexpected[0].endswith((".yaml", ".yml")) else ""
 
     def _add_group(self, title: str, dtype: Any, names: Iterable[str], description: str | None = None) -> list[Any]:
         """Add these fields of a dataclass as options, and return the actions of argparse."""

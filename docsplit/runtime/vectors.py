@@ -1,4 +1,4 @@
-"""Vectors brought to length one, and the best rows of scores that come block by block."""
+"""Scale vectors to length one, and find the best rows of scores that come block by block."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def best_of_blocks(
         blocks: scores (Q, n) float32, a block after another. Rows are counted through all blocks. A block may be
             overwritten once the next one is asked for.
         num_queries: Q.
-        count: K; all rows where there are fewer.
+        count: K; fewer where there are fewer rows.
 
     Returns: rows int64 and scores float32, (Q, K) each.
     """

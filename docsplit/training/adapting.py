@@ -39,6 +39,7 @@ from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
+from docsplit.runtime.names import command_name
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import Folder, train
@@ -356,6 +357,6 @@ def _closing_lines(adapted: Adapted) -> str:
     trust = ", trust_remote_code=True" if list(adapted.output.glob("*.py")) else ""
     return (
         f"{adapted.output} holds {HOLDS[adapted.kept]}{weight}. Next:\n"
-        f"    python search.py build YOUR_DOCUMENTS --model {adapted.output} --index_dir YOUR.index\n"
+        f"    {command_name('search.py')} build YOUR_DOCUMENTS --model {adapted.output} --index_dir YOUR.index\n"
         f"    SentenceTransformer({str(adapted.output)!r}{trust}).encode_document([...])"
     )

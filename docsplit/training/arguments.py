@@ -1,5 +1,6 @@
 """The options of a run, checked: those of `docsplit.training.options` with transformers' TrainingArguments."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,16 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.runtime.arguments import first_lines
-from docsplit.runtime.launching import accelerator, default_dtype, default_training_tokens, refuse_sharded_parameters
+from docsplit.runtime.launching import (
+    PRECISION,
+    accelerator,
+    check_precision,
+    check_processes,
+    default_dtype,
+    default_training_tokens,
+    refuse_sharded_parameters,
+)
+from docsplit.runtime.names import command_name
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
@@ -25,8 +35,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         default=None,
         metadata={
             "choices": list(OBJECTIVES),
-            "help": f"{first_lines(OBJECTIVES)} Those with a second encoder need --mlm_weight 0. Default: the "
-            "checkpoint's, else info_nce.",
+            "help": f"Loss that compares the views. {first_lines(OBJECTIVES)} Those with a second encoder need "
+            "--mlm_weight 0. Default: the checkpoint's, else info_nce.",
         },
     )
 
@@ -40,10 +50,13 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             raise ValueError("--hub_revision is not supported: a release goes to the branch main.")
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        check_processes(on_cpu=self.use_cpu)
         device = torch.device("cpu") if self.use_cpu else accelerator()
         self.use_cpu = device.type == "cpu"
+        check_precision(self.fp16, self.bf16, device)
         if self.bf16 is None:
-            self.bf16 = not self.fp16 and default_dtype(device) == torch.bfloat16
+            native = default_dtype(device) == torch.bfloat16
+            self.bf16 = not self.fp16 and (native or os.environ.get(PRECISION) == "bf16")
         if self.dataloader_num_workers is None:
             self.dataloader_num_workers = 0 if device.type == "cpu" else 4
         if self.per_device_eval_batch_size is None:
@@ -139,5 +152,5 @@ class RunOptions:
             if getattr(self.data, option) != default:
                 raise ValueError(
                     f"--{option} does not go with --view {QUERY_DOCUMENT}: leave it out. Collections are read whole, "
-                    "and run_document_retrieval.py measures."
+                    f"and `{command_name('run_document_retrieval.py')}` measures."
                 )

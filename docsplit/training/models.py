@@ -4,14 +4,14 @@ import logging
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings, checked_settings, default_settings
 from docsplit.runtime.arguments import Options, parse_config_overrides
-from docsplit.runtime.launching import default_dtype, describe_computing
+from docsplit.runtime.launching import describe_computing
 from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
@@ -39,7 +39,9 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     """
     model_args, settings = options.model, given_settings(options)
     if model_args.model_name_or_path is None:
-        checked_settings(_random_config(model_args), settings)
+        config = _random_config(model_args)
+        checked_settings(config, settings)
+        _check_sizes(config, model_args)
         return None
     keywords: Options = (
         {"attn_implementation": model_args.attn_implementation} if model_args.attn_implementation else {}
@@ -58,6 +60,23 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     )
     _note_inherited(model_args.model_name_or_path, start.config, settings)
     return start
+
+
+def _check_sizes(config: Any, model_args: ModelArguments) -> None:
+    """Build a random encoder without memory, for an error of its sizes or its attention that comes early.
+
+    Raises:
+        ValueError: as transformers says it.
+    """
+    if family_named(model_args.model_type).built_on is not None:
+        return
+    try:
+        with torch.device("meta"):
+            AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
+    except (ValueError, ImportError) as error:
+        raise ValueError(
+            f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {error}"
+        ) from error
 
 
 def _note_inherited(name: str, config: Any, given: Settings) -> None:
@@ -84,8 +103,6 @@ def prepare_model(
 ) -> DocSplitForContrastivePretraining:
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
-    if args.bf16 and args.device.type == "cpu" and default_dtype(args.device) != torch.bfloat16:
-        logger.warning("--bf16: this CPU only emulates bfloat16, some 20 times as slow. Try --bf16 false.")
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(

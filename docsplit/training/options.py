@@ -9,6 +9,7 @@ from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
+from docsplit.runtime.names import command_name
 
 KINDS_OF_NEGATIVES = ("random", "bm25", "self")
 
@@ -21,61 +22,67 @@ class ModelArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Masked language model or SentenceTransformer to start from: a Hub name or folder. None: random.",
+            "help": "Encoder to start from: Hub name or folder of a masked language model or a SentenceTransformer. "
+            "Default: none, a random start.",
         },
     )
     model_type: str = field(
         default="bert",
         metadata={
             COMMON: True,
-            "help": "Architecture of a random start, such as bert or modernbert. graph_document reads a graph of "
-            "passages: --model_name_or_path is its passage encoder or a checkpoint of this kind; else a random BERT.",
+            "help": "Architecture of a random start, such as bert or modernbert. graph_document is a graph over "
+            "passages: --model_name_or_path names its passage encoder, or a checkpoint of this kind; without it the "
+            "passage encoder is a random BERT.",
         },
     )
     config_overrides: str | None = field(
         default=None,
         metadata={
-            "help": "Sizes of a random start: 'hidden_size=128,num_hidden_layers=2,...'. A graph_document takes its "
-            "graph's options with any start: 'graph_kind=section,graph_layers=2,graph_hidden_size=512,...'."
+            "help": "Sizes of a random start, as 'hidden_size=128,num_hidden_layers=2'. With --model_type "
+            "graph_document it sets options of the graph, whatever the start: "
+            "'graph_kind=section,graph_layers=2,graph_hidden_size=512'."
         },
     )
     tokenizer_name: str | None = field(
         default=None,
         metadata={
-            "help": "Hub name or folder. Default: the start's; for a random start one is trained on the corpus."
+            "help": "Tokenizer: Hub name or folder. Default: that of the start; for a random start one is trained on "
+            "the corpus."
         },
     )
-    vocab_size: int = field(default=30522, metadata={"help": "Number of ids of a tokenizer trained here."})
+    vocab_size: int = field(default=30522, metadata={"help": "Vocabulary size of a tokenizer that is trained here."})
     pooling: Pooling | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Token states to embedding. Default: the checkpoint's, else cls (the paper's), of a decoder "
-            "lasttoken.",
+            "help": "How token vectors become one embedding: the first token's vector (cls), their mean, their maximum, "
+            "the last token's (lasttoken) or a mean that weights later tokens more (weightedmean). Default: the "
+            "checkpoint's, else cls (as in the paper); lasttoken for a decoder.",
         },
     )
     max_seq_length: int | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Tokens read of a text, special ones included. Default: the checkpoint's, else 512.",
+            "help": "Tokens read of each text, special ones included; the rest is cut off. Default: the "
+            "checkpoint's, else 512.",
         },
     )
     new_mlm_head: bool = field(
-        default=False, metadata={"help": "Give a checkpoint without a masked-LM head a random one, to be trained."}
+        default=False, metadata={"help": "Add a random masked-LM head to a checkpoint without one, and train it."}
     )
     attn_implementation: str | None = field(
         default=None,
         metadata={
-            "help": "How attention is computed: sdpa, flash_attention_2, eager ... A Longformer computes it in tiles; "
-            "eager gives it transformers' own. Default: transformers' choice."
+            "help": "How attention is computed: sdpa, flash_attention_2, eager or another name of transformers. A "
+            "Longformer computes it in tiles, unless this is eager. Default: transformers' choice."
         },
     )
     lora_r: int = field(
         default=0,
         metadata={
             COMMON: True,
-            "help": "Rank of LoRA updates, trained in place of the encoder's weights; 0: no LoRA.",
+            "help": "Rank of LoRA updates, trained in place of all weights; 0: train all weights.",
         },
     )
 
@@ -104,64 +111,78 @@ class DataArguments:
         default="python_docs",
         metadata={
             COMMON: True,
-            "help": "python_docs (docstrings of the installed packages), a file or folder (json, jsonl, csv, parquet, "
-            "txt, md, html, pdf, docx ..., also mixed), or a Hub data set NAME or NAME:CONFIGURATION.",
+            "help": "Documents to train on: a file or folder (json, jsonl, csv, parquet, txt, md, html, pdf, docx "
+            "..., also mixed), a Hub data set NAME or NAME:CONFIGURATION, or python_docs, the docstrings of the "
+            "installed packages.",
         },
     )
     text_column: str = field(
         default="text",
         metadata={
             COMMON: True,
-            "help": "Documents: strings or lists of paragraphs; if missing, `sections` [{heading, text}].",
+            "help": "Column of the documents, which are strings or lists of paragraphs; a corpus without it may have "
+            "`sections`, lists of {heading, text}.",
         },
     )
     sentence_splitter: str = field(
-        default=DEFAULT_SPLITTER, metadata={"help": "Splits by: rules, sentencizer, or an installed spaCy pipeline."}
+        default=DEFAULT_SPLITTER,
+        metadata={
+            "help": "How documents are split into sentences: rules (of this project), sentencizer (spaCy's), or the "
+            "name of an installed spaCy pipeline."
+        },
     )
     view: str = field(
         default="docsplit",
         metadata={
             COMMON: True,
             "choices": [*VIEWS, QUERY_DOCUMENT],
-            "help": f"The two texts of a document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a query and a relevant "
-            "document of a collection, which --corpus names as run_document_retrieval.py's --collection does.",
+            "help": f"Which two texts (views) are made of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
+            "query and a relevant document; --corpus then names a collection, as --collection of "
+            f"`{command_name('run_document_retrieval.py')}` does.",
         },
     )
     passage_words: int = field(
         default=100,
         metadata={
-            "help": "Words of a passage, about, for the views passages and passage_vs_rest; it ends with a sentence "
-            "and where a section does. Documents of one passage are dropped: take fewer words for short documents."
+            "help": "Approximate words per passage (views passages, passage_vs_rest). A passage always ends at a "
+            "sentence, and where a section does. Documents of one passage are dropped: lower this for short "
+            "documents."
         },
     )
     view_max_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens of a view in training, at most --max_seq_length. Default: --max_seq_length."},
+        metadata={
+            "help": "Tokens of each view in training; the rest of a view is cut off. Less than --max_seq_length "
+            "saves time and memory. Default: --max_seq_length."
+        },
     )
     streaming: bool = field(
         default=False,
         metadata={
             COMMON: True,
-            "help": "Tokenise documents during training, without a copy on the disk; needs --max_steps. Each pass "
-            "over the documents draws other views.",
+            "help": "Read and tokenise documents during training, without a copy on the disk; needs --max_steps. "
+            "Each pass over the documents draws other views.",
         },
     )
     shuffle_buffer_size: int = field(
         default=10_000, metadata={"help": "Documents that each worker shuffles together in memory, with --streaming."}
     )
     max_train_samples: int | None = field(
-        default=None, metadata={COMMON: True, "help": "Train on the first N documents."}
+        default=None, metadata={COMMON: True, "help": "Train on the first N documents only. Default: all."}
     )
     max_eval_samples: int = field(
-        default=500, metadata={"help": "Documents held out for eval_loss, if --eval_strategy is not 'no'."}
+        default=500, metadata={"help": "Documents held out to measure eval_loss, unless --eval_strategy is no."}
     )
-    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes for tokenisation."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that tokenise the corpus. Default: one."}
+    )
     probe_corpus: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Labelled documents (columns text and label) to probe the frozen encoder on: test documents "
-            "before and after training, validation documents at each evaluation. Both are kept out of pretraining.",
+            "help": "Labelled documents (columns text and label) to measure the encoder on, by classifying its "
+            "embeddings: test documents before and after training, validation documents at each evaluation. Both are "
+            "kept out of pretraining.",
         },
     )
 
@@ -182,41 +203,50 @@ class QueryArguments:
     """The queries and negatives of --view query_document."""
 
     queries: Literal["title", "first_sentence", "first_line"] | None = field(
-        default=None, metadata={"help": "Make queries from the corpus, as run_document_retrieval.py does."}
+        default=None,
+        metadata={
+            "help": "Make a query of each document: its title, first sentence or first line, which is taken out of "
+            "it. Default: the queries of the collection."
+        },
     )
     split: str | None = field(
-        default=None, metadata={"help": "Part of the queries. Default: train; with --fold test, or the only part."}
+        default=None, metadata={"help": "Split of the queries. Default: train; with --fold, test or the only split."}
     )
     folds: str = field(
-        default="5", metadata={"help": "Number of folds, or a JSON file with lists of query ids; needs --fold."}
+        default="5",
+        metadata={"help": "Number of folds of queries, or a JSON file with lists of query ids; needs --fold."},
     )
     fold: int | None = field(
         default=None,
         metadata={
-            "help": "Fold of queries to leave for run_document_retrieval.py --fold, counted from 0. The next fold is "
-            "for eval_loss and the hybrid's weight; all others are trained on. Default: no folds."
+            "help": "Keep the queries of this fold (counted from 0) for "
+            f"`{command_name('run_document_retrieval.py')} --fold`. The next fold gives eval_loss and the hybrid's "
+            "weight; all others are trained on. Default: no folds."
         },
     )
     negatives: list[str] = field(
         default_factory=lambda: ["in_batch"],
         metadata={
-            "help": "Negatives of a query. in_batch: other queries' documents alone. random adds random documents of "
-            "the collection, bm25 and self add hard ones, which rank high by BM25 or by the encoder in training (by "
-            "the start, and anew when half the epochs are over). Two values: one for each half, such as bm25 self."
+            "help": "Documents that each query is pushed away from. in_batch: relevant documents of the batch's "
+            "other queries. random adds random documents of the collection; bm25 and self add hard negatives, which "
+            "BM25 or the encoder itself ranks high (the start ranks first, the trained encoder again after half the "
+            "epochs). Two values, such as bm25 self: one for each half of the training."
         },
     )
     negatives_per_query: int | None = field(
-        default=None, metadata={"help": "Negatives beside other queries' documents. Default: 1, with in_batch 0."}
+        default=None, metadata={"help": "Negatives added to each query by random, bm25 or self. Default: 1."}
     )
     negatives_depth: int = field(
-        default=100, metadata={"help": "Mine hard negatives among the N best-ranked documents."}
+        default=100, metadata={"help": "Draw hard negatives from the N best-ranked documents."}
     )
-    negatives_min_rank: int = field(default=0, metadata={"help": "Skip the N best-ranked documents when mining."})
+    negatives_min_rank: int = field(
+        default=0, metadata={"help": "Skip the N best-ranked documents, which may be relevant, though unjudged."}
+    )
     negatives_margin: float | None = field(
         default=None,
         metadata={
-            "help": "Skip documents that score above s - |s| x this; s is the score of the best relevant document. "
-            "Default: no limit."
+            "help": "Skip hard negatives that score above s - |s| x this, where s is the score of the best relevant "
+            "document: they may be relevant too. Default: no limit."
         },
     )
 
@@ -265,75 +295,105 @@ class TrainingOptions:
     """
 
     output_dir: str = field(
-        default="outputs/docsplit", metadata={COMMON: True, "help": "Where everything is written."}
+        default="outputs/docsplit",
+        metadata={COMMON: True, "help": "Folder of checkpoints, encoder, card and results."},
     )
     per_device_train_batch_size: int = field(
-        default=36, metadata={COMMON: True, "help": "Documents a step, of each process."}
+        default=36,
+        metadata={
+            COMMON: True,
+            "help": "Documents per step in each process. The other documents of a step, of all processes, are the "
+            "negatives: with more of them the task is harder.",
+        },
     )
     per_device_eval_batch_size: int | None = field(
-        default=None, metadata={"help": "Documents a step of eval_loss. Default: as in training."}
+        default=None, metadata={"help": "Documents per step in each process for eval_loss. Default: as in training."}
     )
-    logging_steps: float = field(default=50, metadata={"help": "Steps between logs; below 1, a share of all steps."})
+    logging_steps: float = field(
+        default=50, metadata={"help": "Steps between two logs; below 1, a share of all steps."}
+    )
     learning_rate: float = field(default=5e-5, metadata={COMMON: True, "help": "Peak learning rate of AdamW."})
     bf16: bool | None = field(
         default=None,
-        metadata={"help": "Encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."},
+        metadata={
+            "help": "Compute the encoder in bfloat16 (autocast). Default: where the hardware multiplies it natively."
+        },
     )
     dataloader_num_workers: int | None = field(
-        default=None, metadata={"help": "Processes that make batches. Default: 4 with a GPU, 0 without."}
+        default=None, metadata={"help": "Processes that prepare batches. Default: 4 with a GPU, 0 without."}
     )
     num_train_epochs: float = field(default=1.0, metadata={COMMON: True, "help": "Passes over the documents."})
     max_steps: int = field(
         default=-1, metadata={COMMON: True, "help": "Stop after N steps, whatever --num_train_epochs says."}
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of AdamW, except on biases and norms."})
-    warmup_steps: float = field(default=0.05, metadata={"help": "Warm-up steps; below 1, a share of all steps."})
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is NaN from the log."})
-    dataloader_drop_last: bool = field(
-        default=True, metadata={"help": "Drop a smaller last batch: it has fewer negatives."}
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay of AdamW; biases and norms have none."})
+    warmup_steps: float = field(
+        default=0.05, metadata={"help": "Steps of a rising learning rate; below 1, a share of all steps."}
     )
-    ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "There are none."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs all columns."})
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave NaN and infinite losses out of the log."}
+    )
+    dataloader_drop_last: bool = field(
+        default=True, metadata={"help": "Drop the last batch of an epoch where it is smaller: it has fewer negatives."}
+    )
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Look for parameters without a gradient: there are none."}
+    )
+    remove_unused_columns: bool = field(default=False, metadata={"help": "Drop columns: batches need all of them."})
 
     resume_from_checkpoint: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Continue from this checkpoint; without a value from the newest complete one.",
+            "help": "Continue from this checkpoint; without a value, from the newest complete one in --output_dir.",
         },
     )
-    push_to_hub: bool = field(default=False, metadata={COMMON: True, "help": "Upload the release, with its card."})
+    push_to_hub: bool = field(
+        default=False, metadata={COMMON: True, "help": "Upload the trained encoder, with its card, to the Hub."}
+    )
 
     contrastive_weight: float | None = field(
         default=None,
         metadata={
-            "help": "Weight of the contrastive loss; 0: masked LM alone. Default: the checkpoint's, else 1; give it "
-            "where the checkpoint's is 0."
+            "help": "Weight of the contrastive loss; 0: train by masked LM alone. Give it where the checkpoint's is "
+            "0. Default: the checkpoint's, else 1."
         },
     )
     mlm_weight: float | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Weight of the masked-LM loss; 0: no such loss. Default: the checkpoint's, else 0.1.",
+            "help": "Weight of the masked-LM loss, which is added to the contrastive one; 0: no masked LM. Default: "
+            "the checkpoint's, else 0.1.",
         },
     )
     micro_batch_tokens: int | None = field(
         default=None,
-        metadata={"help": "Most tokens of a forward pass, with padding: speed and memory. Default: 1024 (GPU 4096)."},
+        metadata={
+            "help": "Most tokens of one forward pass, padding included. It changes speed and memory, not the loss: "
+            "lower it if memory runs out. Default: 1024 (GPU 4096)."
+        },
     )
     cache_gradients: bool = field(
         default=False,
-        metadata={COMMON: True, "help": "Keep one micro-batch's activations only: less memory, 1.4 times the time."},
+        metadata={
+            COMMON: True,
+            "help": "Keep the activations of one micro-batch at a time: large batches fit into little memory, in 1.4 "
+            "times the time.",
+        },
     )
     early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Stop after N evaluations without a better --metric_for_best_model."}
+        default=None,
+        metadata={
+            "help": "Stop after N evaluations without a better --metric_for_best_model; needs "
+            "--load_best_model_at_end."
+        },
     )
     keep_better_start: bool = field(
         default=True,
         metadata={
-            "help": "Release the start's files, unchanged, if training did not beat the start on the validation "
-            "documents of --probe_corpus. false: release the trained weights in any case."
+            "help": "Release the start, unchanged, if training did not beat it on the validation documents of "
+            "--probe_corpus. Off: release the trained weights in any case."
         },
     )
     overwrite_output_dir: bool = field(

@@ -16,6 +16,7 @@ from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
+from docsplit.runtime.names import command_name
 from docsplit.training.arguments import QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData, load_tokenizer
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -81,7 +82,7 @@ def _load_collection(corpus: str, query_args: QueryArguments) -> Ranking:
         if query_args.fold is None and query_args.split is None and f"--split {TRAIN}" in str(error):
             raise ValueError(
                 f"{error} Without a part to train on, train on some of the queries and measure others: --fold 0, here "
-                "and with run_document_retrieval.py."
+                f"and with `{command_name('run_document_retrieval.py')}`."
             ) from error
         raise
 
@@ -93,8 +94,8 @@ def _divide(ranking: Ranking, options: RunOptions) -> tuple[np.ndarray, np.ndarr
         train, held_out, reported = divide(ranking, queries.folds, queries.fold)
         logger.info(
             f"Fold {queries.fold}: {len(train):,} queries to train on, {len(held_out):,} to choose by, and "
-            f"{len(reported):,} that are not read, to be measured on: run_document_retrieval.py --folds "
-            f"{queries.folds} --fold {queries.fold}."
+            f"{len(reported):,} that are not read, to be measured on: `{command_name('run_document_retrieval.py')} "
+            f"--folds {queries.folds} --fold {queries.fold}`."
         )
     else:
         order = np.random.default_rng(training.seed).permutation(len(ranking.queries))

@@ -56,7 +56,7 @@ def test_where_words_come_from_is_a_sentence():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "There is no index in .*: make one with `search.py build`"),
+        (None, "There is no index in .*: make one with `python search.py build`"),
         ("{", "cannot be read .*: build the index again"),
         ("[]", "cannot be read .*: build the index again"),
         ('{"version": 99}', "an index of version 99, this is version 3: build it again"),

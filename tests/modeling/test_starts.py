@@ -207,3 +207,11 @@ def test_a_start_is_the_passage_encoder_of_a_graph(headless, tmp_path, wordpiece
         from_pretrained(headless, **GRAPH, new_mlm_head=True)
     with pytest.raises(ValueError, match="nothing is left to train"):
         from_pretrained(tmp_path / "graph", contrastive_weight=0.0)
+
+
+def test_broken_weights_are_named(headless):
+    (headless / "model.safetensors").write_bytes((headless / "model.safetensors").read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"headless' cannot be loaded as an encoder. The cause: .*header"):
+        from_pretrained(headless)
+    with pytest.raises(ValueError, match=r"headless' cannot be loaded as an encoder. The cause: .*fast"):
+        from_pretrained(headless, attn_implementation="fast")

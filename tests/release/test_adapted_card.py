@@ -84,7 +84,7 @@ def test_a_record_is_read_as_it_was_written(record, tmp_path):
 
 def test_a_folder_without_a_record_has_none(tmp_path):
     assert Adaptation.read(tmp_path) is None
-    with pytest.raises(ValueError, match=f"has no {ADAPTATION_FILE}: it is no folder that adapt.py wrote"):
+    with pytest.raises(ValueError, match=f"has no {ADAPTATION_FILE}: it is no folder that `python adapt.py` wrote"):
         write_adapted_card(tmp_path)
 
 

@@ -88,21 +88,32 @@ def test_switches_need_no_value(tmp_path):
     assert parse(tmp_path, "perhaps: false\n").perhaps is False
 
 
-@pytest.mark.parametrize("recipe", ["kind: c\n", "unknown: 1\n", "rate: fast\n"])
+@pytest.mark.parametrize("recipe", ["kind: c\n", "rate: fast\n"])
 def test_wrong_values_are_refused_in_a_recipe_too(tmp_path, recipe):
     with pytest.raises(SystemExit):
         parse(tmp_path, recipe)
 
 
-@pytest.mark.parametrize("recipe", ["- rate\n", "group:\n  rate: 1\n"])
-def test_a_recipe_is_flat(tmp_path, recipe):
-    with pytest.raises(ValueError, match="recipe"):
-        parse(tmp_path, recipe)
+def test_an_option_that_a_recipe_mistypes_is_named_with_the_one_that_was_meant(tmp_path):
+    meant = r"recipe.yaml has what this script has no option for: names_, other. Did you mean names\?$"
+    with pytest.raises(ValueError, match=meant):
+        parse(tmp_path, "rate: 1\nnames_: [x]\nother: 2\n")
+    assert parse(tmp_path, "resume-from-checkpoint: x\n").resume_from_checkpoint == "x"
+
+
+@pytest.mark.parametrize("recipe", ["- rate\n", "group:\n  rate: 1\n", "rate: [1\n", "rate: \ud800\n"])
+def test_a_recipe_is_flat_text(tmp_path, recipe):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(recipe.encode(errors="surrogatepass"))
+    with pytest.raises(ValueError, match=r"The recipe .*recipe.yaml"):
+        parse_arguments((Example,), "", [str(path)])
 
 
 def test_a_missing_recipe_is_named_and_those_that_exist_are_listed():
     with pytest.raises(ValueError, match=r"nowhere.*docsplit_bert, .*quickstart"):
         parse_arguments((Example,), "", ["nowhere.yaml"])
+    with pytest.raises(ValueError, match=r"'quickstrat.yaml'. Did you mean quickstart\?"):
+        parse_arguments((Example,), "", ["quickstrat.yaml"])
 
 
 def test_a_recipe_is_a_file_or_the_name_of_one_that_comes_with_the_project(tmp_path, monkeypatch):
@@ -148,6 +159,8 @@ def test_values_that_are_no_choice_are_named():
     check_choices("heads", ["mlp"], ("mlp", "knn"))
     with pytest.raises(ValueError, match="--heads has no svm, tree: choose among mlp, knn"):
         check_choices("heads", ["svm", "mlp", "tree"], ("mlp", "knn"))
+    with pytest.raises(ValueError, match=r"--heads has no mpl. Did you mean mlp\? Choose among mlp, knn"):
+        check_choices("heads", ["mpl"], ("mlp", "knn"))
 
 
 def test_what_a_recipe_leaves_to_the_command_line_has_to_come_from_there(tmp_path):
@@ -198,7 +211,15 @@ def test_config_overrides_have_the_types_of_the_configuration():
     assert parse_config_overrides("bert", None) == {}
 
 
-@pytest.mark.parametrize("overrides", ["hidden_size", "hidden_sise=3", "hidden_size=a"])
-def test_wrong_config_overrides_are_refused(overrides):
-    with pytest.raises(ValueError, match=r"config_overrides|hidden_sise|invalid literal"):
-        parse_config_overrides("bert", overrides)
+@pytest.mark.parametrize(
+    ("model_type", "overrides", "message"),
+    [
+        ("bert", "hidden_size", "expected name=value"),
+        ("bert", "hidden_sise=3", r"of bert has no hidden_sise. Did you mean hidden_size\?"),
+        ("bert", "hidden_size=a", "a value is of the wrong type: invalid literal"),
+        ("brt", None, r"--model_type is brt, expected an architecture .* Did you mean bert\?"),
+    ],
+)
+def test_wrong_config_overrides_are_refused(model_type, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        parse_config_overrides(model_type, overrides)

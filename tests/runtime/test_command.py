@@ -31,6 +31,10 @@ def no_file():
     Path("/no/such/file").read_text()
 
 
+def interrupted():
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("main", "message"), [(told, "error: --rate is 7,\n  expected 1.\n"), (no_file, "/no/such/file")]
 )
@@ -51,6 +55,13 @@ def test_a_bug_keeps_its_traceback(main, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_an_interrupt_is_one_line(capsys):
+    with pytest.raises(SystemExit) as end:
+        as_command(interrupted)()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "error: stopped by Ctrl-C\n"
+
+
 def test_each_script_is_such_a_command():
     """Installed files count too, and the module that sets the variables is imported before torch."""
     assert len(SCRIPTS) == 10
@@ -67,12 +78,14 @@ def test_each_script_is_such_a_command():
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_script_ends_with_the_line(tmp_path, processes):
     options = ["--corpus", tmp_path / "none.jsonl", "--output_dir", tmp_path / "out", "--use_cpu"]
-    for number, script in enumerate(start("run_docsplit_pretraining.py", *options, processes=processes)):
+    env = os.environ | {"TORCHELASTIC_ERROR_FILE": str(tmp_path / "rank" / "error.json")}
+    printed = []
+    for script in start("run_docsplit_pretraining.py", *options, processes=processes, env=env):
         assert script.wait(60).returncode == 1
         assert "Traceback" not in script.stderr
-        last = script.stderr.splitlines()[-1]
-        assert last.startswith("error: " if number == 0 else "error of process 1: ")
-        assert f"There is no {tmp_path / 'none.jsonl'}: name a file or folder that is there" in last
+        printed += [line for line in script.stderr.splitlines() if line.startswith("error")]
+    (line,) = printed
+    assert f"There is no {tmp_path / 'none.jsonl'}: name a file or folder that is there" in line
 
 
 def test_a_name_that_is_no_encoder_ends_in_a_line_too(tmp_path, corpus_file):
@@ -88,7 +101,7 @@ def test_recipes_of_other_scripts_are_not_named(tmp_path):
     assert "quickstart" in script.stderr
     assert "probe_" not in script.stderr
     assert "retrieval_aan" not in script.stderr
-    with pytest.raises(ValueError, match="for this script are probe_bbc"):
+    with pytest.raises(ValueError, match="for this script: probe_bbc"):
         find_recipe("bbc", set(options_of("probe_bbc")))
 
 

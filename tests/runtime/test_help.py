@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.help import COMMON, WIDTH, answer_help, asks_for_all, asks_for_help
+from docsplit.runtime.help import COMMON, RECIPE, WIDTH, answer_help, asks_for_all, asks_for_help, shown_default
 
 
 @dataclass
@@ -32,7 +32,8 @@ def test_a_common_option_has_its_first_sentence_and_its_default(capsys):
     lines = short_page(capsys, "--help").splitlines()
     assert lines[0].endswith("[RECIPE] [--option value ...]")
     assert lines[2:5] == ["What it does.", "", "    an example"]
-    options = lines[lines.index("Common options:") + 1 :]
+    first, *options = lines[lines.index("Common options:") + 1 :]
+    assert first.split(None, 1) == ["[RECIPE]", f"{RECIPE}."]
     assert options[0].split(None, 1) == ["--name", "A name, a or b ... c. Required."]
     assert options[1].split(None, 1) == ["--rate", "The rate. Default: 0.5."]
     assert options[2].split(None, 1) == ["--length", "A length. Default: the model's."]
@@ -46,11 +47,17 @@ def test_words_that_come_first_have_their_lines(capsys):
     page = short_page(capsys, "-h", positional={"encoder": "its name"})
     assert "ENCODER [--option value ...]" in page
     assert "\n  ENCODER   its name.\n  --name    A name" in page
+    assert "RECIPE" not in page
 
 
 @pytest.mark.parametrize("words", [["-h"], ["no_recipe", "--help"], ["--rate", "x", "--help"], ["--help", "rate"]])
 def test_help_is_answered_whatever_else_is_wrong(words, capsys):
     assert "All options:" in short_page(capsys, *words)
+
+
+def test_a_default_is_shown_as_it_is_typed_if_it_says_something():
+    defaults = (0.5, 0, True, ["a", "b"], "rules", None, False, -1, [])
+    assert [shown_default(default) for default in defaults] == ["0.5", "0", "True", "a b", "rules", *[""] * 4]
 
 
 def test_only_help_is_answered(capsys):

@@ -9,13 +9,18 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from docsplit.runtime import launching
 from docsplit.runtime.launching import (
     accelerator,
+    check_precision,
+    check_processes,
     default_dtype,
     describe_computing,
     explain_out_of_memory,
     refuse_sharded_parameters,
     use_all_cores,
+    warn_of_emulation,
+    warn_of_one_process,
 )
 
 CPU = torch.device("cpu")
@@ -100,3 +105,77 @@ def test_a_line_says_where_and_how_an_encoder_computes(monkeypatch):
 def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypatch, capable, dtype):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": capable})
     assert default_dtype(torch.device("cpu")) == dtype
+
+
+@pytest.mark.parametrize(
+    ("started", "gpus", "on_cpu", "refused"),
+    [
+        (2, 0, False, "2 processes, .*no GPU.*add --use_cpu to train with 2 on the CPU"),
+        (4, 2, False, "4 processes, .*has 2: start 2 with `accelerate launch --num_processes 2`"),
+        (2, 1, False, "2 processes, .*has 1: start 1"),
+        (2, 0, True, None),
+        (4, 2, True, None),
+        (2, 2, False, None),
+        (1, 0, False, None),
+        (None, 4, False, None),
+    ],
+)
+def test_a_process_has_a_gpu_or_all_are_on_the_cpu(started, gpus, on_cpu, refused, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: gpus)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if started is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(started))
+    if refused is None:
+        check_processes(on_cpu)
+        return
+    with pytest.raises(ValueError, match=refused):
+        check_processes(on_cpu)
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("fp16", "bf16", "device", "launcher", "refused"),
+    [
+        (True, None, CPU, None, "^--fp16 needs a GPU"),
+        (False, None, CPU, "fp16", "^`accelerate launch --mixed_precision fp16` needs a GPU"),
+        (True, True, GPU, None, "leave one out"),
+        (True, False, GPU, None, None),
+        (False, True, CPU, "fp16", None),  # --bf16 goes first
+        (False, None, CPU, "bf16", None),
+        (False, None, GPU, "fp16", None),
+    ],
+)
+def test_half_precision_needs_a_gpu(fp16, bf16, device, launcher, refused, monkeypatch):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if launcher is not None:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
+    if refused is None:
+        check_precision(fp16, bf16, device)
+        return
+    with pytest.raises(ValueError, match=refused):
+        check_precision(fp16, bf16, device)
+
+
+def test_emulated_bfloat16_is_warned_of(monkeypatch, caplog):
+    half, whole = torch.bfloat16, torch.float32
+    cases = [(whole, True, CPU, True), (whole, True, GPU, True), (whole, False, CPU, False), (half, True, CPU, False)]
+    for native, bf16, device, warned in cases:
+        monkeypatch.setattr(launching, "default_dtype", lambda device, native=native: native)
+        caplog.clear()
+        warn_of_emulation(bf16, device)
+        assert ("only emulates bfloat16" in caplog.text) == warned
+
+
+def test_one_process_in_place_of_several_is_warned_of(monkeypatch, caplog):
+    """What `accelerate launch --cpu --num_processes 2` sets; with one process it sets no address."""
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    warn_of_one_process(1)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    warn_of_one_process(2)
+    assert caplog.text == ""
+    warn_of_one_process(1)
+    assert "started one process" in caplog.text

@@ -195,3 +195,9 @@ def test_the_last_line_says_how_to_open_the_page(page):
     lines = page.with_suffix(".txt").read_text().splitlines()
     assert lines[-1].startswith(f"{page} (")
     assert lines[-1].endswith(page.resolve().as_uri())
+
+
+def test_a_path_that_leads_nowhere_is_refused_before_the_documents_are_read(tmp_path, failure_of, monkeypatch):
+    monkeypatch.setattr("docsplit.explorer.documents.read_documents", None)
+    missing = tmp_path / "none"
+    assert f"There is no {missing}: name a folder with an encoder or an index" in failure_of(explore.main, missing)

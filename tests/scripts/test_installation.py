@@ -91,7 +91,9 @@ def test_what_is_installed_is_what_is_here(installed):
 def test_a_packaged_recipe_trains_outside_the_repository(installed, corpus_file):
     commands, there = installed / "environment" / "bin", site_packages_of(installed / "environment")
     before = files_in(there)
-    assert "python explore.py" in run(installed, commands / "docsplit-explore", "--help")
+    page = run(installed, commands / "docsplit-explore", "--help")
+    assert "docsplit-explore outputs/quickstart" in page
+    assert "explore.py" not in page
     run(
         installed, commands / "docsplit-pretrain", "quickstart", "--corpus", corpus_file, "--probe_corpus",
         corpus_file, "--max_steps", 2, "--output_dir", "out", "--config_overrides", TINY, "--vocab_size", 300,

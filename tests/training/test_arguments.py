@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from docsplit.training import arguments
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 
 
@@ -80,3 +82,20 @@ def test_starts_that_cannot_be(options, message):
 def test_words_of_a_passage_matter_to_views_of_passages_alone():
     assert DataArguments(view="passages", passage_words=7).words_of_passages == 7
     assert DataArguments(view="docsplit", passage_words=7).words_of_passages is None
+
+
+def test_what_the_hardware_has_not_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="--fp16 needs a GPU"):
+        PretrainingArguments(output_dir=str(tmp_path), fp16=True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="add --use_cpu"):
+        PretrainingArguments(output_dir=str(tmp_path))
+
+
+def test_bfloat16_is_the_default_where_the_launcher_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(arguments, "default_dtype", lambda device: torch.float32)
+    assert [PretrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=given).bf16 for given in (None, True)] \
+        == [False, True]  # fmt: skip
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16

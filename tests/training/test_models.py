@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import run_docsplit_pretraining
-from docsplit.training import arguments, models
+from docsplit.training import models
 from docsplit.training.arguments import (
     DataArguments,
     ModelArguments,
@@ -23,8 +23,8 @@ from tests.conftest import make_corpus
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,graph_hidden_size=16"
 
 
-def make(tokenizer, tmp_path, data=None, bf16=None, **options):
-    args = PretrainingArguments(str(tmp_path), use_cpu=True, bf16=bf16)
+def make(tokenizer, tmp_path, data=None, **options):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
     model_args = ModelArguments(model_type="graph_document", **options)
     run_options = RunOptions(model_args, data or DataArguments(), QueryArguments(), args, {"similarity": "dot"})
     return models.prepare_model(models.load_start(run_options), run_options, tokenizer)
@@ -41,7 +41,7 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert config.pad_token_id == wordpiece.pad_token_id  # Trainer looks here, and warns of others
     assert config.docsplit["mlm_weight"] == 0
     assert config.docsplit["similarity"] == "dot"
-    with pytest.raises(ValueError, match="graph_kin isn't in the original config"):
+    with pytest.raises(ValueError, match="has no graph_kin"):
         make(wordpiece, tmp_path, config_overrides="graph_kin=section")
 
 
@@ -104,16 +104,6 @@ def test_the_script_trains_a_graph_document_model_and_resumes(run_here, headless
         assert torch.equal(resumed[name], value), name
 
 
-def test_emulated_bfloat16_is_warned_of(wordpiece, tmp_path, monkeypatch, caplog):
-    half = torch.bfloat16
-    for native, bf16, warned in ((torch.float32, True, True), (torch.float32, None, False), (half, True, False)):
-        for module in (models, arguments):
-            monkeypatch.setattr(module, "default_dtype", lambda device, native=native: native)
-        caplog.clear()
-        make(wordpiece, tmp_path, bf16=bf16, config_overrides=TINY)
-        assert ("only emulates bfloat16" in caplog.text) == warned
-
-
 def test_a_stream_with_a_document_of_ten_thousand_words_in_bfloat16(run_here, headless, tmp_path):
     """Graphs of two nodes beside those of fifty: the rest of the long document is left out of training."""
     long = " ".join(row["text"] for row in make_corpus(260, seed=6))
@@ -149,3 +139,16 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
     with caplog.at_level(logging.INFO):
         assert load(contrastive_weight=1).config.docsplit["mlm_weight"] == 1
     assert f"Taken from {tmp_path / 'start'}: pooling mean, max_seq_length 64, mlm_weight 1." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config_overrides": "hidden_size=30,num_attention_heads=7"}, "No bert can be made .* multiple of"),
+        ({"attn_implementation": "fast"}, "No bert can be made .*attn_implementation=.fast"),
+    ],
+)
+def test_a_random_encoder_that_cannot_be_is_refused_before_the_documents_are_read(tmp_path, options, message):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(ValueError, match=message):
+        models.load_start(RunOptions(ModelArguments(**options), DataArguments(), QueryArguments(), args))

@@ -193,7 +193,7 @@ def read_python_docs() -> Iterator[PythonDoc]:
 
 
 def python_docs_fingerprint() -> str:
-    """Cache key of the corpus: versions of Python and of the packages, and this file. Reads no package."""
+    """Return the cache key of the corpus: versions of Python and of the packages, and this file."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     digest.update(f"{STANDARD_LIBRARY} {platform.python_version()}\n".encode())
     for package in PACKAGES:
@@ -230,7 +230,7 @@ def _find_roots(package: str) -> list[Path]:
 
 
 def _module_name(relative_path: str) -> str:
-    """`torch/nn/functional.py` -> `torch.nn.functional`.
+    """Return the name of a file's module: `torch/nn/functional.py` -> `torch.nn.functional`.
 
     A stub describes a compiled module, known by the package that re-exports it: `torch/_C/_nn.pyi` -> `torch`.
     """

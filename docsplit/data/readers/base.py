@@ -1,4 +1,4 @@
-"""A document, a file that cannot be read, and the count of what was skipped."""
+"""What readers share: a document, the error of a file that cannot be read, and the count of skipped files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ class Document:
 
 
 def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_characters: int) -> Iterator[list[T]]:
-    """Group items with texts: at most so many, and no more once their texts have so many characters together."""
+    """Group items that have texts. A group ends at `most` items, or once its texts have `most_characters`."""
     group: list[T] = []
     characters = 0
     for item in items:
@@ -34,7 +34,7 @@ def grouped(items: Iterable[T], text_of: Callable[[T], str], most: int, most_cha
 
 
 class Unreadable(ValueError):
-    """A file has nothing that can be read.
+    """The error of a file that has nothing that can be read.
 
     Attributes:
         reason: what the files that are skipped for the same reason have in common, such as "that cannot be converted".
@@ -53,7 +53,7 @@ class Unreadable(ValueError):
 
 @dataclass
 class Skipped:
-    """How many files were skipped, by suffix and reason, the first names of each kind, and what would help."""
+    """Counts of skipped files by suffix and reason, with the first names of each kind and what would help."""
 
     counts: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)

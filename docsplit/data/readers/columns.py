@@ -1,4 +1,4 @@
-"""The text of a row: a string, a list of paragraphs, or sections."""
+"""Read the text of a row: a string, a list of paragraphs, or sections."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""PDF, Word and PowerPoint files as text, converted by markitdown where it is installed."""
+"""Read PDF, Word and PowerPoint files as text, which markitdown converts where it is installed."""
 
 import functools
 import io
@@ -44,7 +44,7 @@ def read_converted(file: File) -> Document:
 
 
 def converter_version() -> str | None:
-    """Return the version of markitdown, or None: what was converted by another one is converted anew."""
+    """Return the version of markitdown, or None. Files that another version converted are converted anew."""
     try:
         return version("markitdown")
     except PackageNotFoundError:
@@ -53,7 +53,7 @@ def converter_version() -> str | None:
 
 @functools.cache
 def _markitdown() -> tuple[Any, Any]:
-    """Make a converter of these three kinds alone: with all, a damaged file would come out as plain text."""
+    """Make a converter of these three kinds only: with others, a damaged file would be read as plain text."""
     from markitdown import MarkItDown, StreamInfo
     from markitdown.converters import DocxConverter, PdfConverter, PptxConverter
 

@@ -1,4 +1,4 @@
-"""Local files as a `datasets.Dataset`, for training, probes and maps.
+"""Load local files as a `datasets.Dataset`, for training, probes and maps.
 
 Data files of one format keep all their columns, as `datasets` reads them. Everything else is read as
 `docsplit.data.readers.documents` does, once, into one Arrow file of the cache. Once a file is changed, added or
@@ -93,7 +93,7 @@ def _load_documents(found: FoundFiles, text_column: str) -> Dataset:
 
 
 def key_of(found: FoundFiles, text_column: str) -> str:
-    """Hash all that the documents depend on: the files' names, sizes and times, the options, and the readers."""
+    """Hash what the documents depend on: the files' names, sizes and times, the options, and the readers."""
     versions = [(file.name, (stat := file.path.stat()).st_size, stat.st_mtime_ns) for file in found.files]
     skipped = sorted(found.skipped.counts.items())
     return Hasher.hash(

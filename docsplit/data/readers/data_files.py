@@ -1,6 +1,6 @@
-"""Data files, with a document in each row: json, jsonl, csv, tsv, parquet, arrow, and a .txt file by its lines.
+"""Read data files with a document in each row: json, jsonl, csv, tsv, parquet, arrow, or .txt by lines.
 
-`datasets` reads them, all files of a format together and with all their columns. It caches what it read.
+`datasets` reads all files of one format together, with all their columns, and caches what it has read.
 """
 
 import json
@@ -42,7 +42,7 @@ class DataFiles:
     """Files of one format, as `datasets` reads them together.
 
     Attributes:
-        loader: its name there.
+        loader: the name of the format in `datasets`.
     """
 
     loader: str
@@ -54,7 +54,7 @@ def as_data_files(files: Sequence[File], sample_by: str = "line") -> DataFiles |
     """Say how `datasets` reads these files together; None if they are no data files, or of several formats.
 
     Args:
-        sample_by: what is a document of .txt files: "line" or "document", which is a whole file.
+        sample_by: what a document of a .txt file is: a "line", or the whole file ("document").
     """
     suffixes = {file.suffix for file in files}
     loaders = {LOADERS.get(suffix) for suffix in suffixes}
@@ -117,7 +117,7 @@ def _read_json(names: list[str], cause: BaseException) -> Dataset:
 
 
 def warn_of_other_encodings(names: Sequence[str | Path]) -> None:
-    """Warn of lines that are no UTF-8, which readers replace: how many there are, and where the first is."""
+    """Warn of lines that are no UTF-8: how many there are, and where the first is. Readers replace their bytes."""
     count, first = undecodable_lines(names)
     if count:
         logger.warning(

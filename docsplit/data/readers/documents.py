@@ -1,4 +1,4 @@
-"""The documents of a folder of files of any kinds, or of one file, each with an id and a title."""
+"""Read the documents of a folder with files of any kinds, or of one file, each with an id and a title."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,8 +35,8 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
     cannot be read is skipped; the log counts those by suffix and reason.
 
     Args:
-        text_column: of data files.
-        id_column: of data files.
+        text_column: the column of the text in data files.
+        id_column: the column of the ids in data files.
 
     Raises:
         ValueError: if there is nothing to read, if the one file cannot be read, or without that `id_column`.
@@ -70,11 +70,11 @@ def documents_of(documents: Documents) -> Iterator[Document]:
 
 
 class Reading:
-    """One pass over the documents of files; after it, what has to be said of them.
+    """One pass over the documents of files, and what has to be said of the files afterwards.
 
     Attributes:
-        num_files: that were read.
-        mended: names of those with bytes that are no UTF-8.
+        num_files: number of files that were read.
+        mended: names of the files with bytes that are no UTF-8.
     """
 
     def __init__(self, found: FoundFiles, text_column: str, id_column: str | None = None):

@@ -1,4 +1,4 @@
-"""The files of a folder: which are read, which are skipped, and their bytes."""
+"""Find the files of a folder, skip those that cannot be read, and read their bytes."""
 
 import lzma
 import os
@@ -89,7 +89,7 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
     is named itself is read whatever it is called.
 
     Args:
-        suffixes: of the files that can be read.
+        suffixes: suffixes of the files that can be read.
         hidden_by_underscore: suffixes of files that are hidden by an underscore as well, also in the name of a folder.
 
     Raises:
@@ -114,7 +114,7 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
 
 
 def _walk(found: FoundFiles) -> list[Path]:
-    """List the files below a folder that are not hidden; hidden ones, links to folders and closed folders count."""
+    """List the files below a folder; count hidden ones, links to folders and folders that may not be read."""
     paths = []
 
     def is_closed(error: OSError) -> None:
@@ -135,5 +135,5 @@ def _walk(found: FoundFiles) -> list[Path]:
 
 
 def printable(name: str) -> str:
-    """Write a file's name in UTF-8, as an index needs it: other bytes as their codes."""
+    """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
     return name.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The text of a web page."""
+"""Read the text of a web page."""
 
 import re
 from html.parser import HTMLParser

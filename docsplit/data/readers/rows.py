@@ -1,4 +1,4 @@
-"""Data files with a document in each row."""
+"""Read data files with a document in each row."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Files that are one document each: plain text, Markdown, LaTeX, web pages."""
+"""Read files that are one document each: plain text, Markdown, LaTeX, web pages."""
 
 from dataclasses import dataclass
 

@@ -14,46 +14,58 @@ class LabelledArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Hub data set NAME or NAME:CONFIGURATION. Default, without files: python_docs.",
+            "help": "Hub data set, NAME or NAME:CONFIGURATION. Default, without files: python_docs.",
         },
     )
-    train_split: str = field(default="train", metadata={"help": "Split of the Hub data set."})
+    train_split: str = field(default="train", metadata={"help": "Split of the Hub data set to train heads on."})
     validation_split: str | None = field(
-        default=None, metadata={"help": "Split of the Hub data set. Default: validation, if any."}
+        default=None,
+        metadata={"help": "Split of the Hub data set to choose by. Default: validation, if there is one."},
     )
     test_split: str | None = field(
-        default=None, metadata={"help": "Split of the Hub data set. Default: test, if any."}
+        default=None, metadata={"help": "Split of the Hub data set to measure on. Default: test, if there is one."}
     )
     train_file: str | None = field(
-        default=None, metadata={COMMON: True, "help": "Local documents: json, jsonl, csv, tsv or parquet."}
+        default=None,
+        metadata={COMMON: True, "help": "Local file of training documents: json, jsonl, csv, tsv or parquet."},
     )
-    validation_file: str | None = field(default=None, metadata={"help": "For early stopping of mlp and finetune."})
+    validation_file: str | None = field(
+        default=None, metadata={"help": "Local file of documents for early stopping of the heads mlp and finetune."}
+    )
     test_file: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Without a test part, a fifth of train is held out; half of it validates, if nothing else does.",
+            "help": "Local file of test documents. Without a test part a fifth of the training documents is held "
+            "out; half of it validates if no other part does.",
         },
     )
     text_column: list[str] = field(
         default_factory=lambda: ["text"],
-        metadata={COMMON: True, "help": "One column or several, joined by a blank line."},
+        metadata={COMMON: True, "help": "Columns of the text; several are joined by blank lines."},
     )
     label_column: str = field(
         default="label",
         metadata={
             COMMON: True,
-            "help": "Column of strings or integers, or of lists of them: several labels a document.",
+            "help": "Column of the label: a string or an integer, or a list of them where a document has several "
+            "labels.",
         },
     )
     strip_newsgroup_headers: bool = field(
-        default=False, metadata={"help": "Strip headers, footers and quotes, which give a newsgroup away."}
+        default=False,
+        metadata={"help": "Remove headers, footers and quotes, which give a newsgroup (20 Newsgroups) away."},
     )
     max_train_samples: int | None = field(
-        default=None, metadata={"help": "Most training documents; each class keeps its proportion."}
+        default=None,
+        metadata={"help": "Train on N documents at most, with the proportions of the classes. Default: all."},
     )
     max_test_samples: int | None = field(
-        default=None, metadata={"help": "Most test documents, and most for validation; as above."}
+        default=None,
+        metadata={
+            "help": "Measure on N documents at most, and validate on as many, with the proportions of the classes. "
+            "Default: all."
+        },
     )
 
 
@@ -70,16 +82,27 @@ class CitationArguments:
     )
     papers_file: str | None = field(
         default=None,
-        metadata={COMMON: True, "help": "Table of papers: id, title, abstract, text or sections [{heading, text}]."},
+        metadata={
+            COMMON: True,
+            "help": "Table of papers, with columns id, title, abstract, and text or sections (lists of "
+            "{heading, text}).",
+        },
     )
-    train_pairs_file: str | None = field(default=None, metadata={"help": "Pairs to train on: label, id1, id2."})
-    validation_pairs_file: str | None = field(default=None, metadata={"help": "Pairs for early stopping."})
-    test_pairs_file: str | None = field(default=None, metadata={"help": "Pairs to measure on."})
+    train_pairs_file: str | None = field(
+        default=None, metadata={"help": "Table of pairs to train heads on, with columns label, id1, id2."}
+    )
+    validation_pairs_file: str | None = field(
+        default=None, metadata={"help": "Table of pairs for early stopping, with the same columns."}
+    )
+    test_pairs_file: str | None = field(
+        default=None, metadata={"help": "Table of pairs to measure on, with the same columns."}
+    )
     citations_file: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Links (citing, cited) in place of pairs: splits that share no paper are made of them.",
+            "help": "Table of links (citing, cited), in place of pairs: they are split so that no paper is in two "
+            "parts.",
         },
     )
 
@@ -92,9 +115,9 @@ class RankingArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Folder with corpus.jsonl, queries.jsonl and qrels (BEIR), or the files of MS MARCO, WIKIR or "
-            "TREC; or a data set on the Hub in the form of BEIR; with --queries a corpus. Default: the sealed part "
-            "of python_docs.",
+            "help": "Folder with documents, queries and judgments in the layout of BEIR (corpus.jsonl, "
+            "queries.jsonl, qrels), MS MARCO, WIKIR or TREC; or a Hub data set in that of BEIR; with --queries, any "
+            "corpus. Default: the sealed part of python_docs.",
         },
     )
     split: str | None = field(
@@ -108,11 +131,14 @@ class RankingArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Take this out of each document and make a query of it: its document has grade 2, those that it "
-            "links to 1. Default: judged queries; python_docs has first_line.",
+            "help": "Make a query of each document: take out its title, first sentence or first line. The document "
+            "itself has grade 2, documents that it links to have grade 1. Default: the queries of the collection; "
+            "for python_docs first_line.",
         },
     )
-    max_queries: int | None = field(default=None, metadata={"help": "Most queries; they are drawn at random."})
+    max_queries: int | None = field(
+        default=None, metadata={"help": "Measure on N queries at most, drawn at random. Default: all."}
+    )
 
     def __post_init__(self) -> None:
         if self.max_queries is not None and self.max_queries < 1:

@@ -1,9 +1,9 @@
-"""Collections made of a corpus: the title, first sentence or first line of a document is a query for its rest.
+"""Make collections of a corpus: the title, first sentence or first line of a document is a query for its rest.
 
-A query has two kinds of relevant documents: the one it was taken from, with grade 2, and those that this one links to,
-with grade 1, where the corpus has links (WikIR: Frej et al., 2020). Every document loses its title, sentence or line,
-also where its query is not asked. One author wrote query and text, so such collections are easier than judged ones:
-they say which of two encoders is better rather than how good one is.
+A query has two kinds of relevant documents: the document it was taken from, with grade 2, and those that this document
+links to, with grade 1, where the corpus has links (WikIR: Frej et al., 2020). Every document loses its title, sentence
+or line, even if its query is not asked. One author wrote query and text, so such collections are easier than judged
+ones: they tell which of two encoders is better rather than how good one is.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Pairs of papers for training and testing that share no paper, and in which popularity says nothing."""
+"""Make pairs of papers for training and testing that share no paper, and in which popularity says nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ class PairPart:
 
 
 def pair_products(left: Any, right: Any, part: PairPart) -> np.ndarray:
-    """Scalar products of rows `first` of `left` and rows `second` of `right`, dense or both sparse."""
+    """Compute the scalar products of rows `first` of `left` and rows `second` of `right`, dense or both sparse."""
     products = np.empty(len(part.first), dtype=np.float32)
     for start in range(0, len(products), CHUNK_PAIRS):
         chunk = slice(start, start + CHUNK_PAIRS)

@@ -1,4 +1,4 @@
-"""Citation pairs: does one paper cite the other, given the texts of both (the AAN task of Long Range Arena)?
+"""Load citation pairs: does one paper cite the other, given the texts of both (AAN task of Long Range Arena)?
 
     load_citation_pairs                       the source that the options name, by one of these:
     load_long_range_arena, load_pair_files    pairs that others divided and labelled
@@ -96,7 +96,7 @@ def load_citation_pairs(options: CitationArguments, seed: int = 0) -> CitationPa
     """Load the pairs that the options name; without any the links of python_docs.
 
     Args:
-        seed: of the splits that are made here of citations; those of python_docs are settled.
+        seed: seed of splits that are made here of citations; the splits of python_docs are fixed.
 
     Raises:
         ValueError: if they name two sources, or half of one.

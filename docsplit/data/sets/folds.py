@@ -1,4 +1,4 @@
-"""Folds of a collection's queries: which to train on, to choose by and to report."""
+"""Divide a collection's queries into folds: to train on, to choose by and to report."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ SEED = 0  # of folds that are drawn: an encoder must not have been trained on th
 
 
 def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
-    """Query numbers of each fold.
+    """Return the numbers of the queries in each fold.
 
     Args:
         folds: how many, drawn with `seed`; or a JSON file with the query ids of each, [["301", ...], ...], as others
@@ -50,9 +50,10 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
 
 
 def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of queries to train on, to choose by, and to report: of fold `number` (from 0), and of the one after it.
+    """Divide queries into rows to train on, to choose by and to report: fold `number` (from 0) is reported.
 
-    Training and evaluation call this with the same collection, and get the same parts.
+    The fold after it is for choosing. Training and evaluation call this with the same collection, and get the same
+    parts.
 
     Args:
         folds: as `make_folds` takes it.
@@ -63,10 +64,10 @@ def divide(ranking: Ranking, folds: str, number: int) -> tuple[np.ndarray, np.nd
     parts = make_folds(ranking, folds, SEED)
     if len(parts) < FEWEST:
         raise ValueError(
-            f"--folds {folds} gives {len(parts)} folds: to train, to choose and to report takes {FEWEST}."
+            f"--folds {folds} gives {len(parts)} folds, expected {FEWEST} or more: to train, choose and report."
         )
     if not 0 <= number < len(parts):
-        raise ValueError(f"--fold is {number}: the {len(parts)} folds are counted from 0.")
+        raise ValueError(f"--fold is {number}, expected 0 to {len(parts) - 1}: the {len(parts)} folds count from 0.")
     chosen = (number + 1) % len(parts)
     others = [part for place, part in enumerate(parts) if place not in (number, chosen)]
     return np.sort(np.concatenate(others)), parts[chosen], parts[number]

@@ -1,11 +1,11 @@
-"""Labelled documents from anywhere: the parts to train and test on, and the few-shot draws.
+"""Load labelled documents from anywhere, with parts to train and test on, and draw few-shot sets.
 
     load_labelled    a Hub name, local files or the built-in corpus -> LabelledSplit
     LabelledSplit    the protocol: texts, labels and draws, and the fingerprint of the data
     load_probe       a corpus divided without near-duplicates, for probes while pretraining
     split_labelled   a data set divided in the same way
 
-The data and a seed fix a split, and nothing else does: every encoder, every head and TF-IDF are measured on the same
+Only the data and a seed decide a split: every encoder, every head and TF-IDF are measured on the same
 documents. The trade-off: the texts of the chosen documents are held in memory.
 """
 
@@ -141,7 +141,7 @@ def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
 
     Args:
         options: the source, its columns and limits; without a data set and files python_docs, by its own parts.
-        seed: of the choice of documents; that of python_docs is settled (`docsplit.data.python_docs.parts`).
+        seed: seed of the choice of documents; that of python_docs is fixed (`docsplit.data.python_docs.parts`).
 
     Raises:
         ValueError: naming what is missing or wrong and the remedy: files, splits, columns, labels, classes.
@@ -182,7 +182,9 @@ def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) 
     multi_label = isinstance(parts["train"].labels[0], tuple)
     for part in parts.values():
         if isinstance(part.labels[0], tuple) != multi_label:
-            raise ValueError(f"The labels of {part.source} should be lists just if those of the train part are.")
+            raise ValueError(
+                f"The labels of {part.source} and of the train part differ: make them lists in both, or in none."
+            )
     return parts
 
 

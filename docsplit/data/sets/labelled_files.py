@@ -1,4 +1,4 @@
-"""Files and Hub splits as the parts of a labelled data set, before texts are read and classes numbered."""
+"""Read files and Hub splits as the parts of a labelled data set, before texts are read and classes numbered."""
 
 import logging
 from collections import Counter

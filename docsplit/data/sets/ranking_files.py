@@ -1,4 +1,4 @@
-"""Readers of collections in the forms that others publish them in: a row of `FORMATS` each.
+"""Read collections in the formats that others publish them in; each has a row in `FORMATS`.
 
     BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
     MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...

@@ -1,4 +1,4 @@
-"""Collections to measure search on: documents, queries, and judgments of which documents are relevant to a query.
+"""Load collections to measure search on: documents, queries, and judgments of which documents are relevant.
 
 `load_collection` reads any of the forms of `docsplit.data.sets.ranking_files`, or makes a collection of a corpus
 (`docsplit.data.sets.built_rankings`). Everything that is left out on the way is counted, and noted in one line.
@@ -40,7 +40,7 @@ class Ranking:
 
     @property
     def relevant_documents(self) -> list[str]:
-        """Documents that are relevant to a query, whole, as a pretraining may have read them."""
+        """Return the documents that are relevant to a query, whole, as a pretraining may have read them."""
         relevant = {name for grades in self.judgments.values() for name, grade in grades.items() if grade > 0}
         return [
             self.whole.get(name, text) for name, text in zip(self.document_ids, self.documents) if name in relevant
@@ -100,7 +100,7 @@ def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
             `docsplit.data.sets.built_rankings.QUERIES`, it is a corpus for `load_corpus`, whose documents become
             queries. The default `split` of the queries is test, or the only one; of python_docs test is the sealed
             part.
-        seed: of the `max_queries` that are drawn.
+        seed: seed of the `max_queries` that are drawn.
 
     Raises:
         ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
@@ -239,8 +239,8 @@ class _LeftOut:
                 (repeated if texts[name] == text else other).append(name)
         if other:
             raise ValueError(
-                f"{self.name} has {len(other):,} times a {kind} of an id that another text has already, such as "
-                f"{other[0]}: give each {kind} an id of its own."
+                f"{self.name} has {len(other):,} times a {kind} whose id another text has already, such as "
+                f"{other[0]}: give each {kind} its own id."
             )
         plural = "documents" if kind == "document" else "queries"
         self.say(f"{plural}_repeated", f"{plural} repeat an id and its text and count once", repeated)

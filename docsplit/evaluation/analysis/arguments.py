@@ -17,39 +17,52 @@ class AnalysisArguments(ComparisonArguments):
     """What is analysed."""
 
     output_dir: str = field(
-        default="outputs/analysis", metadata={COMMON: True, "help": "Where everything is written."}
+        default="outputs/analysis", metadata={COMMON: True, "help": "Folder of the report, tables and plots."}
     )
     analyses: list[str] = field(
         default_factory=lambda: [*ANALYSES],
         metadata={
             COMMON: True,
-            "help": "redundancy (of the documents, without encoder) and attention need a spaCy pipeline; similarity "
-            "(of sentences), clustering, map, geometry. Not in the default: graph_attention, of graph documents.",
+            "help": "Analyses: redundancy (how often documents repeat words; needs no encoder), similarity (of "
+            "sentences), attention (to parts of speech), clustering, map and geometry. redundancy and attention need "
+            "--spacy_pipeline. graph_attention, for graph document models, is not in the default.",
         },
     )
     spacy_pipeline: str = field(
         default="en_core_web_sm",
-        metadata={COMMON: True, "help": "An installed one that tags parts of speech, or its folder."},
+        metadata={COMMON: True, "help": "Name or folder of an installed spaCy pipeline that tags parts of speech."},
     )
     sentence_splitter: str = field(
-        default="rules", metadata={"help": "rules, sentencizer, or an installed spaCy pipeline."}
+        default="rules",
+        metadata={
+            "help": "How documents are split into sentences: rules (of this project), sentencizer (spaCy's), or the "
+            "name of an installed spaCy pipeline."
+        },
     )
     sample_documents: int = field(
         default=1000,
         metadata={
             COMMON: True,
-            "help": "Test documents of similarity, attention, map and halves: at most so many, stratified.",
+            "help": "Most test documents of similarity, attention, map and geometry's halves; each class keeps its "
+            "proportion.",
         },
     )
-    word_weight: str = field(default="sum", metadata={"help": "Attention to a word, over its pieces: sum or mean."})
-    map_method: str = field(default="tsne", metadata={COMMON: True, "help": "tsne, umap (needs umap-learn) or pca."})
-    num_seeds: int = field(default=10, metadata={"help": "Runs of k-means on each embedding."})
+    word_weight: str = field(
+        default="sum", metadata={"help": "Attention to a word, from that to its tokens: their sum or their mean."}
+    )
+    map_method: str = field(
+        default="tsne", metadata={COMMON: True, "help": "Projection of the map: tsne, umap (needs umap-learn) or pca."}
+    )
+    num_seeds: int = field(
+        default=10, metadata={"help": "Runs of k-means on each embedding, with another seed each time."}
+    )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choices("analyses", self.analyses, (*ANALYSES, GRAPH_ATTENTION))
         check_choices("word_weight", [self.word_weight], ("sum", "mean"))
         check_choices("map_method", [self.map_method], MAP_METHODS)
+        if self.num_seeds < 1:
+            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
         if self.sample_documents < 4:
             raise ValueError(f"--sample_documents is {self.sample_documents}: expected 4 or more.")
         if self.push_results and "clustering" not in self.analyses:

@@ -16,41 +16,45 @@ class RetrievalArguments(ComparisonArguments):
     """How documents are ranked, and which queries are measured."""
 
     output_dir: str = field(
-        default="outputs/retrieval", metadata={COMMON: True, "help": "Where everything is written."}
+        default="outputs/retrieval", metadata={COMMON: True, "help": "Folder of the results, tables and plots."}
     )
     methods: list[str] = field(
         default_factory=lambda: [*RANKING_METHODS],
         metadata={
             COMMON: True,
-            "help": "Methods: dense (an encoder alone), bm25, hybrid (weighted sum of both), rrf (reciprocal rank "
-            "fusion of both). If bm25 is the only encoder, only bm25 runs.",
+            "help": "How documents are ranked: dense (by an encoder), bm25 (by words), hybrid (weighted sum of both "
+            "scores) and rrf (reciprocal rank fusion of both). With bm25 as the only encoder, only bm25 runs.",
         },
     )
     query_prompt: str | None = field(
         default=None,
-        metadata={"help": "Prompt to put before each query (--prompt: each document). Default: the checkpoint's own."},
+        metadata={
+            "help": "Text to put before each query; --prompt goes before each document. Default: the encoder's own."
+        },
     )
     folds: str = field(
         default="5",
         metadata={
-            "help": "Number of folds of queries, or a JSON file of ids; a fold's weight is chosen on the others."
+            "help": "Number of folds of queries, or a JSON file with lists of query ids. The hybrid's weight for a "
+            "fold is chosen on the others."
         },
     )
     fold: int | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Measure on the queries of this fold alone, counted from 0; the encoder was trained without "
-            "them. The hybrid's weight is chosen on the next fold. Default: all folds.",
+            "help": "Measure on the queries of this fold only (counted from 0), which the encoder was trained "
+            "without. The hybrid's weight is chosen on the next fold. Default: all folds.",
         },
     )
     selection_split: str | None = field(
         default=None,
-        metadata={"help": "Choose the weight on queries of this split, at most 1,000. Default: on other folds."},
+        metadata={
+            "help": "Choose the hybrid's weight on queries of this split, at most 1,000. Default: on the other folds."
+        },
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choices("methods", self.methods, RANKING_METHODS)
         if self.fold is not None and self.selection_split is not None:
             raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")

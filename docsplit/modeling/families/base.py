@@ -1,4 +1,4 @@
-"""`Family`: the habits that an encoder can have. The defaults are those of a plain one, such as BERT.
+"""`Family` describes the habits of an encoder. The defaults are those of a plain one, such as BERT.
 
 The rest of the library asks `docsplit.modeling.families.table.family_of(config)`, and knows no family by its name.
 """
@@ -39,7 +39,7 @@ class Family:
         module: the first module of SentenceTransformer, as a checkpoint names it, FILE.CLASS of this folder. Loading
             it needs `trust_remote_code`. None: sentence-transformers' own.
         code: the files of code in a checkpoint, and of which files each is made.
-        paper: that a card names.
+        paper: the paper that a card names.
         without_lora: what LoRA does not go with, and why; None: it does.
         without_onnx: why no ONNX file can be written; None: it can.
     """

@@ -1,4 +1,4 @@
-"""BigBird: block-sparse attention of long rows, full attention of short ones."""
+"""BigBird has block-sparse attention in long rows and full attention in short ones."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Documents as graphs of passages (`modeling_graph_document`), in training and on disk."""
+"""Train and save documents as graphs of passages (`modeling_graph_document`)."""
 
 import inspect
 from collections.abc import Mapping

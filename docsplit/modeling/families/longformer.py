@@ -1,4 +1,4 @@
-"""Longformer: attention in windows, a global first token, rows padded to the window."""
+"""Longformer has attention in windows, a global first token, and rows padded to the window."""
 
 import contextlib
 from collections.abc import Iterator

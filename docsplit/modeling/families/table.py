@@ -1,4 +1,4 @@
-"""The families of encoders, a row each."""
+"""The table of families of encoders."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def family_named(model_type: str) -> Family:
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of an encoder with this configuration; None, of what has no configuration, is plain."""
+    """Return the family of an encoder with this configuration; without one (None) it is plain."""
     return family_named(getattr(config, "model_type", ""))
 
 

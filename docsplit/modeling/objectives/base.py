@@ -44,10 +44,18 @@ class SoftmaxOptions:
     """Options of all objectives with a softmax over similarities."""
 
     contrastive_temperature: float = field(
-        default=0.05, metadata={"help": "Divides similarities. Default: the checkpoint's, else 0.05 (SimCSE)."}
+        default=0.05,
+        metadata={
+            "help": "Divide similarities by this before the softmax: lower values stress the nearest negatives. "
+            "Default: the checkpoint's, else 0.05 (SimCSE)."
+        },
     )
     similarity: Similarity = field(
-        default="cosine", metadata={"help": "Compares two embeddings. Default: the checkpoint's, else cosine."}
+        default="cosine",
+        metadata={
+            "help": "How two embeddings are compared: by cosine or by dot product. Default: the checkpoint's, else "
+            "cosine."
+        },
     )
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ class Ensemble(nn.Module):
 
 
 def bregman_divergence(first: Tensor, second: Tensor) -> Tensor:
-    """G[i, j] = z_i[k(i)] - z_i[k(j)], k the index of the largest (equation 4): 0 or more, and not symmetric.
+    """Return G[i, j] = z_i[k(i)] - z_i[k(j)], k the index of the largest (equation 4); 0 or more, not symmetric.
 
     Both terms evaluate the first argument. So the gradient reaches that alone: the second gives only an index.
 
@@ -129,59 +129,61 @@ class BregmanInfoNCE(InfoNCE):
 
     @dataclass
     class Options(InfoNCE.Options):
-        """InfoNCE with a Bregman ensemble."""
+        """InfoNCE with an ensemble of Bregman divergences."""
 
         bregman_weight: float = field(
             default=2.0,
             metadata={
-                "help": "Lambda, the weight of the Bregman loss beside InfoNCE. The paper says 2; its code weighs "
-                "them as 0.5 would. 0: the ensemble is watched, not trained. Default: the checkpoint's, else 2."
+                "help": "Weight of the Bregman loss beside InfoNCE (lambda). The paper says 2; its code weighs them "
+                "as 0.5 would. 0: the ensemble is measured, not trained. Default: the checkpoint's, else 2."
             },
         )
         bregman_temperature: float = field(
             default=0.1,
             metadata={
-                "help": "Divides exp(-G / (2 sigma^2)), which is 1 at most; at 1 the loss hardly moves. Default: the "
-                "checkpoint's, else 0.1 (the authors' code)."
+                "help": "Divides exp(-G / (2 sigma^2)), which is 1 at most: at a temperature of 1 the loss hardly "
+                "moves. Default: the checkpoint's, else 0.1 (the authors' code)."
             },
         )
         bregman_sigma: float = field(
             default=2.0,
             metadata={
-                "help": "Width of the kernel exp(-G / (2 sigma^2)): the larger, the more divergences count as near. "
-                "Default: the checkpoint's, else 2 (the paper's)."
+                "help": "Width of the kernel exp(-G / (2 sigma^2)): the larger it is, the more divergences count as "
+                "near. Default: the checkpoint's, else 2 (as in the paper)."
             },
         )
         bregman_subnetworks: int = field(
             default=10,
-            metadata={"help": "g, the networks of the ensemble. Default: the checkpoint's, else 10 (the paper's)."},
+            metadata={
+                "help": "Number of networks in the ensemble (g). Default: the checkpoint's, else 10 (as in the paper)."
+            },
         )
         bregman_width: int | None = field(
             default=None,
             metadata={
-                "help": "Outputs of each network; the largest is sought among all networks' outputs. Default: the "
+                "help": "Outputs of each network; the largest output of all networks counts. Default: the "
                 "checkpoint's, else 1, and with a shared trunk the encoder's width (the authors' code)."
             },
         )
         bregman_trunk: Trunk = field(
             default="separate",
             metadata={
-                "help": "separate: the networks share nothing (the paper's text). shared: one hidden layer for all "
-                "(the authors' code). Default: the checkpoint's, else separate."
+                "help": "Whether networks share a hidden layer. separate: they share nothing (the paper's text). "
+                "shared: one hidden layer for all (the authors' code). Default: the checkpoint's, else separate."
             },
         )
         bregman_batch_norm: bool = field(
             default=True,
             metadata={
-                "help": "Batch norm in the ensemble, over both views of all processes' documents, of one accumulation "
-                "step. Default: the checkpoint's, else True."
+                "help": "Use batch norm in the ensemble, over both views of the documents of all processes in one "
+                "accumulation step. Default: the checkpoint's, else True."
             },
         )
         bregman_symmetric: bool = field(
             default=True,
             metadata={
-                "help": "True: the 2N views are all anchors and candidates (the authors' code). False: views 1 "
-                "against views 2 (equation 6). Default: the checkpoint's, else True."
+                "help": "Take all 2N views as anchors and candidates (the authors' code). False: compare first views "
+                "with second ones (equation 6). Default: the checkpoint's, else True."
             },
         )
 

@@ -54,17 +54,23 @@ class InfoNCE(Objective):
 
         symmetric_loss: bool = field(
             default=False,
-            metadata={"help": "Compare view 2 with all views 1 too. Default: the checkpoint's, else False."},
+            metadata={
+                "help": "Average two losses: first views against all second ones, and second views against all first "
+                "ones. Default: the checkpoint's, else False."
+            },
         )
         reverse_loss: bool = field(
             default=False,
-            metadata={"help": "Compare view 2 with all views 1 instead. Default: the checkpoint's, else False."},
+            metadata={
+                "help": "Compare second views with all first ones, not first with second. Default: the checkpoint's, "
+                "else False."
+            },
         )
 
         def __post_init__(self) -> None:
             super().__post_init__()
             if self.symmetric_loss and self.reverse_loss:
-                raise ValueError("symmetric_loss has both directions, reverse_loss the second alone: choose one.")
+                raise ValueError("symmetric_loss has both directions, reverse_loss only the second: choose one.")
 
     def forward(
         self,

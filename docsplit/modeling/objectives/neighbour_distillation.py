@@ -2,12 +2,12 @@
 
 The targets are made once, before training, by `docsplit.training.teacher`: the start's own vectors of the whole
 documents, each averaged with its nearest neighbours in the corpus. No second encoder is in memory, and nothing is
-pushed apart. Close to it: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours come
-from a queue that follows the training, and relational distillation (Park et al. 2019).
+pushed apart. Related work: Mean Shift (Koohpayegani et al. 2021) and NNCLR (Dwibedi et al. 2021), whose neighbours
+come from a queue that follows the training, and relational distillation (Park et al. 2019).
 
 Dropout is off: the targets have none of its noise, and a student that has to see through it gives vectors of fewer
-dimensions (`benchmarks/studies/adaptation/study.yaml`). So the whole document twice (`--view simcse`) is encoded once.
-Other views are both students, which keeps masked LM and their cosine in the log.
+dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, the whole document twice, it is encoded
+once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
 from dataclasses import dataclass, field
@@ -73,22 +73,32 @@ class NeighbourDistillation(Objective):
 
     @dataclass
     class Options:
-        """Neighbour distillation."""
+        """Neighbour distillation: how the target vectors are averaged over neighbours."""
 
         num_neighbours: int = field(
             default=20,
-            metadata={"help": "Neighbours that each target is averaged with; 0: the target is the start's vector."},
+            metadata={
+                "help": "Nearest documents that each target vector is averaged with; 0: the target is the start's "
+                "vector."
+            },
         )
-        smoothing_rounds: int = field(default=2, metadata={"help": "How often the targets are averaged."})
-        smoothing_share: float = field(default=0.5, metadata={"help": "Weight of the neighbours' mean in each round."})
+        smoothing_rounds: int = field(
+            default=2,
+            metadata={"help": "How often the target vectors are averaged, each time with those of the round before."},
+        )
+        smoothing_share: float = field(
+            default=0.5,
+            metadata={"help": "Weight of the neighbours' mean in each round; the vector itself has the rest."},
+        )
         neighbour_temperature: float = field(
-            default=0.1, metadata={"help": "Neighbours weigh as softmax(similarity / this)."}
+            default=0.1,
+            metadata={"help": "Neighbours weigh softmax(similarity / this): lower values favour the nearest."},
         )
         neighbour_words: float = field(
             default=1.0,
             metadata={
-                "help": "Weight of the similarity by words (latent semantic analysis) beside the encoder's cosine "
-                "where neighbours are chosen; 0: by the encoder alone."
+                "help": "Weight of likeness in words (latent semantic analysis) beside the encoder's cosine when "
+                "neighbours are chosen; 0: the encoder alone."
             },
         )
 
@@ -97,7 +107,7 @@ class NeighbourDistillation(Objective):
                 if getattr(self, name) < 0:
                     raise ValueError(f"{name} is {getattr(self, name)}, expected 0 (no averaging) or more.")
             if not 0 <= self.smoothing_share <= 1:
-                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a share of 1.")
+                raise ValueError(f"smoothing_share is {self.smoothing_share}, expected a number from 0 to 1.")
             if self.neighbour_temperature <= 0:
                 raise ValueError(f"neighbour_temperature is {self.neighbour_temperature}, expected more than 0.")
             if self.neighbour_words < 0:
@@ -121,7 +131,7 @@ class NeighbourDistillation(Objective):
         if self.targets is None or document_ids is None:
             raise RuntimeError(
                 "neighbour_distillation needs document_ids and `model.objective.targets`: "
-                "docsplit.training.teacher makes them, and run_docsplit_pretraining.py has `prepare` ask for them."
+                "docsplit.training.teacher makes them, and `prepare` asks for them in pretraining."
             )
         targets = self.targets.of(document_ids)  # (B, H)
         if targets.shape[-1] != embeddings.shape[-1]:

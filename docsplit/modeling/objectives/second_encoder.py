@@ -132,19 +132,20 @@ class MomentumContrast(_SecondEncoder):
 
     @dataclass
     class Options(SoftmaxOptions):
-        """MoCo."""
+        """Momentum contrast (MoCo): InfoNCE with a queue of negatives."""
 
         momentum_queue_size: int = field(
             default=131072,
             metadata={
-                "help": "Negatives: the last N keys of the momentum encoder. Default: the checkpoint's, else 131072."
+                "help": "Number of negatives: the queue keeps the last N embeddings of the momentum encoder. "
+                "Default: the checkpoint's, else 131072."
             },
         )
         momentum: float = field(
             default=0.9995,
             metadata={
-                "help": "EMA decay of the momentum encoder per forward pass. Default: the checkpoint's, else 0.9995 "
-                "(Contriever)."
+                "help": "Share of its weights that the momentum encoder keeps in each forward pass (EMA). Default: "
+                "the checkpoint's, else 0.9995 (Contriever)."
             },
         )
 
@@ -156,7 +157,7 @@ class MomentumContrast(_SecondEncoder):
                     "batch alone: objective info_nce."
                 )
             if not 0 <= self.momentum <= 1:
-                raise ValueError(f"momentum is {self.momentum}, expected a share of 1.")
+                raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)

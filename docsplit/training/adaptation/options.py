@@ -15,19 +15,26 @@ class EmbeddingOptions:
     pooling: Pooling | None = field(
         default=None,
         metadata={
-            "help": "How token states become an embedding, where the encoder does not say. Default: cls; lasttoken of "
-            "a decoder."
+            "help": "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken "
+            "or weightedmean. Default: cls; lasttoken for a decoder."
         },
     )
     max_seq_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens that the encoder reads; words are of the whole text. Default: the encoder's."},
+        metadata={
+            "help": "Tokens that the encoder reads of each text; words are counted in the whole text. Default: the "
+            "encoder's own."
+        },
     )
     prompt: str | None = field(
-        default=None, metadata={"help": "Prompt before each document. Default: the encoder's own."}
+        default=None, metadata={"help": "Text to put before each document. Default: the encoder's own."}
     )
     dtype: Literal["auto", "float32", "bfloat16"] = field(
-        default="auto", metadata={"help": "Precision of matrix products. auto: bfloat16 where the hardware has it."}
+        default="auto",
+        metadata={
+            "help": "Precision of the encoder's matrix products; auto: bfloat16 where the hardware has it, else "
+            "float32."
+        },
     )
 
 
@@ -35,8 +42,12 @@ class EmbeddingOptions:
 class HubOptions:
     """The Hub."""
 
-    push_to_hub: bool = field(default=False, metadata={COMMON: True, "help": "Upload OUTPUT, with its card."})
-    hub_model_id: str | None = field(default=None, metadata={"help": "USER/NAME. Default: named after OUTPUT."})
+    push_to_hub: bool = field(
+        default=False, metadata={COMMON: True, "help": "Upload OUTPUT, with its card, to the Hub."}
+    )
+    hub_model_id: str | None = field(
+        default=None, metadata={"help": "Name on the Hub, USER/NAME. Default: the name of OUTPUT."}
+    )
     hub_private_repo: bool | None = field(default=None, metadata={"help": "Make a new repository private."})
 
 
@@ -52,38 +63,46 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
         default=False,
         metadata={
             COMMON: True,
-            "help": "Write the words alone: a static encoder, some 90 times as fast on long documents (CPU).",
+            "help": "Write the words alone, without the encoder: some 90 times as fast on long documents (CPU).",
         },
     )
     train: bool = field(
         default=False,
         metadata={
             COMMON: True,
-            "help": "Train the encoder on the documents first (neighbour distillation), then fit words to it.",
+            "help": "Train the encoder on DOCUMENTS first (neighbour distillation, minutes), then add words to it.",
         },
     )
-    recipe: str = field(default="adapt", metadata={"help": "Recipe of --train: a name, or a file of your own."})
+    recipe: str = field(
+        default="adapt",
+        metadata={"help": "Recipe of --train: the name of one that comes with the project, or a file of your own."},
+    )
     text_column: str = field(
-        default="text", metadata={COMMON: True, "help": "Column of DOCUMENTS, where they are rows."}
+        default="text", metadata={COMMON: True, "help": "Column of the text, where DOCUMENTS are rows."}
     )
     probe_corpus: str | None = field(
         default=None,
         metadata={
             COMMON: True,
-            "help": "Labelled documents, as a file or a name: what is best on validation documents is written, and "
-            "the start where nothing beats it. Validation and test documents are kept out of DOCUMENTS.",
+            "help": "Labelled documents (a file or a Hub name) to choose by: what is best on their validation part "
+            "is written, and the start where nothing beats it. Their validation and test parts are kept out of "
+            "DOCUMENTS.",
         },
     )
-    probe_text_column: str = field(default="text", metadata={"help": "Column of --probe_corpus."})
-    probe_label_column: str = field(default="label", metadata={"help": "Column of --probe_corpus."})
+    probe_text_column: str = field(default="text", metadata={"help": "Column of the text in --probe_corpus."})
+    probe_label_column: str = field(default="label", metadata={"help": "Column of the label in --probe_corpus."})
     penalty: float | None = field(
-        default=None, metadata={"help": "Ridge penalty of the words. Default: chosen by leave-one-out."}
+        default=None,
+        metadata={
+            "help": "Ridge penalty of the words: higher values shrink their weights. Default: chosen by leave-one-out."
+        },
     )
     neighbours: int = field(
         default=20,
         metadata={
             COMMON: True,
-            "help": "Fit words to vectors averaged with those of N nearest documents. 0: to the vectors alone.",
+            "help": "Fit words to each document's vector averaged with those of its N nearest documents; 0: to its "
+            "vector alone.",
         },
     )
 

@@ -23,7 +23,11 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else():
         np.testing.assert_array_equal(chosen, divide(ranking, "5", (number + 1) % 5)[2])
         reported += reported_fold.tolist()
     assert sorted(reported) == list(range(17))
-    for folds, number, message in (("2", 0, "takes 3"), ("5", 5, "counted from 0"), ("5", -1, "counted from 0")):
+    for folds, number, message in (
+        ("2", 0, "expected 3 or more"),
+        ("5", 5, "expected 0 to 4"),
+        ("5", -1, "count from 0"),
+    ):
         with pytest.raises(ValueError, match=message):
             divide(ranking, folds, number)
 

@@ -340,7 +340,7 @@ def test_bad_train_files_are_named(tmp_path, rows, message):
 
 def test_parts_with_one_and_with_several_labels_do_not_mix(files):
     rewrite(files["test_file"], lambda rows: [row.update(label=[row["label"]]) for row in rows])
-    with pytest.raises(ValueError, match=r"labels of the test file .* lists just if"):
+    with pytest.raises(ValueError, match=r"labels of the test file .* differ: make them lists in both"):
         load_labelled(LabelledArguments(**files))
 
 

@@ -74,9 +74,9 @@ def test_what_is_judged_and_not_there_stays_relevant(tmp_path):
         (
             ["1\ta\t1"],
             {"documents": [{"_id": "a", "title": "", "text": "x"}]},
-            "a document of an id that another text",
+            "a document whose id another text",
         ),
-        (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "a query of an id that another text"),
+        (["1\ta\t1"], {"queries": [{"_id": "1", "text": "x"}]}, "a query whose id another text"),
         (["1\ta\tyes"], {}, "has the grade 'yes'"),
         (["1\ta\t0.5"], {}, "has the grade '0.5'"),
         (["1\ta\tinf"], {}, "has the grade 'inf'"),

@@ -505,7 +505,7 @@ def test_what_a_graph_document_model_has_not():
     for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
         with pytest.raises(ValueError, match=r"takes the \[CLS\] state of a passage and has no masked-LM head"):
             DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
-    with pytest.raises(ValueError, match="LoRA does not go with a graph document model"):
+    with pytest.raises(ValueError, match="LoRA does not work with a graph document model"):
         make_model().add_lora(4)
     with pytest.raises(ValueError, match="positions for 512 tokens"):
         make_model(max_seq_length=600)

@@ -206,7 +206,7 @@ def test_embeddings_alone_are_those_of_the_first_encoder():
         (QUEUE | {"objective": "contrastive_tension"}, "momentum.* is an option of objective momentum_contrast"),
         ({"momentum_queue_size": 10}, "momentum_queue_size is an option of objective momentum_contrast, not of info"),
         (QUEUE | {"momentum_queue_size": 0}, "momentum_queue_size is 0, expected 1 or more"),
-        (QUEUE | {"momentum": 1.5}, "momentum is 1.5, expected a share"),
+        (QUEUE | {"momentum": 1.5}, "momentum is 1.5, expected a number from 0 to 1"),
         ({"contrastive_temperature": 0.0}, "contrastive_temperature is 0.0, expected more than 0"),
         ({"contrastive_temprature": 0.1}, "no setting 'contrastive_temprature'"),
     ],
