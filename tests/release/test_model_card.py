@@ -204,6 +204,28 @@ def test_every_objective_of_a_paper_names_it():
     assert "Bregman" in model_card.PAPERS["info_nce+bregman"]
 
 
+@pytest.mark.parametrize(
+    ("objective", "view", "expected"),
+    [
+        ("info_nce", "docsplit", "to tell documents apart: view `docsplit`, objective `info_nce`, cosine similarity, "
+         "temperature 0.05."),
+        ("info_nce", "query_document", "to find the documents that answer a query: view `query_document`"),
+        ("momentum_contrast", "crop", "temperature 0.05, a queue of 64 negatives."),
+        ("neighbour_distillation", "simcse", "to map a document to the vector that its start gave it, averaged with "
+         "those of its 20 nearest neighbours in the corpus: view `simcse`, objective `neighbour_distillation`."),
+        ("contrastive_tension", "simcse", "to tell documents apart: view `simcse`, objective `contrastive_tension`."),
+    ],
+)  # fmt: skip
+def test_a_card_says_what_the_objective_taught(objective, view, expected, wordpiece, tmp_path):
+    queue = {"momentum_queue_size": 64} if objective == "momentum_contrast" else {}
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), objective=objective, mlm_weight=0.0, **queue)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(RUN | {"options": {"view": view}}))
+    text = write_card(tmp_path)
+    assert expected in text
+    assert ("apart" in text) == ("apart" in expected or objective == "momentum_contrast")
+
+
 def test_any_architecture_gets_a_card(tmp_path, wordpiece):
     config = DistilBertConfig(vocab_size=len(wordpiece), dim=48, n_layers=3, n_heads=2, hidden_dim=64)
     DocSplitForContrastivePretraining(config, pooling="mean").save_pretrained(tmp_path / "encoder")

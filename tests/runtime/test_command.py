@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from docsplit.runtime import command
 from docsplit.runtime.arguments import find_recipe
-from docsplit.runtime.command import as_command
+from docsplit.runtime.command import as_command, command_line
 from tests.processes import ROOT, Script, start
 
 SCRIPTS = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())
@@ -112,3 +114,28 @@ def test_threads_wait_as_the_user_wants():
     environment = os.environ | {"OMP_WAIT_POLICY": "ACTIVE"}
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
     assert printed == "ACTIVE False\n"
+
+
+def test_bars_in_a_file_are_a_line_every_half_minute():
+    code = "import docsplit.runtime.command, tqdm; bar = tqdm.tqdm([]); print(bar.mininterval, bar.maxinterval)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert result.stdout == "30.0 30.0\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("running", "is_installed", "expected"),
+    [
+        ("adapt.py", True, "python search.py build 'my notes'"),  # beside it, wherever the commands are
+        ("FOLDER/adapt.py", True, "python FOLDER/search.py build 'my notes'"),
+        ("/usr/bin/docsplit-adapt", True, "docsplit-search build 'my notes'"),
+        ("/usr/bin/own_script.py", False, "python search.py build 'my notes'"),
+    ],
+)
+def test_the_next_command_is_called_as_the_running_one_was(running, is_installed, expected, tmp_path, monkeypatch):
+    (tmp_path / "search.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [running.replace("FOLDER", str(tmp_path))])
+    entries = [SimpleNamespace(name="docsplit-search", value="search:command")] if is_installed else []
+    monkeypatch.setattr(command, "entry_points", lambda group: entries if group == "console_scripts" else [])
+    assert command_line("search", "build", "my notes") == expected.replace("FOLDER", str(tmp_path))
