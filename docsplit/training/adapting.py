@@ -139,6 +139,7 @@ def adapt(
         with _timed("write", seconds):
             record = _describe(adapted, variant, encoder, documents, options)
             folder.write(variant, replace(record, hub_model_id=repo_id), texts, _is_changed(options))
+    logger.info(f"Seconds: {', '.join(f'{step} {taken:.1f}' for step, taken in seconds.items())}.")
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
     return adapted
@@ -332,11 +333,10 @@ def _describe(
 
 @contextmanager
 def _timed(step: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Keep and log how long a step took."""
+    """Keep how long a step took."""
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started
-    logger.info(f"{step[0].upper()}{step[1:]}: {seconds[step]:.1f} s")
 
 
 def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: AdaptOptions) -> str:

@@ -5,7 +5,7 @@ corrected p-values are those of the report's comparisons (`docsplit.evaluation.r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from docsplit.evaluation.results.records import Comparison, Report
@@ -19,7 +19,8 @@ AHEAD, BEHIND, LEVEL = "ahead", "behind", "level"
 class _Finding:
     """A comparison as the first of two encoders would tell it; numbers in points."""
 
-    head: str  # and its features, where these are not raw
+    head: str
+    features: str
     shots: int | None
     difference: float
     low: float
@@ -82,10 +83,10 @@ def _seen_from(encoder: str, comparison: Comparison) -> _Finding:
     sign = 100 if is_first else -100
     low, high = (measured.low, measured.high) if is_first else (measured.high, measured.low)
     heads = comparison.heads or (comparison.head, comparison.head)
-    head = (heads[0] if is_first else heads[1]) + ("" if comparison.features == "raw" else f", {comparison.features}")
     difference = sign * measured.difference
     says = LEVEL if not comparison.is_clear else AHEAD if difference > 0 else BEHIND
-    return _Finding(head, comparison.shots, difference, sign * low, sign * high, says)
+    kind = (heads[0] if is_first else heads[1], comparison.features, comparison.shots)
+    return _Finding(*kind, difference, sign * low, sign * high, says)
 
 
 def _runs(seeds: Sequence[int | None]) -> str:
@@ -134,12 +135,14 @@ def _span(findings: Sequence[_Finding], pair: _Pair) -> str:
     known = [one for one in findings if math.isfinite(one.low + one.high)]  # correlations of equal values have none
     low, high = min((one.low for one in known), default=0), max((one.high for one in known), default=0)
     if findings[0].says == LEVEL:
-        ends = f"{low:+.1f} to {high:+.1f}"
+        ends = f"{_signed(low)} to {_signed(high)}"
     else:
         low, high = sorted((abs(low), abs(high)))
         ends = f"{low:.1f} to {high:.1f}"
     intervals = f"95 % {'interval' if len(findings) == 1 else 'intervals from'} {ends}" if known else "no interval"
-    of = [pair.task.measures[pair.task.main], *dict.fromkeys(one.head for one in findings)]
+    of = [pair.task.measures[pair.task.main], _listed(one.head for one in findings)]
+    if any(one.features != "raw" for one in findings):
+        of.append(f"{_listed(one.features for one in findings)} features")
     if pair.task.has_training:
         of.append(_labels([one.shots for one in findings]))
     details = "; ".join(filter(None, [intervals, ", ".join(of), pair.runs]))
@@ -149,22 +152,34 @@ def _span(findings: Sequence[_Finding], pair: _Pair) -> str:
 def _points(findings: Sequence[_Finding]) -> str:
     """Return a difference, or the least and the largest; without signs where all are on one side."""
     values = [one.difference for one in findings]
-    form = "+.1f" if findings[0].says == LEVEL else ".1f"
-    shown = [f"{value:{form}}" for value in (sorted(values) if form == "+.1f" else sorted(map(abs, values)))]
+    if findings[0].says == LEVEL:
+        shown = [_signed(value) for value in sorted(values)]
+    else:
+        shown = [f"{value:.1f}" for value in sorted(map(abs, values))]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
 def _labels(shots: Sequence[int | None]) -> str:
-    distinct = list(dict.fromkeys(shots))
-    shown = ["all" if count is None else str(count) for count in distinct]
-    return "all labels" if distinct == [None] else f"{' and '.join(shown)} labels a class"
+    shown = _listed("all" if count is None else str(count) for count in shots)
+    return "all labels" if shown == "all" else f"{shown} labels a class"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return each name once: a, b and c."""
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _signed(points: float) -> str:
+    return f"{round(points, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def _who_says_what(pair: _Pair) -> str:
     """Say what each head says, or what each number of labels says where there is one head."""
     by_head: dict[str, list[_Finding]] = {}
     for finding in pair.findings:
-        by_head.setdefault(finding.head, []).append(finding)
+        name = finding.head if finding.features == "raw" else f"{finding.head}, {finding.features}"
+        by_head.setdefault(name, []).append(finding)
     if len(by_head) == 1 and pair.task.has_training:
         by_head = {}
         for finding in pair.findings:

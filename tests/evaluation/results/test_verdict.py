@@ -60,7 +60,7 @@ def test_comparisons_that_agree_are_one_span():
     level = [compared("adapted", "start", (0.5, -0.4, 1.9)), compared("adapted", "start", (-1.0, -2.4, 0.2), "knn")]
     assert of(level)[0] == (
         "No difference between adapted and start can be told in any of 2 comparisons: -1.0 to +0.5 points (95 % "
-        "intervals from -2.4 to +1.9; Accuracy, linear, knn, 5 labels a class; one training run each)."
+        "intervals from -2.4 to +1.9; Accuracy, linear and knn, 5 labels a class; one training run each)."
     )
 
 
