@@ -146,7 +146,9 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
         words=_words(record),
         candidates=_candidates(record),
         evaluation=evaluation_text({}, evaluations) if evaluations else "",
-        privacy=(PRIVACY if record.kind != "plain" else "The files are the encoder's: no words of the documents.")
+        privacy=(
+            PRIVACY if record.kind != "plain" else "The files hold the encoder alone, and no words of the documents."
+        )
         + (HASHES if has_hashes else ""),
         licence=licence_text(stated, record.start),
     )
@@ -217,7 +219,7 @@ def _words(record: Adaptation) -> str:
     """Say what words were fitted on, and how well they explain the encoder's vectors."""
     facts = record.facts
     if facts is None:
-        return "None: they explain nothing of the encoder's vectors out of sample."
+        return "There are none: words explain nothing of the encoder's vectors, of documents that they were not fitted on."
     rows = [("fitted on", code(record.documents)), ("documents", f"{facts.documents:,}")]
     left_out = {"empty, left out": facts.empty, "copies, left out": facts.duplicates}
     left_out["that share no token with another"] = facts.without_pieces

@@ -156,7 +156,7 @@ def load(name: str, options: AdaptOptions) -> Any:
     """
     loaded = load_encoder(name, options.pooling, options.max_seq_length)
     if words_of(loaded) is not None:
-        logger.info(f"{name} has words: they are left out, and fitted anew to its plain encoder.")
+        logger.info(f"{name} has words already: new ones take their place.")
     model = without_words(loaded)
     if options.prompt is not None:
         model.prompts["document"] = options.prompt

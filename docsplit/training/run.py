@@ -99,7 +99,7 @@ class Run:
         self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)
-        if self.options.training.should_log:
+        if self.options.training.process_index == 0:
             print(f"\n{counts_table(self.results)}\n", flush=True)
 
     def train(self, trainer: Trainer, callbacks: Callbacks) -> float:

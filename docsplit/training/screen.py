@@ -139,7 +139,9 @@ def counts_table(counts: Mapping[str, int | float | None]) -> str:
 
 
 def _count(name: str, value: float) -> str:
-    return f"{100 * value:.1f} %" if name.endswith("_share") else f"{value:,}"
+    if name.endswith("_share"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def closing_text(options: RunOptions, results: JsonObject) -> str:
@@ -151,16 +153,16 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         f"{results['train_tokens_per_second']:,.0f} tokens/s."
     )
     if results["kept_start"]:
-        written = f"Keep what you had: {folder} holds the start, unchanged, and results and plot of the training."
+        written = f"Wrote {folder}: the start, unchanged, and results (all_results.json) and plot of the training."
     else:
         written = f"Wrote {folder}: the encoder, its card (README.md), results (all_results.json) and plot."
     lines = [written, f"In Python, SentenceTransformer({str(folder)!r}{trust}) loads it. Next:"]
-    lines += [f"    {command}" for command in next_commands(options)]
+    lines += [f"    {command}" for command in next_commands(options, None if results["kept_start"] else options.start)]
     return "\n\n".join([probe_table(results), measured, "\n".join(lines)])
 
 
-def next_commands(options: RunOptions) -> list[str]:
-    """Return two commands that use the encoder of a run: one measures it, one searches with it."""
+def next_commands(options: RunOptions, start: str | None) -> list[str]:
+    """Return two commands that use the encoder of a run: one measures it, beside its start, one searches with it."""
     folder, corpus, probe = options.output_dir, options.data.corpus, options.data.probe_corpus
     if options.data.view == QUERY_DOCUMENT:
         fold = [] if options.queries.fold is None else ["--fold", options.queries.fold]
@@ -170,7 +172,7 @@ def next_commands(options: RunOptions) -> list[str]:
         labelled = ["--train_file", probe or "YOUR_LABELLED_DOCUMENTS.jsonl"]
         if probe is not None and not Path(probe).exists():  # on the Hub, or built in
             labelled = [] if probe == PYTHON_DOCS else ["--dataset_name", probe]
-        words = ["--model_name_or_path", *filter(None, [options.start]), folder, "tfidf", *labelled]
+        words = ["--model_name_or_path", *filter(None, [start]), folder, "tfidf", *labelled]
         measure = command_line("run_probe_classification", *words)
     documents = corpus if Path(corpus).exists() else "YOUR_DOCUMENTS"
     return [measure, command_line("search", "build", documents, "--model", folder, "--index_dir", f"{folder}.index")]
