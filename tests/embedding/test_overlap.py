@@ -100,4 +100,4 @@ def test_the_record_of_an_encoder_on_the_hub_is_looked_up_there(record, tmp_path
 
     monkeypatch.setattr(module, "load_file_path", refuse)
     assert training_documents_of("user/name") is None
-    assert "gated repo. Ask" in messages(caplog)[1]
+    assert "gated repo. Ask" in messages(caplog)[0]

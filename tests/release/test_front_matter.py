@@ -48,9 +48,11 @@ def test_an_earlier_licence_stays_unless_it_is_that_of_other_weights(tmp_path, c
     ("licence", "start", "text"),
     [
         (Licence(), Start(), "No licence was stated for these weights."),
-        (Licence(UNKNOWN), Start("a", Licence(UNKNOWN)), "The licence of these weights is unknown: their start states none."),
+        (Licence(UNKNOWN), Start("a", Licence(UNKNOWN)), "The licence of these weights is unknown: their start states "
+         "none."),
         (Licence("mit"), Start(), "These weights have the licence mit."),
-        (Licence("other", "odd"), Start("a", Licence("other")), "These weights have the licence odd, as their start has."),
+        (Licence("other", "odd"), Start("a", Licence("other")), "These weights have the licence odd, as their start "
+         "has."),
     ],
 )  # fmt: skip
 def test_the_sentence_on_the_licence(licence, start, text):

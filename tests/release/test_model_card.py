@@ -312,8 +312,8 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
     DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings).save_pretrained(tmp_path)
     text = " ".join(write_card(tmp_path, "someone/graph").split())
     assert (
-        "It turns a document of any length, read in passages of about 60 words (up to 48 tokens each), into a vector of "
-        "16 numbers." in text
+        "It turns a document of any length, read in passages of about 60 words (up to 48 tokens each), into a vector "
+        "of 16 numbers." in text
     )
     assert "`bert` of 2 layers, with 2 of graph attention over its passages (`star` graph), started from" in text
     assert 'SentenceTransformer("someone/graph", trust_remote_code=True)' in text
