@@ -55,7 +55,7 @@ def _markdown(report: Report) -> str:
     if sentences := verdict(report):
         parts.append("## In short\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
     if report.notes:
-        parts.append("\n".join(f"- {' '.join(note.split())}" for note in report.notes))
+        parts.append("## Notes\n\n" + "\n".join(f"- {' '.join(note.split())}" for note in report.notes))
     if report.statistics:
         table = statistics_table(report.statistics)
         parts.append(f"## Data\n\n{table}\n\nWords are what stands between white space.")

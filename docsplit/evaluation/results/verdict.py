@@ -103,17 +103,18 @@ def _runs(seeds: Sequence[int | None]) -> str:
 
 def _sentence(pair: _Pair) -> str:
     """Say who is ahead, by how much, and in how many comparisons; the word `ahead` leads only where most say so."""
-    a, b, findings = pair.subject, pair.reference, pair.findings
+    a, b, number = pair.subject, pair.reference, len(pair.findings)
     ahead, behind, level = (pair.that_say(word) for word in (AHEAD, BEHIND, LEVEL))
-    number = len(findings)
+    lead = {AHEAD: f"{a} is ahead of {b}", BEHIND: f"{a} is behind {b}"}
+    # All say the same
     if len(level) == number:
-        places = "" if number == 1 else f" in any of {number} comparisons"
-        return f"No difference between {a} and {b} can be told{places}: {_span(findings, pair)}."
-    for word, those in ((f"ahead of {b}", ahead), (f"behind {b}", behind)):
+        where = "" if number == 1 else f" in any of {number} comparisons"
+        return f"No difference between {a} and {b} can be told{where}: {_span(level, pair)}."
+    for word, those in ((AHEAD, ahead), (BEHIND, behind)):
         if len(those) == number:
-            places = "" if number == 1 else f" in {'both' if number == 2 else f'all {number}'} comparisons"
-            return f"{a} is {word}{places} by {_span(those, pair)}."
-    places = {AHEAD: f"ahead of {b}", BEHIND: f"behind {b}"}
+            where = "" if number == 1 else f" in {'both' if number == 2 else f'all {number}'} comparisons"
+            return f"{lead[word]}{where} by {_span(those, pair)}."
+    # They differ: most are level, some are ahead and some behind, or some are level
     clear = {word: those for word, those in ((AHEAD, ahead), (BEHIND, behind)) if those}
     parts = [f"{word} in {len(those)}, by {_points(those)} points" for word, those in clear.items()]
     untold = f"in {len(level)} no difference can be told"
@@ -125,7 +126,7 @@ def _sentence(pair: _Pair) -> str:
         told += f"; {untold}" if level else ""
     else:
         ((word, those),) = clear.items()
-        told = f"{a} is {places[word]} in {len(those)} of {number} comparisons, by {_points(those)} points; {untold}"
+        told = f"{lead[word]} in {len(those)} of {number} comparisons, by {_points(those)} points; {untold}"
     details = "; ".join(filter(None, [pair.task.measures[pair.task.main], pair.runs]))
     return f"{told} ({details}). {_who_says_what(pair)}"
 
