@@ -378,10 +378,10 @@ def test_the_script_writes_what_its_call_does_and_says_what_is_next(reads_little
         "--dtype", "float32", "--neighbours", 5,
     )  # fmt: skip
     *_, written, explained, loading, build, measure = result.stdout.splitlines()
-    assert written.startswith(
-        f"Wrote {tmp_path / 'out'}: {reads_little.name} with the words of {len(TEXTS)} documents"
-    )
-    share = Adaptation.read(tmp_path / "out").facts.share_explained
+    facts = Adaptation.read(tmp_path / "out").facts
+    made = f"{reads_little.name} with the words of {facts.documents} documents"
+    assert written.startswith(f"Wrote {tmp_path / 'out'}: {made}")
+    share = facts.share_explained
     assert f" {100 * share:.0f} % of the variance" in explained
     assert loading == f"In Python, SentenceTransformer('{tmp_path / 'out'}', trust_remote_code=True) loads it. Next:"
     assert build.strip() == (
