@@ -102,6 +102,7 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     from docsplit.training.negatives import NegativesCallback
     from docsplit.training.probe import ProbeCallback
     from docsplit.training.run import Callbacks
+    from docsplit.training.screen import ScreenCallback
     from docsplit.training.seen import SeenDocumentsCallback
 
     options, args, checkpoint = run.options, run.options.training, run.checkpoint
@@ -123,7 +124,9 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     probe = ProbeCallback(trainer, run.data.probe) if run.data.probe is not None else None
     patience = args.early_stopping_patience
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
-    for callback in (*before, callbacks.CheckpointCallback(args), *after, pushes, probe, early_stopping):
+    # Prints what all others measured
+    screen = ScreenCallback(trainer)
+    for callback in (*before, callbacks.CheckpointCallback(args), *after, pushes, probe, early_stopping, screen):
         if callback is not None:
             trainer.add_callback(callback)
     return Callbacks(metrics, interrupt, seen, probe, pushes)

@@ -60,7 +60,7 @@ def _few_threads() -> None:
 def _no_plots_of_trainings() -> Iterator[None]:
     """Draw no figures in this process: they take a fifth of a run of two steps. Separate processes draw them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "plot_training", lambda log_history, results, path: path.write_bytes(b""))
+        patch.setattr(reporting, "plot_training", lambda log_history, results, path, loss_name: path.write_bytes(b""))
         yield
 
 

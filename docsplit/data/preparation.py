@@ -110,7 +110,8 @@ def tokenize(
     if passage_words is not None:
         logger.info(_describe_passages(tokenized.data, passage_words))
     if counts["used"] < len(dataset) and not segmentation.keep_all:
-        logger.warning(f"Dropped {len(dataset) - counts['used']:,} of {len(dataset):,} documents: {counts}")
+        reasons_shown = (f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        logger.warning(f"Of {len(dataset):,} documents some are left out: {', '.join(reasons_shown)}.")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
     return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
 

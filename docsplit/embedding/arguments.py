@@ -28,8 +28,8 @@ class EncoderArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken or "
-            "weightedmean. Default: cls; lasttoken for a decoder.",
+            "help": "How token vectors become one embedding, for encoders that do not say: cls, mean, max, lasttoken "
+            "or weightedmean. Default: cls; lasttoken for a decoder.",
         },
     )
     override_pooling: Pooling | None = field(

@@ -114,7 +114,8 @@ def in_chunks(
         return embeddings, seconds
 
     ahead = _one_ahead(tokenize, range(rank * CHUNK_TEXTS, len(texts), in_a_round))
-    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=not show_progress or rank > 0) as progress:
+    hidden = not show_progress or rank > 0
+    with tqdm(total=len(texts), desc="Embedding", unit="text", disable=hidden, leave=None) as progress:
         for first in range(0, len(texts), in_a_round):
             yield from filter(None, _on_all(partial(embed_share, first)))
             advance(first, 1.0)

@@ -13,12 +13,18 @@ from docsplit.data.seen_documents import SHARES, TRAINING_DOCUMENTS_FILE, Traini
 
 logger = logging.getLogger(__name__)
 
+NO_RECORD = f"it has no {TRAINING_DOCUMENTS_FILE}"
+
 
 def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
-    """Load the record beside an encoder's weights, on the Hub or here; None, with a warning, if there is none."""
+    """Load the record beside an encoder's weights, on the Hub or here; None if there is none, which the log says.
+
+    That is a warning where a record cannot be read: encoders of others have none, and nobody can change that.
+    """
     record, reason = _find(name_or_path)
     if record is None:
-        logger.warning(f"Which documents {name_or_path} was trained on is unknown: {reason}.")
+        level = logging.INFO if reason == NO_RECORD else logging.WARNING
+        logger.log(level, f"Which documents {name_or_path} was trained on is unknown: {reason}.")
     return record
 
 
@@ -28,7 +34,7 @@ def _find(name_or_path: str) -> tuple[TrainingDocuments | None, str]:
         path = load_file_path(name_or_path, TRAINING_DOCUMENTS_FILE)
         if path is not None:
             return TrainingDocuments.load(Path(path)), ""
-        return None, f"it has no {TRAINING_DOCUMENTS_FILE}"
+        return None, NO_RECORD
     except (HTTPError, OSError, ValueError) as error:
         return None, " ".join(str(error).split()).rstrip(".")
 

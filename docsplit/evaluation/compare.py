@@ -134,8 +134,7 @@ class Evaluation(ABC):
             setup.data,
             self.notes(rows),
         )
-        text = write_comparison(setup.folder, report)
-        return "\n".join([text, *self.write_further(rows, setup.folder)])
+        return write_comparison(setup.folder, report, self.write_further(rows, setup.folder))
 
     def write_further(self, rows: Sequence[Row], folder: Path) -> list[str]:
         """Write the files beside results.json and results.md, and return lines to print."""

@@ -28,6 +28,7 @@ PRIVACY = (
     "Token vectors carry the vocabulary of the documents: anyone with these files sees which tokens occur in two or "
     "more of them, and about how frequent they are. No text is in the files."
 )
+PRIVACY_OF_PLAIN = "The files hold the encoder alone, and no words of the documents."
 HASHES = (
     " `training_documents.safetensors` has hashes of the documents and of some runs of five words: anyone with a "
     "document can tell whether it was among them."
@@ -149,8 +150,7 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
         words=_words(record),
         candidates=_candidates(record),
         evaluation=evaluation_text({}, evaluations) if evaluations else "",
-        privacy=(PRIVACY if record.kind != "plain" else "The files are the encoder's: no words of the documents.")
-        + (HASHES if has_hashes else ""),
+        privacy=(PRIVACY if record.kind != "plain" else PRIVACY_OF_PLAIN) + (HASHES if has_hashes else ""),
         licence=licence_text(stated, record.start),
     )
     write_text(directory / "README.md", str(card))
@@ -220,7 +220,7 @@ def _words(record: Adaptation) -> str:
     """Say what words were fitted on, and how well they explain the encoder's vectors."""
     facts = record.facts
     if facts is None:
-        return "None: they explain nothing of the encoder's vectors out of sample."
+        return "There are none: words explain nothing of the encoder's vectors of documents left out."
     rows = [("fitted on", code(record.documents)), ("documents", f"{facts.documents:,}")]
     left_out = {"empty, left out": facts.empty, "copies, left out": facts.duplicates}
     left_out["that share no token with another"] = facts.without_pieces

@@ -73,7 +73,7 @@ def licence_of(card: Path, start: Start) -> Licence:
         data = {}
     stated = Licence.stated_in(data)
     if stated and start and data.get("base_model") not in (None, start.base_model):  # an earlier run in this folder
-        logger.warning(f"{card} has the licence of weights from another start, which is left out.")
+        logger.warning(f"{card} has the licence of weights from another start: the new card leaves it out.")
         stated = Licence()
     return stated or start.licence
 
@@ -82,11 +82,11 @@ def licence_text(licence: Licence, start: Start) -> str:
     """Say in a sentence which licence the weights have."""
     name = licence.license_name or licence.license  # the name where the identifier is "other"
     if name is None:
-        return "None was stated for these weights."
+        return "No licence was stated for these weights."
     if name == UNKNOWN:
-        return "That of these weights is unknown: their start states none."
+        return "The licence of these weights is unknown: their start states none."
     is_the_start_s = start.licence.license == licence.license
-    return f"These weights: {name}{', which is that of their start' if is_the_start_s else ''}."
+    return f"These weights have the licence {name}{', as their start has' if is_the_start_s else ''}."
 
 
 def as_the_hub_takes_it(licence: Licence) -> Licence:

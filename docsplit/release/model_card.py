@@ -19,10 +19,12 @@ from typing import Any
 from huggingface_hub import ModelCard
 from transformers import AutoConfig
 
+from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.tables import markdown_table
 from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
 from docsplit.modeling.settings import Settings, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
@@ -216,12 +218,10 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
-        learnt = f"to tell documents apart: view {code(_option(run, 'view', 'docsplit'))}, objective "
-        learnt += code(settings["objective"])
-        if "similarity" in settings:
-            learnt += f", {settings['similarity']} similarity, temperature {settings['contrastive_temperature']:g}"
-        if "momentum_queue_size" in settings:
-            learnt += f", a queue of {settings['momentum_queue_size']:,} negatives"
+        objective, view = OBJECTIVES[settings["objective"]], _option(run, "view", "docsplit")
+        aim = "to find the documents that answer a query" if view == QUERY_DOCUMENT else objective.aim(settings)
+        details = [f"view {code(view)}", f"objective {code(settings['objective'])}", *objective.details(settings)]
+        learnt = f"{aim}: {', '.join(details)}"
         if settings["mlm_weight"]:
             learnt += f", and masked language modelling with weight {settings['mlm_weight']:g}"
     family = family_of(config)

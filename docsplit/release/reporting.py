@@ -1,4 +1,4 @@
-"""The report of a pretraining run: table, plot, `all_results.json`, `run.json` and the README.md of its checkpoint."""
+"""The files of a pretraining run: `all_results.json`, `run.json`, the plot, and the README.md of its checkpoint."""
 
 import json
 import re
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from docsplit.evaluation.results.data_names import without_folders
 from docsplit.evaluation.results.plots import plot_training
-from docsplit.evaluation.results.tables import probe_table
 from docsplit.release.card_results import RESULTS_FILE
 from docsplit.release.front_matter import start_of
 from docsplit.release.model_card import write_card
@@ -20,22 +19,18 @@ NOT_RECORDED = re.compile(
 )
 
 
-def write_run(output_dir: Path, results: JsonObject, log_history: list[dict[str, float]], run: RunRecord) -> None:
-    """Write all_results.json, run.json, training.png and the card beside the checkpoint, and print the table.
+def write_run(
+    output_dir: Path, results: JsonObject, log_history: list[dict[str, float]], run: RunRecord, loss_name: str
+) -> None:
+    """Write all_results.json, run.json, training.png and the card beside the checkpoint.
 
     A checkpoint that is the start, unchanged, keeps the start's card.
     """
     write_text(output_dir / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
     write_text(output_dir / RUN_FILE, run.to_json())
-    plot_training(log_history, results, output_dir / "training.png")
-    print(f"\n{probe_table(results)}\n")
-    if results["kept_start"]:
-        print(f"Keep what you had: the encoder in {output_dir} is the start, unchanged. Plot and results are beside.")
-        return
-    write_card(output_dir)
-    trust = ", trust_remote_code=True" if any(output_dir.glob("*_transformer.py")) else ""
-    loader = f"SentenceTransformer({str(output_dir)!r}{trust})"
-    print(f"Checkpoint, card, plot and results are in {output_dir}: {loader} loads it.")
+    plot_training(log_history, results, output_dir / "training.png", loss_name)
+    if not results["kept_start"]:
+        write_card(output_dir)
 
 
 def describe_run(device: str, num_processes: int, hub_model_id: str | None) -> RunRecord:

@@ -1,10 +1,12 @@
-"""Scripts as commands. They import this before torch, which reads OMP_WAIT_POLICY once, when it is loaded.
+"""Scripts as commands. They import this before torch and tqdm, which read the environment once, when they are loaded.
 
-Waiting threads sleep: threads that spin make a run ten times slower beside other work.
+Waiting threads sleep: threads that spin make a run ten times slower beside other work. Bars in a file, which cannot be
+redrawn, get a line every half minute.
 """
 
 import linecache
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
@@ -12,6 +14,9 @@ from types import FrameType
 from docsplit.runtime.ending import end_with
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if not sys.stderr.isatty():
+    for interval in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL"):
+        os.environ.setdefault(interval, "30")  # seconds
 SHOW_TRACEBACK = "DOCSPLIT_TRACEBACK"  # a variable of the environment
 
 

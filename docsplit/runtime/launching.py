@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import torch
 from accelerate import PartialState
+from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.names import running_command
 
@@ -97,6 +98,7 @@ def check_precision(fp16: bool, bf16: bool | None, device: torch.device) -> None
 def start_logging(is_first: bool) -> None:
     """Log one line a message: warnings of libraries, and only errors of other processes than the first."""
     logging.basicConfig(level=logging.INFO if is_first else logging.ERROR, format="%(levelname)s %(message)s")
+    disable_progress_bar()  # of transformers, for weights that are read and written in seconds
     # accelerate warns at each evaluation that the data set has no length: it has, and drops an incomplete batch.
     for chatty in ("sentence_transformers", "bm25s", "accelerate.accelerator"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -4,6 +4,7 @@ A clone has scripts, `python search.py`; an installation has commands, `docsplit
 """
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,6 +35,17 @@ def running_command() -> str:
     """Return what was typed to run this program."""
     name = Path(sys.argv[0]).name
     return command_name(name) if name in COMMANDS else name
+
+
+def command_line(script: str, *words: object) -> str:
+    """Return a line that runs a script with these words, for the user of the running one to copy.
+
+    A script of a clone is named with its folder, as the running one was.
+    """
+    call, beside = command_name(script), Path(sys.argv[0]).with_name(script)
+    if call.startswith("python ") and beside.exists():
+        call = f"python {beside}"
+    return f"{call} {shlex.join(map(str, words))}"
 
 
 def as_typed(text: str) -> str:

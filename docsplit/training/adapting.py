@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from docsplit.data.corpora import EXPECTED, add_text, for_pretraining, load_corpus
+from docsplit.data.corpora import EXPECTED, PYTHON_DOCS, add_text, for_pretraining, load_corpus
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
@@ -39,7 +39,7 @@ from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
 from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
-from docsplit.runtime.names import command_name
+from docsplit.runtime.names import command_line
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import Folder, train
@@ -50,12 +50,12 @@ logger = logging.getLogger(__name__)
 
 Documents = str | Path | Sequence[str]
 HOLDS = {  # by what was kept
-    "start": "the encoder as it was, without words",
-    "words": "the encoder with words of the documents",
-    "static": "the words alone, as a static encoder",
-    "trained": "the trained encoder, without words",
-    "trained + words": "the trained encoder with words of the documents",
-    "static of trained": "the words alone, fitted to the trained encoder, as a static encoder",
+    "start": "{encoder} as it was",
+    "words": "{encoder} with the words of {documents}",
+    "static": "a static encoder, the words of {documents} fitted to {encoder}",
+    "trained": "{encoder} trained on {documents}, without words",
+    "trained + words": "{encoder} trained on {documents}, with their words",
+    "static of trained": "a static encoder, the words of {documents} fitted to {encoder} trained on them",
 }
 
 
@@ -139,7 +139,7 @@ def adapt(
         with _timed("write", seconds):
             record = _describe(adapted, variant, encoder, documents, options)
             folder.write(variant, replace(record, hub_model_id=repo_id), texts, _is_changed(options))
-    logger.info(_closing_lines(adapted))
+    logger.info(f"Seconds: {', '.join(f'{step} {taken:.1f}' for step, taken in seconds.items())}.")
     if repo_id is not None:
         push_at_the_end(adapted.output, repo_id, "Adapted encoder", outdated=list(RELEASE))
     return adapted
@@ -345,18 +345,39 @@ def _describe(
 
 @contextmanager
 def _timed(step: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Keep and log how long a step took."""
+    """Keep how long a step took."""
     started = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - started
-    logger.info(f"{step[0].upper()}{step[1:]}: {seconds[step]:.1f} s")
 
 
-def _closing_lines(adapted: Adapted) -> str:
-    weight = "" if adapted.weight in (None, 1) else f" (weight {adapted.weight:g})"
-    trust = ", trust_remote_code=True" if list(adapted.output.glob("*.py")) else ""
-    return (
-        f"{adapted.output} holds {HOLDS[adapted.kept]}{weight}. Next:\n"
-        f"    {command_name('search.py')} build YOUR_DOCUMENTS --model {adapted.output} --index_dir YOUR.index\n"
-        f"    SentenceTransformer({str(adapted.output)!r}{trust}).encode_document([...])"
-    )
+def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: AdaptOptions) -> str:
+    """Return what was written, how much of the encoder the words explain, and the next commands."""
+    facts, folder = adapted.facts, adapted.output
+    texts = f"{facts.documents:,} documents" if facts is not None else "the documents"
+    holds = HOLDS[adapted.kept].format(encoder=without_folders(encoder), documents=texts)
+    weight = "" if adapted.weight in (None, 1) else f", weight {adapted.weight:g}"
+    lines = [f"Wrote {folder}: {holds}{weight}."]
+    if facts is not None and adapted.kept not in ("start", "trained"):
+        share = f"{100 * facts.share_explained:.0f} % of the variance of the encoder's vectors"
+        lines.append(f"The words explain {share}, of documents that they were not fitted on.")
+    trust = ", trust_remote_code=True" if list(folder.glob("*.py")) else ""
+    lines.append(f"In Python, SentenceTransformer({str(folder)!r}{trust}) loads it. Next:")
+    is_path = isinstance(documents, str | Path) and Path(documents).exists()
+    build = ["build", documents if is_path else "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"]
+    build += ["--text_column", options.text_column] if options.text_column != "text" else []
+    measure = ["--model_name_or_path", encoder, folder, "tfidf", *_labelled(documents, options)]
+    commands = [command_line("search.py", *build), command_line("run_probe_classification.py", *measure)]
+    return "\n".join([*lines, *(f"    {command}" for command in commands)])
+
+
+def _labelled(documents: Documents, options: AdaptOptions) -> list[str]:
+    """Return the words that name labelled documents for run_probe_classification.py; it has python_docs by default."""
+    corpus = options.probe_corpus
+    if PYTHON_DOCS in (corpus, documents):
+        return []
+    columns = {"--text_column": options.probe_text_column, "--label_column": options.probe_label_column}
+    given = [word for option, name in columns.items() if f"--{name}_column" != option for word in (option, name)]
+    if corpus is None:
+        return ["--train_file", "YOUR_LABELLED_DOCUMENTS.jsonl"]
+    return ["--train_file" if Path(corpus).exists() else "--dataset_name", corpus, *given]

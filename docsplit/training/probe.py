@@ -1,5 +1,6 @@
 """The probe beside pretraining: accuracy of the frozen encoder on labelled documents, before, during and after."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,8 @@ class ProbeCallback(TrainerCallback):
 
     def _embed(self, parts: list[str]) -> None:
         texts = [text for part in parts for text in self.split.texts[part]]
-        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=not self.trainer.args.disable_tqdm)
+        show_progress = not self.trainer.args.disable_tqdm and sys.stderr.isatty()  # a log has a line of the results
+        embeddings = encode(self.encoder, self.tokenizer, texts, show_progress=show_progress)
         ends = np.cumsum([len(self.split.texts[part]) for part in parts])
         self.features |= dict(zip(parts, np.split(embeddings, ends[:-1])))
 

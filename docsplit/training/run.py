@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.utils import gather_object
+from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import Trainer
 
 from docsplit.data.views import QUERY_DOCUMENT
@@ -22,6 +23,7 @@ from docsplit.training.callbacks import InterruptCallback, MetricsCallback, Push
 from docsplit.training.documents import TrainingData, load_documents, stream_documents
 from docsplit.training.probe import ProbeCallback
 from docsplit.training.ranking_data import load_queries
+from docsplit.training.screen import closing_text, counts_table
 from docsplit.training.seen import SeenDocumentsCallback
 from docsplit.training.teacher import provide_targets
 from modeling_docsplit import DocSplitForContrastivePretraining
@@ -93,11 +95,12 @@ class Run:
         return provide_targets(self.options, options, self.model.config, self.data, self.checkpoint)
 
     def count_documents(self, collator: Any) -> None:
-        """Count held-out and truncated documents for the results, and log all counts."""
+        """Count held-out and truncated documents for the results, and print all counts."""
         self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)
-        logger.info(f"Documents: {json.dumps(self.results)}")
+        if self.options.training.process_index == 0:
+            print(f"\n{counts_table(self.results)}\n", flush=True)
 
     def train(self, trainer: Trainer, callbacks: Callbacks) -> float:
         """Measure the start, make room for new checkpoints, and train; a signal ends the process with code 130.
@@ -112,7 +115,8 @@ class Run:
         if trainer.is_world_process_zero():
             resumes = self.checkpoint is not None
             checkpoints.make_room(self.options.output_dir, TRAINING_ONLY_FILES, resumes=resumes)
-        with explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients):
+        memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
+        with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         if callbacks.interrupt.received:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
@@ -138,11 +142,13 @@ class Run:
 
         repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
         description = reporting.describe_run(args.device.type, args.world_size, repo_id)
-        reporting.write_run(self.options.output_dir, self.results, history, description)
+        loss_name = self.model.objective.loss_name
+        reporting.write_run(self.options.output_dir, self.results, history, description, loss_name)
         if callbacks.pushes is not None:
             callbacks.pushes.wait()
             outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
             hub.push_at_the_end(self.options.output_dir, callbacks.pushes.repo_id, outdated=outdated)
+        print(f"\n{closing_text(self.options, self.results)}")
 
     def _save(self, trainer: Trainer) -> None:
         """Write the weights as a release; where the best ones were loaded, their training state beside them."""

@@ -111,9 +111,10 @@ def _make_targets(
     if args.process_index > 0:
         return vectors
     if num_documents < FEW_DOCUMENTS:
+        keep = "" if options.data.probe_corpus else " --probe_corpus with labelled documents keeps the better encoder."
         logger.warning(
-            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or "
-            "258. --probe_corpus with labelled documents keeps the better of start and end."
+            f"{num_documents} documents are few: where this was measured, an encoder gained nothing with 100 or 258."
+            + keep
         )
     by_words = f" and {smoothing.neighbour_words:g} x that of their words" if smoothing.neighbour_words else ""
     logger.info(

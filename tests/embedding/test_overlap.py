@@ -78,8 +78,9 @@ def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog
         whole = path.read_bytes()
         flipped = whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:]
         path.write_bytes({"a flipped bit": flipped, "truncated": whole[:200]}.get(damage, b"{}"))
+    caplog.set_level("INFO")
     assert contamination(str(tmp_path), TEXTS) == UNKNOWN
-    (message,) = messages(caplog)
+    (message,) = messages(caplog, logging.INFO if damage == "none there" else logging.WARNING)
     assert message.startswith(f"Which documents {tmp_path} was trained on is unknown: ")
     assert FILE in message
     assert "\n" not in message
@@ -90,12 +91,13 @@ def test_the_record_of_an_encoder_on_the_hub_is_looked_up_there(record, tmp_path
     places = {("user/name", FILE): str(tmp_path / FILE)}
     monkeypatch.setattr(module, "load_file_path", lambda *place: places.get(place))
     assert len(training_documents_of("user/name").run) == 10
+    caplog.set_level("INFO")
     assert training_documents_of("user/other") is None
-    assert len(messages(caplog)) == 1
+    assert len(messages(caplog, logging.INFO)) == 1  # nobody can give a stranger's encoder a record
 
     def refuse(*place):
         raise OSError("You are trying to access a gated repo.\nAsk for access.")
 
     monkeypatch.setattr(module, "load_file_path", refuse)
     assert training_documents_of("user/name") is None
-    assert "gated repo. Ask" in messages(caplog)[1]
+    assert "gated repo. Ask" in messages(caplog)[0]

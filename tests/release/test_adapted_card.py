@@ -143,7 +143,7 @@ def test_the_card_says_what_words_were_fitted_on(record, counts, tmp_path):
 
 def test_the_card_says_where_no_words_were_fitted(tmp_path):
     text = card(replace(START, facts=None), tmp_path)
-    assert "None: they explain nothing of the encoder's vectors out of sample." in text
+    assert "There are none: words explain nothing of the encoder's vectors of documents left out." in text
 
 
 def test_the_card_says_that_token_vectors_carry_the_vocabulary(tmp_path):

@@ -74,10 +74,12 @@ def test_an_earlier_licence_stays_unless_it_is_that_of_other_weights(tmp_path, c
 @pytest.mark.parametrize(
     ("licence", "start", "text"),
     [
-        (Licence(), Start(), "None was stated for these weights."),
-        (Licence(UNKNOWN), Start("a", Licence(UNKNOWN)), "That of these weights is unknown: their start states none."),
-        (Licence("mit"), Start(), "These weights: mit."),
-        (Licence("other", "odd"), Start("a", Licence("other")), "These weights: odd, which is that of their start."),
+        (Licence(), Start(), "No licence was stated for these weights."),
+        (Licence(UNKNOWN), Start("a", Licence(UNKNOWN)), "The licence of these weights is unknown: their start states "
+         "none."),
+        (Licence("mit"), Start(), "These weights have the licence mit."),
+        (Licence("other", "odd"), Start("a", Licence("other")), "These weights have the licence odd, as their start "
+         "has."),
     ],
 )  # fmt: skip
 def test_the_sentence_on_the_licence(licence, start, text):

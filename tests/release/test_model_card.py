@@ -208,11 +208,33 @@ def test_every_objective_of_a_paper_names_it():
     assert "Bregman" in model_card.PAPERS["info_nce+bregman"]
 
 
+@pytest.mark.parametrize(
+    ("objective", "view", "expected"),
+    [
+        ("info_nce", "docsplit", "to tell documents apart: view `docsplit`, objective `info_nce`, cosine similarity, "
+         "temperature 0.05."),
+        ("info_nce", "query_document", "to find the documents that answer a query: view `query_document`"),
+        ("momentum_contrast", "crop", "temperature 0.05, a queue of 64 negatives."),
+        ("neighbour_distillation", "simcse", "to map a document to the vector that its start gave it, averaged with "
+         "those of its 20 nearest neighbours in the corpus: view `simcse`, objective `neighbour_distillation`."),
+        ("contrastive_tension", "simcse", "to tell documents apart: view `simcse`, objective `contrastive_tension`."),
+    ],
+)  # fmt: skip
+def test_a_card_says_what_the_objective_taught(objective, view, expected, wordpiece, tmp_path):
+    queue = {"momentum_queue_size": 64} if objective == "momentum_contrast" else {}
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), objective=objective, mlm_weight=0.0, **queue)
+    model.save_pretrained(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(RUN | {"options": {"view": view}}))
+    text = write_card(tmp_path)
+    assert expected in text
+    assert ("apart" in text) == ("apart" in expected or objective == "momentum_contrast")
+
+
 def test_any_architecture_gets_a_card(tmp_path, wordpiece):
     config = DistilBertConfig(vocab_size=len(wordpiece), dim=48, n_layers=3, n_heads=2, hidden_dim=64)
     DocSplitForContrastivePretraining(config, pooling="mean").save_pretrained(tmp_path / "encoder")
     text = write_card(tmp_path / "encoder")
-    assert "48 numbers" in text
+    assert "a document of up to 512 tokens into a vector of 48 numbers" in text
     assert "`distilbert` of 3 layers" in text
 
 
@@ -233,7 +255,7 @@ def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, capl
     run = RUN | {"options": {"model_name_or_path": "start"}, "local": ["model_name_or_path"]}
     card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": start_facts})))
     assert (card.data.base_model, card.data.license, card.data.license_name) == ("user/first", "other", "odd")
-    assert "These weights: odd, which is that of their start." in card.text
+    assert "These weights have the licence odd, as their start has." in card.text
     # another run in the folder: the earlier card's licence is that of other weights
     another = {"base_model": "user/second", "license": "unknown"}
     card = ModelCard(write_card(directory(all_results=RESULTS, run=run | {"start": another})))
@@ -245,11 +267,11 @@ def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, capl
 
 def test_a_licence_is_stated_once_and_kept(directory, caplog):
     folder = directory(all_results=RESULTS, run=RUN)
-    assert "None was stated for these weights." in write_card(folder)
+    assert "No licence was stated for these weights." in write_card(folder)
     run("-m", "docsplit.release.model_card", folder, "--license", "cc-by-sa-4.0")
     for text in ((folder / "README.md").read_text(), write_card(folder)):
         assert ModelCard(text).data.license == "cc-by-sa-4.0"
-        assert "These weights: cc-by-sa-4.0." in text
+        assert "These weights have the licence cc-by-sa-4.0." in text
     with pytest.raises(ValueError, match="no licence as the Hub names them"):
         write_card(folder, licence="mine\ntags: [x]")
     (folder / "README.md").write_text("---\nlicense: mit\nmodel-index: by hand\n---\n")
@@ -260,7 +282,7 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
     )
     card = ModelCard(write_card(folder))
     assert by_hand.items() <= card.data.to_dict().items()
-    assert "These weights: ours." in card.text
+    assert "These weights have the licence ours." in card.text
     (folder / "README.md").write_text("---\nlicense: [\n---\n")
     assert ModelCard(write_card(folder)).data.license is None
     assert "cannot be read, and is written anew without a licence" in caplog.text
@@ -294,7 +316,8 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
     DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings).save_pretrained(tmp_path)
     text = " ".join(write_card(tmp_path, "someone/graph").split())
     assert (
-        "16 numbers for a document of any length, read in passages of about 60 words (up to 48 tokens each)." in text
+        "It turns a document of any length, read in passages of about 60 words (up to 48 tokens each), into a vector "
+        "of 16 numbers." in text
     )
     assert "`bert` of 2 layers, with 2 of graph attention over its passages (`star` graph), started from" in text
     assert 'SentenceTransformer("someone/graph", trust_remote_code=True)' in text

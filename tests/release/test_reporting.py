@@ -14,10 +14,9 @@ RESULTS = {"kept_start": False, "global_step": 3, "probe_before_5shot_accuracy":
 
 @pytest.fixture
 def shown(monkeypatch):
-    """Stand-ins for plot, table and card; returns the folders that got a card."""
+    """Stand-ins for plot and card; returns the folders that got a card."""
     cards = []
-    monkeypatch.setattr(reporting, "plot_training", lambda history, results, path: path.write_bytes(b"png"))
-    monkeypatch.setattr(reporting, "probe_table", lambda results: "| table |")
+    monkeypatch.setattr(reporting, "plot_training", lambda history, results, path, loss_name: path.write_bytes(b"png"))
     monkeypatch.setattr(reporting, "write_card", cards.append)
     return cards
 
@@ -49,15 +48,11 @@ def test_a_run_from_random_weights_has_an_empty_start(monkeypatch):
 
 
 @pytest.mark.parametrize("kept_start", [False, True])
-def test_files_lie_beside_the_checkpoint_and_a_start_keeps_its_card(tmp_path, shown, capsys, kept_start):
+def test_files_lie_beside_the_checkpoint_and_a_start_keeps_its_card(tmp_path, shown, kept_start):
     record = RunRecord(hardware="a CPU", processes=1, commit=None, start=Start())
     results = RESULTS | {"kept_start": kept_start}
-    write_run(tmp_path, results, [], record)
+    write_run(tmp_path, results, [], record, "contrastive")
     assert json.loads((tmp_path / "all_results.json").read_text()) == results
     assert (tmp_path / RUN_FILE).read_text() == record.to_json()
     assert (tmp_path / "training.png").exists()
     assert shown == ([] if kept_start else [tmp_path])
-    printed = capsys.readouterr().out
-    assert "| table |" in printed
-    assert ("is the start, unchanged" in printed) == kept_start
-    assert ("loads it" in printed) != kept_start

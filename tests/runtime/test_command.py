@@ -125,3 +125,10 @@ def test_threads_wait_as_the_user_wants():
     environment = os.environ | {"OMP_WAIT_POLICY": "ACTIVE"}
     printed = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True)
     assert printed == "ACTIVE False\n"
+
+
+def test_bars_in_a_file_are_a_line_every_half_minute():
+    code = "import docsplit.runtime.command, tqdm; bar = tqdm.tqdm([]); print(bar.mininterval, bar.maxinterval)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert result.stdout == "30.0 30.0\n", result.stderr

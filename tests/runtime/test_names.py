@@ -3,8 +3,10 @@
 import re
 import sys
 
+import pytest
+
 from docsplit.runtime import names
-from docsplit.runtime.names import COMMANDS, as_typed, command_name, running_command
+from docsplit.runtime.names import COMMANDS, as_typed, command_line, command_name, running_command
 from tests.processes import ROOT
 
 
@@ -30,3 +32,19 @@ def test_a_command_is_named_as_it_is_typed(monkeypatch, tmp_path):
     monkeypatch.setattr(names, "ROOT", tmp_path)  # of an installation
     monkeypatch.setattr(sys, "argv", ["notebook.py"])
     assert (command_name("search.py"), running_command()) == ("docsplit-search", "notebook.py")
+
+
+@pytest.mark.parametrize(
+    ("running", "expected"),
+    [
+        ("adapt.py", "python search.py build 'my notes'"),
+        ("FOLDER/adapt.py", "python FOLDER/search.py build 'my notes'"),
+        ("/usr/bin/docsplit-adapt", "docsplit-search build 'my notes'"),
+        ("/usr/bin/other_script.py", "python search.py build 'my notes'"),
+    ],
+)
+def test_the_next_command_is_called_as_the_running_one_was(running, expected, tmp_path, monkeypatch):
+    (tmp_path / "search.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [running.replace("FOLDER", str(tmp_path))])
+    assert command_line("search.py", "build", "my notes") == expected.replace("FOLDER", str(tmp_path))

@@ -258,7 +258,7 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):
     options = ["--num_train_epochs", "100", "--save_steps", "1000"]
     process = Script(*words(tmp_path / "run", corpus_file, *options))
-    wait_for(lambda: "'loss'" in process.stdout, process)
+    wait_for(lambda: "tokens/s" in process.stdout, process)
     os.kill(process.pid, signal.SIGINT)
     output = process.wait(100).stdout + process.stderr
     assert process.returncode == 130, output

@@ -428,8 +428,18 @@ def test_the_script_writes_what_its_call_does_and_says_what_is_next(reads_little
         "adapt.py", reads_little, tmp_path / "documents.jsonl", tmp_path / "out", "--text_column", "body",
         "--dtype", "float32", "--neighbours", 5,
     )  # fmt: skip
-    assert f"{tmp_path / 'out'} holds the encoder with words of the documents. Next:" in result.stderr
-    assert f"python search.py build YOUR_DOCUMENTS --model {tmp_path / 'out'}" in result.stderr
+    *_, written, explained, loading, build, measure = result.stdout.splitlines()
+    facts = Adaptation.read(tmp_path / "out").facts
+    made = f"{reads_little.name} with the words of {facts.documents} documents"
+    assert written.startswith(f"Wrote {tmp_path / 'out'}: {made}")
+    share = facts.share_explained
+    assert f" {100 * share:.0f} % of the variance" in explained
+    assert loading == f"In Python, SentenceTransformer('{tmp_path / 'out'}', trust_remote_code=True) loads it. Next:"
+    assert build.strip() == (
+        f"python search.py build {tmp_path / 'documents.jsonl'} --model {tmp_path / 'out'} --index_dir "
+        f"{tmp_path / 'out'}.index --text_column body"
+    )
+    assert measure.strip().startswith(f"python run_probe_classification.py --model_name_or_path {reads_little}")
     adapt(str(reads_little), TEXTS, tmp_path / "called", options(neighbours=5))
     ours, called = (load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("out", "called"))
     np.testing.assert_allclose(ours, called, atol=1e-5)

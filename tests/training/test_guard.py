@@ -55,7 +55,7 @@ def test_what_is_not_better_leaves_the_start(train, start, tmp_path, capsys):
     out = files_of(tmp_path / "out")
     for name, content in files_of(start).items():
         assert name == "all_results.json" or out[name] == content, name
-    assert "Keep what you had" in capsys.readouterr().out
+    assert f"Wrote {tmp_path / 'out'}: the start, unchanged" in capsys.readouterr().out
     assert TRAINING_DOCUMENTS_FILE not in out  # the start has no record, and has seen none of these documents
     assert not (tmp_path / "out" / "checkpoint-7").exists()
     assert (tmp_path / "out" / "checkpoint-2" / "model.safetensors").exists()

@@ -175,7 +175,6 @@ def read_python_docs() -> Iterator[PythonDoc]:
         files = list(find_files(package))
         if not files:
             missing.append(package)
-        count_before = len(documents)
         for docstring in read_docstrings(package, files):
             document_id = None
             if docstring.id in documents:  # of two definitions under one name, an overload say, the first counts
@@ -185,7 +184,7 @@ def read_python_docs() -> Iterator[PythonDoc]:
                 if document_id == docstring.id:
                     documents[document_id] = docstring
             index.add(docstring, document_id)
-        logger.info("%s: %d documents", package, len(documents) - count_before)
+    logger.info(f"python_docs has {len(documents):,} documents of {len(PACKAGES) - len(missing)} packages.")
     if missing:
         logger.warning("python_docs is smaller than usual, not installed: %s", ", ".join(missing))
     for document in documents.values():

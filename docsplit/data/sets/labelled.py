@@ -201,7 +201,8 @@ def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> L
         labels[name] = [label for text, label in zip(read, part.labels) if text]
     counts |= _drop_duplicates(texts, labels)
     if dropped := {name: count for name, count in counts.items() if count}:
-        logger.warning(f"Dropped, or worth knowing: {dropped}")
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in dropped.items())
+        logger.warning(f"Labelled documents, by part: {counted}.")
     if empty := [parts[name].source for name in parts if not texts[name]]:
         raise ValueError(
             f"No document is left of {some(empty)}: {counts}. Check --text_column, and that the parts are not the "

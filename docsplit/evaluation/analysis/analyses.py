@@ -221,11 +221,11 @@ def measure(
     measured = Measured(name, [], embedded.info, graph_attention=embedded.graph_attention)
     test = embedded.parts["raw"]["test"]
     if "similarity" in options.analyses:
-        logger.info(f"Similarity of sentences by {name}")
+        logger.info(f"Measuring how alike the sentences of a document are to {name}")
         measured.similarity = Estimates(name, similarity(embedded.sentences, documents.sentences))
     if embedded.attention is not None:
         about, tokens = embedded.attention
-        logger.info(f"Attention of {name} in {len(documents.texts):,} documents")
+        logger.info(f"Reading the attention of {name} in {len(documents.texts):,} documents")
         weights = [
             word_weights(text.weights, text.offsets, document.spans, options.word_weight)
             for text, document in zip(tokens, documents.words)
@@ -233,7 +233,7 @@ def measure(
         values, counts = attention_estimates(documents.words, weights)
         measured.attention = Estimates(name, values, about | counts)
     if "clustering" in options.analyses:
-        logger.info(f"Clusters of {name}: {options.num_seeds} runs of k-means on each kind of features")
+        logger.info(f"Clustering vectors of {name}: {options.num_seeds} runs of k-means on each kind of features")
         labels = {"train": split.train_labels, "test": split.test_labels}
         seeds = None if embedded.info["num_parameters"] == 0 else 1
         arguments = (embedded.parts, labels, embedded.info, options.num_seeds, options.seed, seeds)
@@ -244,7 +244,7 @@ def measure(
         halves = embedded.halves.reshape(-1, 2, embedded.halves.shape[1])
         measured.geometry = geometry(test, halves, embedded.neighbours)
     if "map" in options.analyses:
-        logger.info(f"Map of {name}: {len(documents.rows):,} documents")
+        logger.info(f"Drawing the map of {name}: {len(documents.rows):,} documents")
         measured.map = project(test[documents.rows], options.map_method, options.seed)
     return measured
 

@@ -282,9 +282,9 @@ def _count_long_documents(body: SentenceTransformer, split: LabelledSplit) -> No
         for texts in (split.train_texts, split.test_texts)
     )
     logger.info(
-        f"Of {sum(count > TRAIN_PASSAGES for count in train):,} of {len(train):,} training documents the first "
-        f"{TRAIN_PASSAGES} passages are read, of {sum(count > TEST_PASSAGES for count in test):,} of {len(test):,} "
-        f"test documents the first {TEST_PASSAGES}; all others whole."
+        f"Fine-tuning reads the first {TRAIN_PASSAGES} passages of {sum(count > TRAIN_PASSAGES for count in train):,} "
+        f"of {len(train):,} training documents and the first {TEST_PASSAGES} of "
+        f"{sum(count > TEST_PASSAGES for count in test):,} of {len(test):,} test documents, and all others whole."
     )
 
 

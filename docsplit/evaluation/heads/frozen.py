@@ -70,7 +70,7 @@ def linear(data: HeadInput) -> HeadOutput:
         )
     if failed := sum(issubclass(warning.category, ConvergenceWarning) for warning in caught):
         logger.warning(f"{failed} fits of logistic regression did not converge in {MAX_ITERATIONS} iterations.")
-    logger.info(f"C of the linear head's runs: {chosen}")
+    logger.debug(f"C of the linear head's runs: {chosen}")
     return HeadOutput(
         scores=np.stack(scores).astype(np.float32),
         seconds=(time.perf_counter() - start) / len(runs),

@@ -16,7 +16,6 @@ from docsplit.runtime.files import write_text
 
 matplotlib.use("Agg")  # no screen needed
 FINETUNING_MEASURES = ("accuracy", "macro_f1")  # of each epoch, on the validation part
-LOSSES = {"contrastive_loss": "contrastive", "mlm_loss": "masked LM"}
 SHIFT = 0.045  # between the points of two encoders at the same number of labels, in doublings
 
 
@@ -156,11 +155,18 @@ def plot_ranking(curves: dict[str, dict[str, np.ndarray]], depths: Sequence[int]
     plt.close(figure)
 
 
-def loss_parts(log_history: list[dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
-    """Label -> (step, value) of each part of the loss: contrastive, masked LM, and those that an objective logs."""
+def loss_parts(
+    log_history: list[dict[str, float]], loss_name: str = "contrastive"
+) -> dict[str, list[tuple[float, float]]]:
+    """Label -> (step, value) of each part of the loss: the objective's, masked LM, and those that an objective logs.
+
+    Args:
+        loss_name: of the objective's loss, which logs call `contrastive_loss`.
+    """
     names = {name for entry in log_history for name in entry if name.endswith("_loss")}
-    objectives = sorted(name for name in names - LOSSES.keys() if not name.startswith(("train_", "eval_")))
-    labels = LOSSES | {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in objectives}
+    labels = {"contrastive_loss": loss_name, "mlm_loss": "masked LM"}
+    parts = sorted(name for name in names - labels.keys() if not name.startswith(("train_", "eval_")))
+    labels |= {name: f"{name.removesuffix('_loss').replace('_', ' ')}, unweighted" for name in parts}
     points = {
         label: [(entry["step"], entry[name]) for entry in log_history if name in entry]
         for name, label in labels.items()
@@ -168,12 +174,14 @@ def loss_parts(log_history: list[dict[str, float]]) -> dict[str, list[tuple[floa
     return {label: values for label, values in points.items() if values}
 
 
-def plot_training(log_history: list[dict[str, float]], results: Json, path: Path) -> None:
+def plot_training(
+    log_history: list[dict[str, float]], results: Json, path: Path, loss_name: str = "contrastive"
+) -> None:
     """Loss parts over steps and, where measured, probe accuracy on validation documents beside TF-IDF, as PNG."""
     probed = [entry for entry in log_history if "probe_accuracy" in entry]
     figure, axes = plt.subplots(1, 2 if probed else 1, figsize=(10 if probed else 5.5, 3.8), squeeze=False)
     losses = axes[0, 0]
-    for label, points in loss_parts(log_history).items():
+    for label, points in loss_parts(log_history, loss_name).items():
         losses.plot(*zip(*points), label=label)
     losses.set(xlabel="step", ylabel="loss", title="Training loss", ylim=(0, None))
     if losses.lines:  # none where the run was shorter than --logging_steps

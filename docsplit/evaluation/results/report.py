@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -21,40 +22,40 @@ from docsplit.evaluation.results.tables import (
     table_notes,
 )
 from docsplit.evaluation.results.task import Task
+from docsplit.evaluation.results.verdict import verdict
 from docsplit.runtime.files import versions, write_text
 
 
-def write_comparison(output_dir: str | Path, report: Report) -> str:
+def write_comparison(output_dir: str | Path, report: Report, further: Sequence[str] = ()) -> str:
     """Write results.json and results.md, each whole or not at all.
 
     Numbers in the JSON are not rounded; NaN and infinity, which JSON does not have, become null. What its columns mean
     stands beside them, as `task`.
 
-    Returns: what to print, the tables of results.
+    Args:
+        further: lines on other files, for the screen.
+
+    Returns: what to print: the tables of results, where everything is, and the verdict.
     """
     folder = Path(output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     contents = report.to_json() | {"versions": versions()}
     write_text(folder / "results.json", json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / "results.md", _markdown(report))
-    text = f"# {report.title}\n\n{result_tables(report.rows, report.task)}\n\n{_caption(report)}\n"
-    if report.comparisons:
-        clear = [comparison for comparison in report.comparisons if comparison.is_clear]
-        ahead = sum(comparison.ahead is not None for comparison in clear)
-        text += (
-            f"\n{len(clear)} of {len(report.comparisons)} differences have a 95 % interval without 0"
-            f"{' and a corrected p below 0.05' if report.comparisons[0].p_holm is not None else ''}; in {ahead} of "
-            "them neither is a single pretraining run.\n"
-        )
-    text += f"\nAll numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}."
-    return f"\n{text}\n"
+    files = [f"All numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}.", *further]
+    parts = [f"# {report.title}", result_tables(report.rows, report.task), _caption(report), "\n".join(files)]
+    if sentences := verdict(report):
+        parts.append("\n".join(sentences))
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def _markdown(report: Report) -> str:
     task, rows = report.task, report.rows
     parts = [f"# {' '.join(report.title.split())}"]
+    if sentences := verdict(report):
+        parts.append("## In short\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
     if report.notes:
-        parts.append("\n".join(f"- {' '.join(note.split())}" for note in report.notes))
+        parts.append("## Notes\n\n" + "\n".join(f"- {' '.join(note.split())}" for note in report.notes))
     if report.statistics:
         table = statistics_table(report.statistics)
         parts.append(f"## Data\n\n{table}\n\nWords are what stands between white space.")

@@ -83,7 +83,7 @@ class GraphDocuments(Family):
 
     def reads(self, config: Any, tokens: str) -> str:
         """Say that documents are read whole, in passages."""
-        return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each)"
+        return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each),"
 
     def layers(self, config: Any) -> str:
         """Say how many layers of graph attention there are."""

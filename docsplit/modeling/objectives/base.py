@@ -76,6 +76,8 @@ class Objective(nn.Module):
         alike: names of buffers that all processes compute alike and that are too large to be sent: DDP leaves them
             out. All others it takes from the first process at each forward pass.
         prepared_files: names of files that `prepare` writes into the output folder.
+        loss_name: of its loss, on screens and in pictures; logs call it `contrastive_loss`, whatever it is.
+        loss_parts: names of those parts of `ObjectiveOutput` that add up to the loss, by their keys in the log.
     """
 
     Options: ClassVar[type]
@@ -83,6 +85,8 @@ class Objective(nn.Module):
     takes_queries: ClassVar[bool] = False
     alike: ClassVar[tuple[str, ...]] = ()
     prepared_files: ClassVar[tuple[str, ...]] = ()
+    loss_name: ClassVar[str] = "contrastive"
+    loss_parts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, options: Any, base_model: nn.Module):
         """Make what is trained besides `base_model`, the encoder; only a copy of that may be kept."""
@@ -102,6 +106,18 @@ class Objective(nn.Module):
                 "mlm_weight=0 and contrastive_weight=1; or, if it is the checkpoint's objective and not yours, "
                 "objective='info_nce'."
             )
+
+    @classmethod
+    def aim(cls, settings: Mapping[str, Any]) -> str:
+        """Say what an encoder of these settings learns, for its card: it follows "learnt"."""
+        return "to tell documents apart"
+
+    @classmethod
+    def details(cls, settings: Mapping[str, Any]) -> list[str]:
+        """Return the settings that a card names beside the objective."""
+        if "similarity" not in settings:
+            return []
+        return [f"{settings['similarity']} similarity", f"temperature {settings['contrastive_temperature']:g}"]
 
     def further_encoders(self) -> tuple[nn.Module, ...]:
         """Return the encoders beside the one that is released."""

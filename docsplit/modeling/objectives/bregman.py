@@ -17,7 +17,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -126,6 +126,8 @@ class BregmanInfoNCE(InfoNCE):
     """InfoNCE plus the loss of an ensemble's Bregman divergences, against collapse (self-contrastive Bregman)."""
 
     takes_queries = False
+    loss_name = "InfoNCE and Bregman"
+    loss_parts: ClassVar[Mapping[str, str]] = {"info_nce_loss": "InfoNCE", "bregman_loss": "Bregman"}
 
     @dataclass
     class Options(InfoNCE.Options):

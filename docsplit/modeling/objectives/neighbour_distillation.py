@@ -10,6 +10,7 @@ dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, t
 once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class NeighbourDistillation(Objective):
 
     has_dropout = False
     prepared_files = (TARGETS_FILE,)
+    loss_name = "distillation"
 
     @dataclass
     class Options:
@@ -116,6 +118,13 @@ class NeighbourDistillation(Objective):
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
         self.targets: Targets | None = None  # of the corpus, not of the model: in no checkpoint
+
+    @classmethod
+    def aim(cls, settings: Mapping[str, Any]) -> str:
+        """Say which vectors the encoder learns to give."""
+        averages = settings["num_neighbours"] and settings["smoothing_rounds"] and settings["smoothing_share"]
+        neighbours = f", averaged with those of its {settings['num_neighbours']} nearest neighbours in the corpus"
+        return f"to map a document to the vector that its start gave it{neighbours if averages else ''}"
 
     def prepare(self, run: Preparation) -> None:
         """Let the run make the targets, or find those that it was started with."""

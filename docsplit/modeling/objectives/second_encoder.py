@@ -5,6 +5,7 @@ embeddings are the negatives, in place of the other documents of the batch. Both
 """
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +159,11 @@ class MomentumContrast(_SecondEncoder):
                 )
             if not 0 <= self.momentum <= 1:
                 raise ValueError(f"momentum is {self.momentum}, expected a number from 0 to 1.")
+
+    @classmethod
+    def details(cls, settings: Mapping[str, Any]) -> list[str]:
+        """Name the queue too."""
+        return [*super().details(settings), f"a queue of {settings['momentum_queue_size']:,} negatives"]
 
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)

@@ -15,8 +15,8 @@ class EmbeddingOptions:
     pooling: Pooling | None = field(
         default=None,
         metadata={
-            "help": "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, lasttoken "
-            "or weightedmean. Default: cls; lasttoken for a decoder."
+            "help": "How token vectors become one embedding, for an encoder that does not say: cls, mean, max, "
+            "lasttoken or weightedmean. Default: cls; lasttoken for a decoder."
         },
     )
     max_seq_length: int | None = field(

@@ -11,6 +11,7 @@ from docsplit.evaluation.results.records import Report, text_statistics
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.tables import result_tables
 from docsplit.evaluation.results.task import CLASSIFICATION, task_of_file
+from docsplit.evaluation.results.verdict import verdict
 from tests.evaluation.results.examples import TASKS, cells, make_result
 
 
@@ -26,6 +27,9 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     shown = write_comparison(tmp_path / "new", report)
 
     assert result_tables(table, task) in shown
+    sentences = verdict(report)
+    assert shown.endswith("\n\n" + "\n".join(sentences) + "\n")
+    assert "a|b is ahead of c by" in sentences[0] or "c is behind a|b by" in sentences[0]
     saved = json.loads((tmp_path / "new" / "results.json").read_text(), parse_constant=pytest.fail)
     assert saved["rows"] == json.loads(json.dumps([row.to_json() for row in table]))
     assert task_of_file(saved) == task
@@ -37,6 +41,7 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     markdown = (tmp_path / "new" / "results.md").read_text()
     assert result_tables(table, task) in markdown
     assert "- first note" in markdown
+    assert markdown.split("\n\n")[1:3] == ["## In short", "\n".join(f"- {sentence}" for sentence in sentences)]
     for block in markdown.split("\n\n"):
         if block.startswith("|"):
             assert len({len(cells(line)) for line in block.split("\n")}) == 1, block

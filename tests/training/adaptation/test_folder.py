@@ -180,6 +180,7 @@ def test_words_of_the_start_are_not_kept_with_the_plain_encoder(side, tmp_path):
 
 
 def test_documents_that_words_were_fitted_on_are_recorded(side, tmp_path, caplog):
+    caplog.set_level("INFO")
     write(tmp_path / "first", Variant(side, "words", 1.0))
     record = training_documents_of(str(tmp_path / "first"))
     assert len(record.run) == len(TEXTS)
