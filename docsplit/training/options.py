@@ -55,9 +55,8 @@ class ModelArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "How token vectors become one embedding: the first token's vector (cls), their mean, their "
-            "maximum, the last token's (lasttoken) or a mean that weights later tokens more (weightedmean). Default: "
-            "the checkpoint's, else cls (as in the paper); lasttoken for a decoder.",
+            "help": "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken or "
+            "weightedmean (later tokens weigh more). Default: the checkpoint's, else cls; lasttoken for a decoder.",
         },
     )
     max_seq_length: int | None = field(
