@@ -5,7 +5,6 @@ moment, or on a full disk, the index is the old one or the new one.
 """
 
 import dataclasses
-import fcntl
 import logging
 import shutil
 import uuid
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, grouped
@@ -29,6 +29,7 @@ from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
 
 logger = logging.getLogger(__name__)
 
+LOCK = "lock"
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while a segment is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
@@ -41,19 +42,21 @@ def writing(directory: Path) -> Iterator[None]:
     Raises:
         ValueError: if another process writes, or the folder is someone else's.
     """
-    marks = (FILE, "lock")
+    lock = directory / LOCK
+    marks = (FILE, LOCK)
     if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in marks):
         raise ValueError(
             f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
         )
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
-        _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
-        yield
+    try:
+        with FileLock(lock, timeout=0):
+            _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
+            yield
+    except Timeout as error:
+        raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
+    finally:
+        lock.touch()  # which marks a build that was stopped; where a lock cannot stay, its release removes it
 
 
 def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from docsplit.data.fusion import fuse
 from docsplit.data.passages import to_passages
-from docsplit.data.sets.rankings import fuse
-from docsplit.index import approximate, first_stage
+from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
 from docsplit.index.manifest import read_manifest
 from docsplit.index.segments import Segment, open_segment
@@ -109,6 +109,8 @@ class Index:
         known = self.manifest.approximate
         if known is None:
             return first_stage.nearest(self.segments, vectors, count)
+        from docsplit.index import approximate  # it needs torch, as an index of few passages does not
+
         names = [entry.name for entry in self.manifest.segments]
         by_name = {name: (number, segment) for number, (name, segment) in enumerate(zip(names, self.segments))}
         rankings = approximate.nearest(self.directory, known, by_name, vectors, count)

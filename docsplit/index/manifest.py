@@ -3,9 +3,12 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from docsplit.embedding.encoder import Description
 from docsplit.runtime.files import write_text
+
+if TYPE_CHECKING:  # it needs torch, as a search by words does not
+    from docsplit.embedding.encoder import Description
 
 FILE = "manifest.json"
 VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
@@ -51,7 +54,7 @@ class Manifest:
     """What an index says of itself."""
 
     version: int
-    encoder: Description  # `name`, `hash`, and settings
+    encoder: "Description"  # `name`, `hash`, and settings
     passage_words: int
     approximate: InvertedFile | None  # None: all passages are compared
     segments: list[SegmentEntry]
@@ -92,7 +95,7 @@ def read_manifest(directory: Path) -> Manifest:
     )
 
 
-def check_encoder(manifest: Manifest, encoder: Description) -> None:
+def check_encoder(manifest: Manifest, encoder: "Description") -> None:
     """Refuse an encoder that is not that of the index.
 
     Raises:
