@@ -1,5 +1,6 @@
 """Text to the words that BM25 counts, the same in evaluations, in training for ranking and in an index."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,3 +24,8 @@ def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool 
         list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,
         show_progress=show_progress, leave=False,
     )  # fmt: skip
+
+
+def words_in(text: str) -> set[str]:
+    """Return the distinct words of a text, stop-words too."""
+    return set(re.findall(TOKEN_PATTERN, text.lower()))

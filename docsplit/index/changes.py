@@ -21,7 +21,16 @@ from docsplit.data.readers.base import Document, grouped
 from docsplit.index import approximate
 from docsplit.index.arguments import Refit
 from docsplit.index.index import Index
-from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, WordsEntry, check_encoder, read_manifest
+from docsplit.index.manifest import (
+    FILE,
+    VERSION,
+    Manifest,
+    SegmentEntry,
+    TokensEntry,
+    WordsEntry,
+    check_encoder,
+    read_manifest,
+)
 from docsplit.index.refitting import refit_if_due
 from docsplit.index.results import Added, Built
 from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
@@ -103,7 +112,9 @@ def build(
         if not writer.entries:
             raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
         words = None if encoder.with_words is None else WordsEntry(None, writer.built.documents)
-        _commit(directory, Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words))
+        manifest = Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words, writer.tokens)
+        _commit(directory, manifest)
+        writer.built.reading = manifest.reading()
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return writer.built
 
@@ -155,7 +166,10 @@ def add(
         writer.write(new_documents())
         replaced = changed - writer.empty_ids
         entries = _merged(directory, [*_without(index, replaced), *writer.entries])
-        manifest = dataclasses.replace(index.manifest, segments=entries)
+        before = index.manifest.tokens
+        tokens = before + writer.tokens if before and writer.tokens else before
+        manifest = dataclasses.replace(index.manifest, segments=entries, tokens=tokens)
+        writer.built.reading = manifest.reading()
         _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
@@ -208,6 +222,7 @@ class _Writer:
     Attributes:
         entries: of the segments that are written.
         empty_ids: of documents without text.
+        tokens: of the documents that are written; None: not counted.
     """
 
     directory: Path
@@ -216,6 +231,7 @@ class _Writer:
     entries: list[SegmentEntry] = field(default_factory=list)
     built: Built = field(default_factory=Built)
     empty_ids: set[str] = field(default_factory=set)
+    tokens: TokensEntry | None = None
 
     def write(self, documents: Iterable[Document]) -> None:
         """Embed and write all documents, a segment after another."""
@@ -243,12 +259,23 @@ class _Writer:
         vectors, plain = Vectors.of(embedded, counts), None
         if self.encoder.with_words is not None:
             vectors, plain = Vectors.of(self.encoder.with_words.add_words(texts, embedded), counts), vectors
+        self._count_tokens(texts[: sum(counts)], counts)
         folder = segment_folder(self.directory, uuid.uuid4().hex)
         folder.mkdir(parents=True)
         write_segment(folder, documents, counts, vectors, plain)
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
         self.built.passages += sum(counts)
+
+    def _count_tokens(self, passages: Sequence[str], counts: Sequence[int]) -> None:
+        """Count the tokens of passages, and those that the vectors read of them and of their documents."""
+        counted = None if self.encoder.count_tokens is None else self.encoder.count_tokens(passages)
+        if counted is None:
+            return
+        lengths, room = counted
+        of_documents = np.add.reduceat(lengths, np.cumsum([0, *counts])[:-1])
+        read = [int(np.minimum(values, room).sum()) for values in (lengths, of_documents)]
+        self.tokens = (self.tokens or TokensEntry()) + TokensEntry(int(lengths.sum()), *read)
 
 
 def _merged(directory: Path, entries: list[SegmentEntry]) -> list[SegmentEntry]:

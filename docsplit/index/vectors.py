@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description, Encoder
 
 Embed = Callable[[Sequence[str]], np.ndarray]
+CountTokens = Callable[[Sequence[str]], tuple[np.ndarray, int] | None]
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,13 @@ class IndexEncoder:
         embed: texts to vectors (N, H), of length one if the similarity is the cosine, without words of documents.
         description: what the manifest says of it: `name`, `hash`, and settings.
         with_words: what adds words to the vectors of `embed`; None: nothing does.
+        count_tokens: `Encoder.count_tokens`; None: nothing is counted.
     """
 
     embed: Embed
     description: "Description"
     with_words: "Encoder | None" = None
+    count_tokens: CountTokens | None = None
 
     @classmethod
     def of(cls, encoder: "Encoder", embed: Embed | None = None) -> "IndexEncoder":
@@ -74,7 +77,7 @@ class IndexEncoder:
             embed: `encoder.without_words().embed_for_index`, computed elsewhere. Default: here.
         """
         embed = embed or encoder.without_words().embed_for_index
-        return cls(embed, encoder.description, encoder if encoder.has_words else None)
+        return cls(embed, encoder.description, encoder if encoder.has_words else None, encoder.count_tokens)
 
     def in_index(self, directory: Path, manifest: Manifest) -> "IndexEncoder":
         """Return the encoder with the words that an index uses."""
