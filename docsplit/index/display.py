@@ -9,7 +9,7 @@ from typing import TextIO
 
 from docsplit.data.passages import split_sentences
 
-NARROWEST, SHORTEST_TITLE = 40, 20  # characters
+NARROWEST, SHORTEST_TITLE = 40, 40  # characters
 BOLD, DIM, RESET = "\033[1m", "\033[2m", "\033[0m"
 
 

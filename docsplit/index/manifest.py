@@ -68,10 +68,11 @@ class TokensEntry:
         if self.in_documents == self.total:
             return None
         words = ", and the words of all" if has_words else ""
+        of_passages = words if self.in_passages < self.total else ""
         fewer = "fewer --passage_words, or " if self.in_passages < self.total else ""
         return (
             f"The encoder reads {max_seq_length:,} tokens at a time. Queries search "
-            f"{_share(self.in_passages, self.total)} of your documents' tokens, in passages{words}. Clusters, "
+            f"{_share(self.in_passages, self.total)} of your documents' tokens, in passages{of_passages}. Clusters, "
             f"duplicates and maps see {_share(self.in_documents, self.total)}, the beginnings{words}. To read more, "
             f"build with {fewer}an encoder that reads longer texts."
         )

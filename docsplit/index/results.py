@@ -234,6 +234,9 @@ class Clusters(Result):
         for group in self.rows:
             names = ", ".join(group.words) or "(no word tells these documents from others)"
             lines.append(f"{counted(group.size, 'document')}: {names}")
-            nearest = list(zip(group.ids, group.titles))[:SHOWN_DOCUMENTS]
-            lines += [style.document(document_id, title, INDENT) for document_id, title in nearest]
+            first: dict[str, str] = {}  # by title: of copies one is enough
+            for document_id, title in zip(group.ids, group.titles):
+                first.setdefault(title or document_id, document_id)
+            nearest = islice(first.items(), SHOWN_DOCUMENTS)
+            lines += [style.document(document_id, title, INDENT) for title, document_id in nearest]
         return lines
