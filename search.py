@@ -86,6 +86,7 @@ def encoder_of(options: argparse.Namespace) -> Any:
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
+    from docsplit.data.words import telling_words
     from docsplit.index.index import Index
     from docsplit.index.manifest import check_encoder, read_manifest
     from docsplit.index.segments import query_words
@@ -106,7 +107,7 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
         rows = index.search(vector, words, options.count, options.method)
         searched = time.perf_counter()
         milliseconds = 1e3 * (embedded - started), 1e3 * (searched - embedded)
-        return Answer(text, options.method, rows, *milliseconds, similarity, [*dict.fromkeys(words)])
+        return Answer(text, options.method, rows, *milliseconds, similarity, telling_words(words))
 
     if options.text is not None:
         answered = answer(options.text)

@@ -17,7 +17,7 @@ import numpy as np
 
 from docsplit.data.fusion import fuse
 from docsplit.data.passages import to_passages
-from docsplit.data.words import words_in
+from docsplit.data.words import telling_words, words_in
 from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
 from docsplit.index.manifest import read_manifest
@@ -34,7 +34,7 @@ class Hit:
         score: what documents are sorted by: a similarity, BM25, or the reciprocal ranks of both.
         passage: the nearest to the query; where words alone count, the one with most of them.
         similarity: of that passage and the query; None where words alone count.
-        words: of the query, that the document has.
+        words: of the query, that the document has; without those that say little.
     """
 
     id: str
@@ -133,7 +133,7 @@ class Index:
     def _hit(self, key: Key, score: float, vector: np.ndarray | None, words: Sequence[str]) -> Hit:
         segment, row = self.segments[key[0]], key[1]
         passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
-        matched, similarity = [word for word in dict.fromkeys(words) if segment.words.has(word, row)], None
+        matched, similarity = [word for word in telling_words(words) if segment.words.has(word, row)], None
         if vector is None:
             passage = max(passages, key=lambda text: len(words_in(text).intersection(matched)))
         else:

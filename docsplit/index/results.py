@@ -160,7 +160,7 @@ class Answer(Result):
 
     Attributes:
         similarity: what vectors are compared by, cosine or dot; None: they are not.
-        words: of the query, that BM25 looks for.
+        words: of the query; without those that say little.
     """
 
     query: str
