@@ -10,7 +10,7 @@ from docsplit.data.passages import HAN_AND_KANA
 
 MOST_NAMES, FEWEST_NAMES = 6, 2  # words of a group; below the second number it shares words with other groups
 CANDIDATES = 60  # of a group
-FEWEST_DOCUMENTS = 2  # of a group of several that a word is in
+FEWEST_DOCUMENTS, LEAST_SHARE = 2, 0.05  # of a group of several that a word is in
 FEWEST_TIMES_AS_FREQUENT = 2.0  # in the group's documents than in those of others
 SHORTEST = 3  # letters, but for characters of Chinese and Japanese
 # Words of web addresses, mail and code, which do not say what documents are about.
@@ -64,7 +64,8 @@ def _scores(totals: np.ndarray, in_documents: np.ndarray, sizes: np.ndarray) -> 
     inside = in_documents / np.maximum(sizes, 1)
     ratio = ((in_documents + 0.5) / (sizes + 1)) / ((others + 0.5) / (sizes.sum() - sizes + 1))
     scores = inside * (1 + np.log(np.maximum(totals, 1) / np.maximum(in_documents, 1))) * np.log(ratio)
-    enough = (in_documents >= np.minimum(sizes, FEWEST_DOCUMENTS)) & (in_documents > 0)
+    fewest = np.minimum(sizes, np.maximum(FEWEST_DOCUMENTS, LEAST_SHARE * sizes))
+    enough = (in_documents >= fewest) & (in_documents > 0)
     return np.where(enough & (ratio >= FEWEST_TIMES_AS_FREQUENT), scores, 0)
 
 

@@ -10,6 +10,7 @@ from docsplit.data.group_names import (
     FEWEST_DOCUMENTS,
     FEWEST_NAMES,
     FEWEST_TIMES_AS_FREQUENT,
+    LEAST_SHARE,
     MOST_NAMES,
     _may_name,
     _scores,
@@ -32,8 +33,9 @@ def matrices(groups):
 def test_scores_against_a_loop():
     rng = np.random.default_rng(0)
     letters = "abcdefghijklmnop"
-    sizes = (7, 1, 12)
+    sizes = (7, 1, 72)
     groups = [[" ".join(rng.choice([*letters[3 * g :]], 9)) for _ in range(size)] for g, size in enumerate(sizes)]
+    groups[2][:3] = ["rareword"] * 3  # in less than a twentieth
     words, totals, having, counts = matrices(groups)
     scores = _scores(totals, having, counts)
     assert (scores > 0).sum() > 4
@@ -44,7 +46,8 @@ def test_scores_against_a_loop():
             outside = sum(word in text.split() for text in others)
             ratio = ((len(inside) + 0.5) / (len(texts) + 1)) / ((outside + 0.5) / (len(others) + 1))
             expected = 0.0
-            if len(inside) >= min(FEWEST_DOCUMENTS, len(texts)) and inside and ratio >= FEWEST_TIMES_AS_FREQUENT:
+            fewest = min(len(texts), max(FEWEST_DOCUMENTS, LEAST_SHARE * len(texts)))
+            if len(inside) >= fewest and inside and ratio >= FEWEST_TIMES_AS_FREQUENT:
                 times = sum(Counter(text)[word] for text in inside) / len(inside)
                 expected = len(inside) / len(texts) * (1 + math.log(times)) * math.log(ratio)
             assert scores[row, group] == pytest.approx(expected), (word, group)
