@@ -46,7 +46,7 @@ def test_a_document_has_its_title_first_and_its_id_whole():
     assert len(long) == 80
     assert long.endswith("t…  [folder/a.txt]")
     assert style.document("i" * 60, "t" * 100).endswith(f"[{'i' * 60}]")
-    assert Style(80, has_marks=True).document("a", "b") == f"b  {DIM}[a]{RESET}"
+    assert Style(80, has_marks=True).document("a", "b") == f"{BOLD}b{RESET}  {DIM}[a]{RESET}"
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,5 @@ def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(words
 def test_a_first_sentence_that_is_the_title_is_left_out():
     assert shown_part(" ".join(SENTENCES), "Title of it.", [], 100) == " ".join(SENTENCES[1:])
     assert shown_part("Title of it.", "Title of it.", [], 100) == "Title of it."
+    assert shown_part("See Also --------\nload : it ---x", "Title", [], 100) == "See Also load : it ---x"
     assert shown_part("", "Title", ["ship"], 100) == ""

@@ -90,7 +90,7 @@ def test_hits_fit_the_terminal_whatever_their_length():
 
 
 def test_words_of_the_query_are_marked_on_a_terminal_alone():
-    hit = Hit("a.txt", 0.03, "a.txt", "A Ship in the harbour. Shipping.", 0.6, ["ship"])
+    hit = Hit("a.txt", 0.03, "", "A Ship in the harbour. Shipping.", 0.6, ["ship"])
     answer = Answer("query", "hybrid", [hit], 1.0, 1.0, "cosine", ["ship"])
     assert f"A {BOLD}Ship{RESET} in the harbour. Shipping." in answer.lines(Style(100, has_marks=True))[-1]
     assert "\033" not in "".join(answer.lines())
