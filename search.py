@@ -43,11 +43,10 @@ logger = logging.getLogger(__name__)
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
     from docsplit.data.readers.documents import read_documents
-    from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    encoder = Encoder.of({"name": options.model, "given": given}, cache_dir=options.index_dir / "cache")
+    encoder = _load({"name": options.model, "given": given}, None, options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
     yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
@@ -72,16 +71,21 @@ def prepared(options: argparse.Namespace, encoder: Any) -> Any:
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
+    from docsplit.index.manifest import check_encoder, read_manifest
+
+    manifest = read_manifest(options.index)
+    encoder = _load(manifest.encoder, options.model, options.index / "cache")
+    check_encoder(manifest, encoder.description)
+    return encoder
+
+
+def _load(description: dict[str, Any], name: str | None, cache_dir: Path) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     from docsplit.embedding.encoder import Encoder
-    from docsplit.index.manifest import check_encoder, read_manifest
 
     disable_progress_bar()  # of weights, which load within a second
-    manifest = read_manifest(options.index)
-    encoder = Encoder.of(manifest.encoder, options.model, options.index / "cache")
-    check_encoder(manifest, encoder.description)
-    return encoder
+    return Encoder.of(description, name, cache_dir)
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:

@@ -74,19 +74,30 @@ def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
     inverted_file = manifest.approximate.file if manifest and manifest.approximate else None
     for file in directory.glob("approximate-*.faiss"):
         if file.name != inverted_file:
-            file.unlink()
+            _remove(file)
     words = manifest.words.folder if manifest and manifest.words else None
     for folder in directory.glob(f"words-{'[0-9a-f]' * 8}"):
         if folder.name != words:
-            shutil.rmtree(folder)
+            _remove(folder)
     for folder in (directory / "segments").glob("*"):
         if folder.name not in kept:
-            shutil.rmtree(folder)
-            logger.info(f"Removed {folder.name}, which an earlier run left unfinished or unused.")
+            _remove(folder)
             continue
         for file in folder.glob("deleted-*.npy"):
             if file.name != kept[folder.name]:
-                file.unlink()
+                _remove(file)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder; where a reader keeps it from that, as it does on Windows, a later change will."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+            logger.info(f"Removed {path.name}, which an earlier run left unfinished or unused.")
+        else:
+            path.unlink()
+    except PermissionError as error:
+        logger.info(f"{path.name}, which is no longer used, cannot be removed yet: {error}")
 
 
 def build(

@@ -10,7 +10,7 @@ from docsplit.data.readers.html import text_of_page
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 LONGEST_TITLE = 90  # characters
-_MAIL = re.compile(r"(?i)(from|date|subject|message-id|received|return-path|newsgroups|to): ")
+_HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
 _SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
 
 
@@ -50,7 +50,7 @@ def first_line(text: str) -> str:
     The title of a mail is its subject.
     """
     header = text[:2000].lstrip().partition("\n\n")[0]
-    subject = _SUBJECT.search(header) if _MAIL.match(header) else None
+    subject = _SUBJECT.search(header) if _HEADER_LINE.match(header) else None
     lines = [subject[1]] if subject else text[:2000].splitlines()
     for line in lines:
         if any(character.isalpha() for character in line):
