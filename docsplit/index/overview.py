@@ -109,11 +109,12 @@ def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list
         shape = size, len(words.words)
         for table, values in ((totals, words.counts), (in_documents, np.ones(len(words.counts)))):
             counts = scipy.sparse.csc_matrix((values, words.rows, words.starts), shape=shape)
-            by_word = (counts.T @ groups).tocsr()  # (V, C)
-            for row in np.flatnonzero(np.diff(by_word.indptr)):
-                part = slice(by_word.indptr[row], by_word.indptr[row + 1])
-                table[words.words[row]][by_word.indices[part]] += by_word.data[part]
+            in_groups = (counts.T @ groups).tocsr()  # (V, C)
+            for row in np.flatnonzero(np.diff(in_groups.indptr)):
+                part = slice(in_groups.indptr[row], in_groups.indptr[row + 1])
+                table[words.words[row]][in_groups.indices[part]] += in_groups.data[part]
     if not totals:
         return [[] for _ in range(count)]
-    matrices = [np.stack([table[word] for word in totals]) for table in (totals, in_documents)]  # (V, C) each
-    return name_groups(list(totals), *matrices, np.bincount(labels, minlength=count))
+    words_of, sizes = list(totals), np.bincount(labels, minlength=count)
+    by_word, documents = (np.stack([table[word] for word in words_of]) for table in (totals, in_documents))  # (V, C)
+    return name_groups(words_of, by_word, documents, sizes)
