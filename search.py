@@ -34,6 +34,7 @@ from docsplit.index.arguments import (
     export_options,
     query_options,
 )
+from docsplit.index.display import Style
 from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Info, Result
 from docsplit.runtime.command_parser import CommandParser
 
@@ -43,11 +44,10 @@ logger = logging.getLogger(__name__)
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
     from docsplit.data.readers.documents import read_documents
-    from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    encoder = Encoder.of({"name": options.model, "given": given}, cache_dir=options.index_dir / "cache")
+    encoder = _load({"name": options.model, "given": given}, None, options.index_dir / "cache")
     documents = read_documents(options.documents, options.text_column, options.id_column)
     yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
@@ -72,45 +72,74 @@ def prepared(options: argparse.Namespace, encoder: Any) -> Any:
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.embedding.encoder import Encoder
     from docsplit.index.manifest import check_encoder, read_manifest
 
     manifest = read_manifest(options.index)
-    encoder = Encoder.of(manifest.encoder, options.model, options.index / "cache")
+    encoder = _load(manifest.encoder, options.model, options.index / "cache")
     check_encoder(manifest, encoder.description)
     return encoder
 
 
+def _load(description: dict[str, Any], name: str | None, cache_dir: Path) -> Any:
+    from transformers.utils.logging import disable_progress_bar
+
+    from docsplit.embedding.encoder import Encoder
+
+    disable_progress_bar()  # of weights, which load within a second
+    return Encoder.of(description, name, cache_dir)
+
+
 def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
+    from docsplit.data.words import telling_words
     from docsplit.index.index import Index
     from docsplit.index.manifest import check_encoder, read_manifest
     from docsplit.index.segments import query_words
 
-    encoder, index = encoder_of(options) if options.method != "bm25" else None, Index(options.index)
-    if encoder is not None and index.manifest.words is not None:
-        logger.info(index.manifest.words.sentence())
+    if options.text is not None and not options.text.strip():
+        raise ValueError("The query is empty: give it words.")
+    index, encoder = Index(options.index), None
+    if options.method != "bm25":
+        encoder = _loaded(options)
+        if index.manifest.words is not None:
+            logger.info(index.manifest.words.sentence())
+    similarity = None if encoder is None else encoder.description["similarity"]
 
     def answer(text: str) -> Answer:
         started = time.perf_counter()
-        vector = None if encoder is None else encoder.embed_query(text)
+        vector, words = None if encoder is None else encoder.embed_query(text), query_words(text)
         embedded = time.perf_counter()
-        hits = index.search(vector, query_words(text), options.count, options.method)
+        rows = index.search(vector, words, options.count, options.method)
         searched = time.perf_counter()
-        return Answer(text, options.method, hits, 1e3 * (embedded - started), 1e3 * (searched - embedded))
+        milliseconds = 1e3 * (embedded - started), 1e3 * (searched - embedded)
+        return Answer(text, options.method, rows, *milliseconds, similarity, telling_words(words))
 
     if options.text is not None:
-        if not options.text.strip():
-            raise ValueError("The query is empty: give it words.")
-        yield answer(options.text)
+        answered = answer(options.text)
+        yield answered
+        logger.info(answered.cost(len(index)))
         return
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
+    is_first = True
     while text := _asked():
         if read_manifest(options.index) != index.manifest:  # what was deleted from it may be gone
             index = Index(options.index)
             if encoder is not None:
                 check_encoder(index.manifest, encoder.description)
-        yield answer(text)
+        answered = answer(text)
+        yield answered
+        if is_first:
+            logger.info(answered.cost(len(index)))
+        is_first = False
+
+
+def _loaded(options: argparse.Namespace) -> Any:
+    """Load the encoder of an index, and say how long that took."""
+    started = time.perf_counter()
+    encoder = encoder_of(options)
+    advice = "Without a text, search.py asks again and again and loads once." if options.text else ""
+    logger.info(f"Loaded the encoder in {time.perf_counter() - started:.1f} s. {advice}".strip())
+    return encoder
 
 
 def _asked() -> str:
@@ -147,10 +176,7 @@ def info(options: argparse.Namespace) -> Iterator[Info]:
     """Say what an index holds."""
     from docsplit.index.index import Index
 
-    index = Index(options.index)
-    words = index.manifest.words
-    sentence = None if words is None else words.sentence()
-    yield Info(len(index), index.num_passages(), index.manifest.encoder["name"], sentence)
+    yield Info.of(Index(options.index))
 
 
 def export(options: argparse.Namespace) -> Iterator[Result]:
@@ -206,8 +232,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING if options.json else logging.INFO, format="%(message)s")
     for name in ("sentence_transformers", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    style = Style.of(sys.stdout)
     for result in VERBS[options.verb].run(options):
-        print(json.dumps(asdict(result), ensure_ascii=False) if options.json else "\n".join(result.lines()))
+        print(json.dumps(asdict(result), ensure_ascii=False) if options.json else "\n".join(result.lines(style)))
 
 
 command = as_command(main)

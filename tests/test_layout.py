@@ -46,6 +46,7 @@ LONGEST_OF_OTHERS = 420  # lines of a file
 LONGEST_FUNCTION, LONGEST_MAIN = 60, 80  # lines without the docstring
 MOST_MODULES = 16  # of a folder
 TASK_FOLDERS = ("docsplit.evaluation.ranking", "docsplit.evaluation.analysis")
+NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
 MOST_WITHOUT_DOCSTRING = 0.05  # of the public functions and methods
 
 
@@ -88,6 +89,17 @@ def code_files():
     return [path_of(name) for name in (*MODULES, *MODELING_FILES, *SCRIPTS)] + sorted(
         (ROOT / "benchmarks").rglob("*.py")
     )
+
+
+@pytest.mark.parametrize("path", code_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_needs_what_windows_lacks(path):
+    """A `try` around an import is a guard."""
+    tree = ast.parse(path.read_text())
+    guarded = {node for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
+    for node in set(ast.walk(tree)) - guarded:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else {node.module}
+            assert not names & NOT_ON_WINDOWS, f"line {node.lineno}"
 
 
 def test_every_module_has_a_floor():

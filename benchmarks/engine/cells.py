@@ -44,10 +44,8 @@ decimals each: `benchmarks.engine.results` puts them into one compressed .npz be
 import argparse
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
-import resource
 import shlex
 import signal
 import statistics
@@ -61,6 +59,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from filelock import FileLock, Timeout
 
 from benchmarks.engine.results import Record, Results, Row, read_results, write_results
 from benchmarks.engine.study import RECORD, Cell, Study, resolve
@@ -191,20 +190,18 @@ class Running:
 
 def _cpu_seconds_of_children() -> float:
     """Return the CPU time of all processes that have ended: the clock says little where cores are shared."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 @contextlib.contextmanager
 def only_runner(work_dir: Path) -> Iterator[bool]:
     """Whether this process alone has the folder; a lock that ends with the process."""
     work_dir.mkdir(parents=True, exist_ok=True)
-    with (work_dir / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
+    with contextlib.suppress(Timeout), FileLock(work_dir / "lock", timeout=0):
+        yield True
+        return
+    yield False
 
 
 def show(study: Study, is_active: bool) -> str:

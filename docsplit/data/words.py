@@ -1,9 +1,11 @@
 """Cut text into the words that BM25 counts, alike in evaluations, in training for ranking and in an index."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import bm25s
+from bm25s.stopwords import STOPWORDS_EN_PLUS
 
 from docsplit.data.passages import HAN_AND_KANA
 
@@ -23,3 +25,17 @@ def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool 
         list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,
         show_progress=show_progress, leave=False,
     )  # fmt: skip
+
+
+def words_in(text: str) -> set[str]:
+    """Return the distinct words of a text, stop-words too."""
+    return set(re.findall(TOKEN_PATTERN, text.lower()))
+
+
+def telling_words(words: Sequence[str]) -> list[str]:
+    """Return the distinct words of a query without those that say little (how, what, do); all if no other is left.
+
+    BM25 counts the others too; this is for people.
+    """
+    distinct = list(dict.fromkeys(words))
+    return [word for word in distinct if word not in STOPWORDS_EN_PLUS] or distinct

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Transformer
+from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.embedding import project_modules
@@ -338,6 +340,22 @@ class Encoder:
     def embed_for_index(self, texts: Sequence[str]) -> np.ndarray:
         """Embed documents or passages, (N, H) float32, of length one if the similarity is the cosine."""
         return self._comparable(self.embed(texts, show_progress=True))
+
+    def count_tokens(self, texts: Sequence[str]) -> tuple[np.ndarray, int] | None:
+        """Count the tokens of texts, whole, (N,), and those that the encoder reads of each beside prompt and marks.
+
+        It tokenises once more, and truncates nothing. None for an encoder that reads whole texts, or no tokens.
+        """
+        first, limit = project_modules.without_words(self._model)[0], self.max_seq_length
+        tokenizer = getattr(first, "processor", None)
+        if limit is None or not isinstance(first, Transformer) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+            return None
+        lengths: list[int] = []
+        for start in range(0, len(texts), CHUNK_TEXTS):
+            chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
+            encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
+            lengths += map(len, encoded["input_ids"])
+        return np.array(lengths), limit - len(tokenizer(self.prompt)["input_ids"])
 
     def embed_query(self, text: str) -> np.ndarray:
         """Embed a query for an index, (H,) float32; it is not kept in the cache."""

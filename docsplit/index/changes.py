@@ -5,7 +5,6 @@ moment, or on a full disk, the index is the old one or the new one.
 """
 
 import dataclasses
-import fcntl
 import logging
 import shutil
 import uuid
@@ -15,13 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from docsplit.data.passages import to_passages
 from docsplit.data.readers.base import Document, grouped
 from docsplit.index import approximate
 from docsplit.index.arguments import Refit
 from docsplit.index.index import Index
-from docsplit.index.manifest import FILE, VERSION, Manifest, SegmentEntry, WordsEntry, check_encoder, read_manifest
+from docsplit.index.manifest import (
+    FILE,
+    VERSION,
+    Manifest,
+    SegmentEntry,
+    TokensEntry,
+    WordsEntry,
+    check_encoder,
+    read_manifest,
+)
 from docsplit.index.refitting import refit_if_due
 from docsplit.index.results import Added, Built
 from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
@@ -30,6 +39,7 @@ from docsplit.runtime.names import command_name
 
 logger = logging.getLogger(__name__)
 
+LOCK = "lock"
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while a segment is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
@@ -42,19 +52,21 @@ def writing(directory: Path) -> Iterator[None]:
     Raises:
         ValueError: if another process writes, or the folder is someone else's.
     """
-    marks = (FILE, "lock")
+    lock = directory / LOCK
+    marks = (FILE, LOCK)
     if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in marks):
         raise ValueError(
             f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
         )
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
-        _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
-        yield
+    try:
+        with FileLock(lock, timeout=0):
+            _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
+            yield
+    except Timeout as error:
+        raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
+    finally:
+        lock.touch()  # which marks a build that was stopped; where a lock cannot stay, its release removes it
 
 
 def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
@@ -63,19 +75,30 @@ def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
     inverted_file = manifest.approximate.file if manifest and manifest.approximate else None
     for file in directory.glob("approximate-*.faiss"):
         if file.name != inverted_file:
-            file.unlink()
+            _remove(file)
     words = manifest.words.folder if manifest and manifest.words else None
     for folder in directory.glob(f"words-{'[0-9a-f]' * 8}"):
         if folder.name != words:
-            shutil.rmtree(folder)
+            _remove(folder)
     for folder in (directory / "segments").glob("*"):
         if folder.name not in kept:
-            shutil.rmtree(folder)
-            logger.info(f"Removed {folder.name}, which an earlier run left unfinished or unused.")
+            _remove(folder)
             continue
         for file in folder.glob("deleted-*.npy"):
             if file.name != kept[folder.name]:
-                file.unlink()
+                _remove(file)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder; where a reader keeps it from that, as it does on Windows, a later change will."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+            logger.info(f"Removed {path.name}, which an earlier run left unfinished or unused.")
+        else:
+            path.unlink()
+    except PermissionError as error:
+        logger.info(f"{path.name}, which is no longer used, cannot be removed yet: {error}")
 
 
 def build(
@@ -103,7 +126,9 @@ def build(
         if not writer.entries:
             raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
         words = None if encoder.with_words is None else WordsEntry(None, writer.built.documents)
-        _commit(directory, Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words))
+        manifest = Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words, writer.tokens)
+        _commit(directory, manifest)
+        writer.built.reading = manifest.reading()
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return writer.built
 
@@ -155,7 +180,10 @@ def add(
         writer.write(new_documents())
         replaced = changed - writer.empty_ids
         entries = _merged(directory, [*_without(index, replaced), *writer.entries])
-        manifest = dataclasses.replace(index.manifest, segments=entries)
+        before = index.manifest.tokens
+        tokens = before + writer.tokens if before and writer.tokens else before
+        manifest = dataclasses.replace(index.manifest, segments=entries, tokens=tokens)
+        writer.built.reading = manifest.reading()
         _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
@@ -208,6 +236,7 @@ class _Writer:
     Attributes:
         entries: of the segments that are written.
         empty_ids: of documents without text.
+        tokens: of the documents that are written; None: not counted.
     """
 
     directory: Path
@@ -216,6 +245,7 @@ class _Writer:
     entries: list[SegmentEntry] = field(default_factory=list)
     built: Built = field(default_factory=Built)
     empty_ids: set[str] = field(default_factory=set)
+    tokens: TokensEntry | None = None
 
     def write(self, documents: Iterable[Document]) -> None:
         """Embed and write all documents, a segment after another."""
@@ -243,12 +273,23 @@ class _Writer:
         vectors, plain = Vectors.of(embedded, counts), None
         if self.encoder.with_words is not None:
             vectors, plain = Vectors.of(self.encoder.with_words.add_words(texts, embedded), counts), vectors
+        self._count_tokens(texts[: sum(counts)], counts)
         folder = segment_folder(self.directory, uuid.uuid4().hex)
         folder.mkdir(parents=True)
         write_segment(folder, documents, counts, vectors, plain)
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
         self.built.passages += sum(counts)
+
+    def _count_tokens(self, passages: Sequence[str], counts: Sequence[int]) -> None:
+        """Count the tokens of passages, and those that the vectors read of them and of their documents."""
+        counted = None if self.encoder.count_tokens is None else self.encoder.count_tokens(passages)
+        if counted is None:
+            return
+        lengths, room = counted
+        of_documents = np.add.reduceat(lengths, np.cumsum([0, *counts])[:-1])
+        read = [int(np.minimum(values, room).sum()) for values in (lengths, of_documents)]
+        self.tokens = (self.tokens or TokensEntry()) + TokensEntry(int(lengths.sum()), *read)
 
 
 def _merged(directory: Path, entries: list[SegmentEntry]) -> list[SegmentEntry]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from docsplit.index.segments import Segment, bm25
-from docsplit.runtime.vectors import best_of_blocks
 
 BLOCK_VALUES = 2**20  # similarities at a time: 4 MB
 Key = tuple[int, int]  # number of a segment, row in it
@@ -17,6 +16,8 @@ def nearest(segments: Sequence[Segment], vectors: np.ndarray, count: int) -> lis
 
     Segments are read through their mapping in blocks, so that memory does not grow with them.
     """
+    from docsplit.runtime.vectors import best_of_blocks  # it needs torch, as a search by words does not
+
     blocks = (scores for segment in segments for scores in _scores(segment, vectors))
     return _keyed(segments, *best_of_blocks(blocks, len(vectors), count), above=-np.inf)
 
@@ -37,8 +38,13 @@ def _scores(segment: Segment, vectors: np.ndarray) -> Iterator[np.ndarray]:
 
 def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int) -> Scored:
     """Find the documents with the highest BM25 among those that have one of the words, the best first."""
-    blocks = (scores[None] for scores in bm25(segments, words))
-    (ranking,) = _keyed(segments, *best_of_blocks(blocks, 1, count), above=0)
+    scores = np.concatenate([np.empty(0, dtype=np.float32), *bm25(segments, words)])
+    rows = np.flatnonzero(scores)  # BM25 is never below 0
+    if len(rows) > count:
+        least = np.partition(scores[rows], -count)[-count]
+        rows = rows[scores[rows] >= least]  # also all that equal the last one
+    rows = rows[np.argsort(-scores[rows], kind="stable")[:count]]
+    (ranking,) = _keyed(segments, rows[None], scores[None, rows], above=0)
     return ranking
 
 

@@ -10,14 +10,15 @@
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from docsplit.data.fusion import fuse
 from docsplit.data.passages import to_passages
-from docsplit.data.sets.rankings import fuse
-from docsplit.index import approximate, first_stage
+from docsplit.data.words import telling_words, words_in
+from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
 from docsplit.index.manifest import read_manifest
 from docsplit.index.segments import Segment, open_segment
@@ -27,12 +28,21 @@ FUSED = 1000  # documents of each ranking that a hybrid fuses
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that was found, and its passage nearest to the query (None where words alone counted)."""
+    """A document that was found, and its best passage.
+
+    Attributes:
+        score: what documents are sorted by: a similarity, BM25, or the reciprocal ranks of both.
+        passage: the nearest to the query; where words alone count, the one with most of them.
+        similarity: of that passage and the query; None where words alone count.
+        words: of the query, that the document has; without those that say little.
+    """
 
     id: str
     score: float
     title: str
     passage: str | None
+    similarity: float | None = None
+    words: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ class Index:
             rankings.append(first_stage.best_by_words(self.segments, words, depth))
         keys = [[key for key, _ in ranking] for ranking in rankings]
         ranked = rankings[0] if len(rankings) == 1 else fuse(keys)
-        return [self._hit(key, score, vector) for key, score in ranked[:count]]
+        return [self._hit(key, score, vector, words) for key, score in ranked[:count]]
 
     def nearest(self, vectors: np.ndarray, count: int) -> list[Scored]:
         """Find the documents with the nearest passages to each query (Q, H), the best first.
@@ -109,6 +119,8 @@ class Index:
         known = self.manifest.approximate
         if known is None:
             return first_stage.nearest(self.segments, vectors, count)
+        from docsplit.index import approximate  # it needs torch, as an index of few passages does not
+
         names = [entry.name for entry in self.manifest.segments]
         by_name = {name: (number, segment) for number, (name, segment) in enumerate(zip(names, self.segments))}
         rankings = approximate.nearest(self.directory, known, by_name, vectors, count)
@@ -118,13 +130,16 @@ class Index:
             ranking += [((others[number], row), score) for (number, row), score in more]
         return [sorted(ranking, key=lambda place: (-place[1], place[0]))[:count] for ranking in rankings]
 
-    def _hit(self, key: Key, score: float, vector: np.ndarray | None) -> Hit:
+    def _hit(self, key: Key, score: float, vector: np.ndarray | None, words: Sequence[str]) -> Hit:
         segment, row = self.segments[key[0]], key[1]
-        passage = None
-        if vector is not None:
-            best = int((segment.passage_vectors[segment.passages_of(row)] @ vector).argmax())
-            passage = to_passages(segment.texts[row], self.manifest.passage_words)[best].text
-        return Hit(segment.ids[row], float(score), segment.titles[row], passage)
+        passages = [passage.text for passage in to_passages(segment.texts[row], self.manifest.passage_words)]
+        matched, similarity = [word for word in telling_words(words) if segment.words.has(word, row)], None
+        if vector is None:
+            passage = max(passages, key=lambda text: len(words_in(text).intersection(matched)))
+        else:
+            similarities = segment.passage_vectors[segment.passages_of(row)] @ vector
+            passage, similarity = passages[similarities.argmax()], float(similarities.max())
+        return Hit(segment.ids[row], float(score), segment.titles[row], passage, similarity, matched)
 
     def documents(self) -> Iterator[tuple[Segment, int]]:
         """Iterate over all documents in order: segment and row."""

@@ -3,10 +3,13 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from docsplit.embedding.encoder import Description
 from docsplit.runtime.files import write_text
 from docsplit.runtime.names import command_name
+
+if TYPE_CHECKING:  # it needs torch, as a search by words does not
+    from docsplit.embedding.encoder import Description
 
 FILE = "manifest.json"
 VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
@@ -48,21 +51,63 @@ class WordsEntry:
 
 
 @dataclass(frozen=True)
+class TokensEntry:
+    """How many tokens of the documents the encoder's vectors read, counted when they were written.
+
+    Documents that were deleted or replaced since are still in.
+    """
+
+    total: int = 0
+    in_passages: int = 0
+    in_documents: int = 0  # read by the vectors of whole documents
+
+    def __add__(self, other: "TokensEntry") -> "TokensEntry":
+        return TokensEntry(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
+
+    def sentence(self, max_seq_length: int, has_words: bool) -> str | None:
+        """Say what share of the tokens is read, and what would read more; None if all are."""
+        if self.in_documents == self.total:
+            return None
+        words = ", and the words of all" if has_words else ""
+        of_passages = words if self.in_passages < self.total else ""
+        fewer = "fewer --passage_words, or " if self.in_passages < self.total else ""
+        return (
+            f"The encoder reads {max_seq_length:,} tokens at a time. Queries search "
+            f"{_share(self.in_passages, self.total)} of your documents' tokens, in passages{of_passages}. Clusters, "
+            f"duplicates and maps see {_share(self.in_documents, self.total)}, the beginnings{words}. To read more, "
+            f"build with {fewer}an encoder that reads longer texts."
+        )
+
+
+def _share(part: int, total: int) -> str:
+    percent = 100 * part / total
+    return "all" if part == total else f"{percent:.0f}%" if percent < 99 else f"{min(percent, 99.9):.1f}%"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What an index says of itself."""
 
     version: int
-    encoder: Description  # `name`, `hash`, and settings
+    encoder: "Description"  # `name`, `hash`, and settings
     passage_words: int
     approximate: InvertedFile | None  # None: all passages are compared
     segments: list[SegmentEntry]
     words: WordsEntry | None = None  # None: the encoder adds none
+    tokens: TokensEntry | None = None  # None: all are read, or they were not counted
+
+    def reading(self) -> str | None:
+        """Say what share of the documents' tokens the vectors read; None if it is all of them, or not known."""
+        if self.tokens is None:
+            return None
+        return self.tokens.sentence(self.encoder["max_seq_length"], self.words is not None)
 
     def write(self, directory: Path) -> None:
-        """Replace the manifest of a folder, whole or not at all; without words it does not mention them."""
+        """Replace the manifest of a folder, whole or not at all; words and tokens stand in it where there are any."""
         content = asdict(self)
-        if self.words is None:
-            del content["words"]
+        for name in ("words", "tokens"):
+            if content[name] is None:
+                del content[name]
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
 
 
@@ -84,7 +129,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise ValueError(f"{path} cannot be read ({error}): build the index again.") from error
     if version != VERSION:
         raise ValueError(f"{directory} is an index of version {version}, this is version {VERSION}: build it again.")
-    approximate, words = content["approximate"], content.get("words")
+    approximate, words, tokens = content["approximate"], content.get("words"), content.get("tokens")
     return Manifest(
         version,
         content["encoder"],
@@ -92,10 +137,11 @@ def read_manifest(directory: Path) -> Manifest:
         approximate and InvertedFile(**approximate),
         [SegmentEntry(**entry) for entry in content["segments"]],
         words and WordsEntry(**words),
+        tokens and TokensEntry(**tokens),
     )
 
 
-def check_encoder(manifest: Manifest, encoder: Description) -> None:
+def check_encoder(manifest: Manifest, encoder: "Description") -> None:
     """Refuse an encoder that is not that of the index.
 
     Raises:

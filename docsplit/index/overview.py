@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
+from docsplit.data.group_names import name_groups
 from docsplit.data.preparation import jaccard
 from docsplit.index.index import Index
 from docsplit.index.segments import Segment
@@ -17,8 +17,6 @@ logger = logging.getLogger(__name__)
 
 MOST_PAIRS = 100_000  # of near-duplicates: a thousand copies of one text are half a million
 CHUNK_VALUES = 2**24  # similarities at a time: 64 MB
-NAMING_WORDS = 6
-FEWEST_DOCUMENTS = 2  # of a group of several that a naming word is in
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Pair:
     other: str
     score: float  # similarity of the vectors: high for the same content in other words, too
     same_words: float  # Jaccard similarity of their runs of five words, 1 for copies
+    title: str = ""
+    other_title: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Group:
     size: int
     words: list[str]  # that name the group
     ids: list[str]  # the nearest to the centre first
+    titles: list[str]  # of the same documents
 
 
 def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
@@ -63,15 +64,15 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
     for (first, second), score in zip(pairs.tolist(), values.tolist()):
         (segment, row), (other, other_row) = places[first], places[second]
         same_words = jaccard(segment.texts[row], other.texts[other_row])
-        rows.append(Pair(segment.ids[row], other.ids[other_row], score, same_words))
+        titles = segment.titles[row], other.titles[other_row]
+        rows.append(Pair(segment.ids[row], other.ids[other_row], score, same_words, *titles))
     return rows
 
 
 def clusters(index: Index, count: int, seed: int = 0) -> list[Group]:
     """Group documents by k-means of their vectors, and name each group by words; the largest group comes first.
 
-    A word, no stop-word, names a group if its documents have it more often than those of others do: class-based TF-IDF
-    (Grootendorst 2022), share in the group x log(1 + mean words of a group / count of the word in all).
+    `docsplit.data.group_names` says how words are chosen.
 
     Raises:
         ValueError: if there are fewer documents than groups.
@@ -87,8 +88,9 @@ def clusters(index: Index, count: int, seed: int = 0) -> list[Group]:
         if not len(rows):
             continue
         distances = np.linalg.norm(vectors[rows] - means.cluster_centers_[number], axis=1)
-        ids = [places[row][0].ids[places[row][1]] for row in rows[distances.argsort(kind="stable")]]
-        groups.append(Group(len(rows), names[number], ids))
+        nearest = [places[row] for row in rows[distances.argsort(kind="stable")]]
+        ids = [segment.ids[row] for segment, row in nearest]
+        groups.append(Group(len(rows), names[number], ids, [segment.titles[row] for segment, row in nearest]))
     return sorted(groups, key=lambda group: -group.size)
 
 
@@ -107,17 +109,12 @@ def _names(segments: list[Segment], labels: np.ndarray, count: int) -> list[list
         shape = size, len(words.words)
         for table, values in ((totals, words.counts), (in_documents, np.ones(len(words.counts)))):
             counts = scipy.sparse.csc_matrix((values, words.rows, words.starts), shape=shape)
-            by_word = (counts.T @ groups).tocsr()  # (V, C)
-            for row in np.flatnonzero(np.diff(by_word.indptr)):
-                part = slice(by_word.indptr[row], by_word.indptr[row + 1])
-                table[words.words[row]][by_word.indices[part]] += by_word.data[part]
-    if not set(totals) - ENGLISH_STOP_WORDS:
+            in_groups = (counts.T @ groups).tocsr()  # (V, C)
+            for row in np.flatnonzero(np.diff(in_groups.indptr)):
+                part = slice(in_groups.indptr[row], in_groups.indptr[row + 1])
+                table[words.words[row]][in_groups.indices[part]] += in_groups.data[part]
+    if not totals:
         return [[] for _ in range(count)]
-    words_of = sorted(set(totals) - ENGLISH_STOP_WORDS)
-    matrix = np.stack([totals[word] for word in words_of])  # (V, C)
-    fewest = np.minimum(np.bincount(labels, minlength=count), FEWEST_DOCUMENTS)
-    matrix[np.stack([in_documents[word] for word in words_of]) < fewest] = 0
-    sizes = np.maximum(matrix.sum(axis=0), 1)
-    weights = matrix / sizes * np.log1p(sizes.mean() / np.maximum(matrix.sum(axis=1, keepdims=True), 1))
-    best = np.argsort(-weights, axis=0, kind="stable")[:NAMING_WORDS]
-    return [[words_of[row] for row in best[:, group] if weights[row, group] > 0] for group in range(count)]
+    words_of, sizes = list(totals), np.bincount(labels, minlength=count)
+    by_word, documents = (np.stack([table[word] for word in words_of]) for table in (totals, in_documents))  # (V, C)
+    return name_groups(words_of, by_word, documents, sizes)

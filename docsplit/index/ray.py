@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -113,7 +114,7 @@ class _Worker:
         encoder = Encoder.of(description)
         if encoder.description["hash"] != description["hash"]:
             raise ValueError(
-                f"{description['name']} is another encoder on {os.uname().nodename} than where the build starts."
+                f"{description['name']} is another encoder on {platform.node()} than where the build starts."
             )
         self.encoder = encoder.without_words()
 

@@ -1,34 +1,67 @@
 """What the verbs of search.py give: dataclasses, which are printed as JSON or as lines for people."""
 
-import shutil
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from docsplit.index.display import Style, shown_part
+
 if TYPE_CHECKING:
-    from docsplit.index.index import Hit
+    from docsplit.index.index import Hit, Index
     from docsplit.index.overview import Group, Pair
 
 PASSAGE_LINES = 3
-SHOWN_PAIRS, SHOWN_IDS = 50, 3
+SHOWN_PAIRS, SHOWN_DOCUMENTS, SHOWN_WORDS = 50, 3, 8
+INDENT = " " * 5
+PLAIN = Style()
+SIMILARITIES = {"cosine": "cosine", "dot": "dot product", None: "similarity"}
+
+
+def counted(count: int, name: str) -> str:
+    """Write a count with the name of what is counted: `1 document`, `1,200 documents`."""
+    return f"{count:,} {name}{'s' * (count != 1)}"
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """Join the parts of a sentence that are not empty."""
+    return f"{'; '.join(part for part in parts if part)}."
 
 
 @dataclass
 class Result:
-    """A dataclass that a verb gives; by default all its fields are numbers."""
+    """A dataclass that a verb gives."""
 
-    def lines(self) -> list[str]:
+    def lines(self, style: Style = PLAIN) -> list[str]:
         """Write the result for people."""
-        return [", ".join(f"{name}: {value:,}" for name, value in vars(self).items())]
+        raise NotImplementedError
 
 
 @dataclass
 class Built(Result):
-    """How many documents and passages were written, and how many documents were left out since they have no text."""
+    """How many documents and passages were written, and how many documents were left out since they have no text.
+
+    Attributes:
+        reading: what share of the documents' tokens the vectors read, as a sentence; None: all, or nobody knows.
+    """
 
     documents: int = 0
     passages: int = 0
     empty: int = 0
+    reading: str | None = None
+
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write what was written and what was left out, and what share of the tokens is read where it is not all."""
+        return [sentence([self._written(), *self._unwritten()]), *([self.reading] if self.reading else [])]
+
+    def _written(self) -> str:
+        return f"Indexed {counted(self.documents, 'document')} ({counted(self.passages, 'passage')})"
+
+    def _unwritten(self) -> list[str]:
+        has = "has" if self.empty == 1 else "have"
+        was = "was" if self.empty == 1 else "were"
+        return [f"{self.empty:,} {has} no text and {was} left out"] if self.empty else []
 
 
 @dataclass
@@ -38,6 +71,17 @@ class Added(Built):
     replaced: int = 0
     unchanged: int = 0
 
+    def _written(self) -> str:
+        new = self.documents - self.replaced
+        verbs = [f"Added {counted(new, 'document')}"] if new else []
+        if self.replaced:
+            verbs.append(f"{'replaced' if verbs else 'Replaced'} {counted(self.replaced, 'document')}")
+        return f"{' and '.join(verbs)} ({counted(self.passages, 'passage')})" if verbs else "Added nothing"
+
+    def _unwritten(self) -> list[str]:
+        was = "was" if self.unchanged == 1 else "were"
+        return [*([f"{self.unchanged:,} {was} unchanged"] if self.unchanged else []), *super()._unwritten()]
+
 
 @dataclass
 class Deleted(Result):
@@ -45,20 +89,55 @@ class Deleted(Result):
 
     deleted: int
 
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write the count."""
+        return [f"Deleted {counted(self.deleted, 'document')}."]
+
 
 @dataclass
 class Info(Result):
-    """What an index holds, the encoder that it needs, and where words come from that its vectors carry."""
+    """What an index holds, and which encoder it needs.
+
+    Attributes:
+        words: where words come from that the vectors carry, as a sentence; None: they carry none.
+        reading: as in `Built`.
+        first: id and title of the first documents.
+    """
 
     documents: int
     passages: int
     encoder: str
     words: str | None
+    passage_words: int
+    max_seq_length: int | None
+    reading: str | None
+    first: list[tuple[str, str]]
 
-    def lines(self) -> list[str]:
-        """Write the counts and the encoder, and a line on words if there are any."""
-        counts = f"documents: {self.documents:,}, passages: {self.passages:,}, encoder: {self.encoder}"
-        return [counts, *([self.words] if self.words else [])]
+    @classmethod
+    def of(cls, index: "Index") -> "Info":
+        """Describe an index."""
+        manifest, documents = index.manifest, islice(index.documents(), SHOWN_DOCUMENTS)
+        return cls(
+            documents=len(index),
+            passages=index.num_passages(),
+            encoder=manifest.encoder["name"],
+            words=manifest.words.sentence() if manifest.words else None,
+            passage_words=manifest.passage_words,
+            max_seq_length=manifest.encoder["max_seq_length"],
+            reading=manifest.reading(),
+            first=[(segment.ids[row], segment.titles[row]) for segment, row in documents],
+        )
+
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write what it holds, what the encoder reads, and the first documents."""
+        passages = f"{counted(self.passages, 'passage')} of about {counted(self.passage_words, 'word')}"
+        reads = f"up to {self.max_seq_length:,} tokens" if self.max_seq_length else "whole texts"
+        lines = [f"{counted(self.documents, 'document')} in {passages}.", f"Encoder: {self.encoder}, reads {reads}."]
+        lines += [text for text in (self.reading, self.words) if text]
+        if self.first:
+            first = [style.document(document_id, title, INDENT) for document_id, title in self.first]
+            lines += ["The first documents:", *first]
+        return lines
 
 
 @dataclass
@@ -68,31 +147,59 @@ class Exported(Result):
     passages: int
     cut: int
 
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write both counts."""
+        was = "was" if self.cut == 1 else "were"
+        cut = f"{counted(self.cut, 'text')} {was} cut, since a field of the database holds no more"
+        return [sentence([f"The collection holds {counted(self.passages, 'passage')}", cut if self.cut else ""])]
+
 
 @dataclass
 class Answer(Result):
-    """The best documents for a query, and the time that it took."""
+    """The best documents for a query, and the time that it took.
+
+    Attributes:
+        similarity: what vectors are compared by, cosine or dot; None: they are not.
+        words: of the query; without those that say little.
+    """
 
     query: str
     method: str
     rows: "list[Hit]"
     encoding_ms: float
     search_ms: float
+    similarity: str | None = None
+    words: list[str] = field(default_factory=list)
 
-    def lines(self) -> list[str]:
-        """Write each hit in two lines or more: rank, score, title, id; and the passage."""
-        width = max(shutil.get_terminal_size((100, 24)).columns, 40)
-        indent, lines = " " * 5, []
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write each hit in three lines or more: rank, title and id; why it was found; the passage."""
+        lines = []
         for rank, hit in enumerate(self.rows, start=1):
-            name = hit.title if hit.title in ("", hit.id) else f"{hit.title}  "
-            line = f"{rank:3}  {hit.score:.4f}  {name}[{hit.id}]"
-            lines.append(line if len(line) <= width else f"{line[: width - 1]}…")
+            lines.append(style.document(hit.id, hit.title, f"{rank:3}  "))
+            if reasons := self._reasons(hit):
+                short = textwrap.shorten(reasons, style.width - len(INDENT), placeholder=" …")
+                lines.append(INDENT + style.dim(short))
             if hit.passage:
-                passage = " ".join(hit.passage.split())
-                wrapper = textwrap.TextWrapper(width, initial_indent=indent, subsequent_indent=indent)
+                wrapper = textwrap.TextWrapper(style.width, initial_indent=INDENT, subsequent_indent=INDENT)
                 wrapper.max_lines, wrapper.placeholder = PASSAGE_LINES, " …"
-                lines += wrapper.wrap(passage)
+                room = PASSAGE_LINES * (style.width - len(INDENT))
+                wrapped = wrapper.wrap(shown_part(hit.passage, hit.title, hit.words, room))
+                lines += [style.mark(line, hit.words) for line in wrapped]
         return lines or ["Nothing was found."]
+
+    def cost(self, documents: int) -> str:
+        """Say how long the query took."""
+        encoding = f" {self.encoding_ms:.0f} ms to encode it," if self.similarity else ""
+        return f"The query took{encoding} {self.search_ms:.0f} ms to search {counted(documents, 'document')}."
+
+    def _reasons(self, hit: "Hit") -> str:
+        """Say how similar the passage is, and which of the query's words the document has, where they count."""
+        reasons = [] if hit.similarity is None else [f"{SIMILARITIES[self.similarity]} {hit.similarity:.2f}"]
+        if self.words and self.method != "dense":
+            some = hit.words and len(hit.words) < len(self.words)
+            names = ", ".join(hit.words[:SHOWN_WORDS]) + (" …" if len(hit.words) > SHOWN_WORDS else "")
+            reasons.append(f"{len(hit.words)} of {counted(len(self.words), 'word')}{f': {names}' if some else ''}")
+        return ", ".join(reasons)
 
 
 @dataclass
@@ -102,14 +209,17 @@ class Duplicates(Result):
     threshold: float
     rows: "list[Pair]"
 
-    def lines(self) -> list[str]:
-        """Write the first pairs, and how many there are."""
-        lines = [
-            f"{pair.score:.3f}  {pair.same_words:4.0%} of the words  {pair.id}  =  {pair.other}"
-            for pair in self.rows[:SHOWN_PAIRS]
-        ]
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write the first pairs, a document a line, and how many there are."""
+        lines = []
+        for pair in self.rows[:SHOWN_PAIRS]:
+            shared = "same text" if pair.same_words == 1 else f"{pair.same_words:.0%} same wording"
+            before = f"similarity {pair.score:.3f}, {shared}:"
+            first = style.document(pair.id, pair.title, INDENT)
+            lines += [before, first, style.document(pair.other, pair.other_title, INDENT)]
         more = len(self.rows) - SHOWN_PAIRS
-        return [*lines, f"{len(self.rows)} pairs{f', {more} more than shown: --json has all' if more > 0 else ''}."]
+        pairs = f"{counted(len(self.rows), 'pair')} of documents with a similarity of {self.threshold:g} or more"
+        return [*lines, sentence([pairs, f"{more:,} more than shown, --json has all" if more > 0 else ""])]
 
 
 @dataclass
@@ -118,9 +228,15 @@ class Clusters(Result):
 
     rows: "list[Group]"
 
-    def lines(self) -> list[str]:
-        """Write each group in two lines: size and words; the ids nearest to the centre."""
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write each group: size and words, and the documents nearest to the centre."""
         lines = []
         for group in self.rows:
-            lines += [f"{group.size:6,}  {', '.join(group.words)}", f"        {'  '.join(group.ids[:SHOWN_IDS])}"]
+            names = ", ".join(group.words) or "(no word tells these documents from others)"
+            lines.append(f"{counted(group.size, 'document')}: {names}")
+            first: dict[str, str] = {}  # by title: of copies one is enough
+            for document_id, title in zip(group.ids, group.titles):
+                first.setdefault(title or document_id, document_id)
+            nearest = islice(first.items(), SHOWN_DOCUMENTS)
+            lines += [style.document(document_id, title, INDENT) for title, document_id in nearest]
         return lines

@@ -117,6 +117,12 @@ class WordCounts:
         part = slice(self.starts[number], self.starts[number + 1])
         return self.rows[part], self.counts[part]
 
+    def has(self, word: str, row: int) -> bool:
+        """Whether a document has a word; the rows of each word are sorted."""
+        rows, _ = self.postings(word)
+        place = int(np.searchsorted(rows, row))
+        return place < len(rows) and rows[place] == row
+
 
 @dataclass
 class Segment:

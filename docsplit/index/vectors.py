@@ -10,14 +10,17 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from docsplit.embedding.encoder import Description, Encoder
 from docsplit.index.manifest import Manifest
-from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words
+
+if TYPE_CHECKING:  # it needs torch, as a search by words does not
+    from docsplit.embedding.encoder import Description, Encoder
 
 Embed = Callable[[Sequence[str]], np.ndarray]
+CountTokens = Callable[[Sequence[str]], tuple[np.ndarray, int] | None]
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,23 @@ class IndexEncoder:
         embed: texts to vectors (N, H), of length one if the similarity is the cosine, without words of documents.
         description: what the manifest says of it: `name`, `hash`, and settings.
         with_words: what adds words to the vectors of `embed`; None: nothing does.
+        count_tokens: `Encoder.count_tokens`; None: nothing is counted.
     """
 
     embed: Embed
-    description: Description
-    with_words: Encoder | None = None
+    description: "Description"
+    with_words: "Encoder | None" = None
+    count_tokens: CountTokens | None = None
 
     @classmethod
-    def of(cls, encoder: Encoder, embed: Embed | None = None) -> "IndexEncoder":
+    def of(cls, encoder: "Encoder", embed: Embed | None = None) -> "IndexEncoder":
         """Prepare an encoder.
 
         Args:
             embed: `encoder.without_words().embed_for_index`, computed elsewhere. Default: here.
         """
         embed = embed or encoder.without_words().embed_for_index
-        return cls(embed, encoder.description, encoder if encoder.has_words else None)
+        return cls(embed, encoder.description, encoder if encoder.has_words else None, encoder.count_tokens)
 
     def in_index(self, directory: Path, manifest: Manifest) -> "IndexEncoder":
         """Return the encoder with the words that an index uses."""
@@ -81,7 +86,7 @@ class IndexEncoder:
         return dataclasses.replace(self, with_words=with_words_of(self.with_words, directory, manifest))
 
 
-def with_words_of(encoder: Encoder, directory: Path, manifest: Manifest) -> Encoder:
+def with_words_of(encoder: "Encoder", directory: Path, manifest: Manifest) -> "Encoder":
     """Return the encoder of an index with the words that were last fitted for it, or with its own.
 
     Raises:
@@ -89,6 +94,8 @@ def with_words_of(encoder: Encoder, directory: Path, manifest: Manifest) -> Enco
     """
     if manifest.words is None or manifest.words.folder is None:
         return encoder
+    from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words
+
     files = [directory / manifest.words.folder / name for name in (TABLE, TOKENIZER)]
     if missing := [file for file in files if not file.exists()]:
         raise ValueError(f"{missing[0]} is gone: try again if another process changes the index, else build it again.")

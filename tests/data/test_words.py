@@ -8,7 +8,7 @@ import pytest
 
 from docsplit.data.bm25 import BM25
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.data.words import tokenize
+from docsplit.data.words import telling_words, tokenize, words_in
 
 DOCUMENTS = Path(__file__).parent / "documents.jsonl"
 
@@ -34,3 +34,14 @@ def test_han_and_kana_are_cut_into_characters(text, words):
 def test_a_word_inside_a_chinese_sentence_is_found():
     retrieved: Retrieved = BM25(["今天天气很好", "我们去北京大学看书", "他在家里睡觉"]).retrieve(["北京大学"], 2)
     assert retrieved.rows.tolist() == [[1, -1]]
+
+
+def test_words_in_a_text_are_those_that_are_cut_with_stop_words():
+    text = "The Ship, the ship and 東京: x"
+    assert words_in(text) == {"the", "ship", "and", "東", "京"} >= set(tokenize([text], return_ids=False)[0])
+
+
+def test_words_that_say_little_are_left_out_unless_no_other_is_there():
+    assert telling_words(["how", "do", "save", "arrays", "save"]) == ["save", "arrays"]
+    assert telling_words(["who", "does", "who"]) == ["who", "does"]
+    assert telling_words([]) == []

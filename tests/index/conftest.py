@@ -17,7 +17,7 @@ from docsplit.index.segments import query_words
 from docsplit.index.vectors import IndexEncoder
 from tests.conftest import make_corpus
 
-DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "dimension": 8}
+DESCRIPTION = {"name": "test", "hash": "0123456789", "pooling": "mean", "max_seq_length": None, "dimension": 8}
 WORDS = 20  # of a passage
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import logging
+import shutil
 import textwrap
 import time
 
@@ -148,6 +150,27 @@ def test_there_is_one_writer_at_a_time(documents, tmp_path):
     with writing(tmp_path), pytest.raises(ValueError, match="Another process changes the index"):
         delete(tmp_path, [documents[0].id])
     assert len(Index(tmp_path)) == 5
+
+
+def test_what_a_reader_holds_is_removed_later(documents, tmp_path, monkeypatch, caplog):
+    """As on Windows, where nobody removes files that are mapped."""
+
+    def refuse(folder):
+        raise PermissionError(13, "in use", str(folder))
+
+    build(tmp_path, documents[:5], ENCODER, WORDS)
+    (tmp_path / "segments" / "unfinished").mkdir()
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", refuse)
+        with writing(tmp_path):
+            pass
+    assert "unfinished, which is no longer used, cannot be removed yet" in caplog.text
+    with writing(tmp_path):
+        pass
+    assert [entry.name for entry in (tmp_path / "segments").iterdir()] == [
+        entry.name for entry in Index(tmp_path).manifest.segments
+    ]
 
 
 def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries, tmp_path):

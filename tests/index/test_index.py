@@ -3,6 +3,7 @@
 import pytest
 
 from docsplit.data.passages import to_passages
+from docsplit.data.words import words_in
 from docsplit.index import index as index_module
 from docsplit.index.changes import add, build, delete
 from docsplit.index.index import Index
@@ -78,3 +79,23 @@ def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built,
     (Index(tmp_path).segments[0].folder / "texts.utf8").unlink()
     with pytest.raises(ValueError, match=r"texts\.utf8 is gone: build the index again"):
         Index(tmp_path)
+
+
+def test_a_hit_has_the_words_that_its_document_has(built, documents):
+    """With the passage that has most of them where words alone count."""
+    index, text_of = Index(built), {document.id: document.text for document in documents}
+    words = query_words("how does the kettle boil in a harbour with butter")
+    for method in ("bm25", "hybrid"):
+        vector = None if method == "bm25" else embed(["kettle"])[0]
+        for hit in index.search(vector, words, 20, method):
+            text = text_of[hit.id]
+            assert hit.words == [word for word in ("kettle", "boil", "harbour", "butter") if word in words_in(text)]
+            passages = [passage.text for passage in to_passages(text, WORDS)]
+            if method == "bm25":
+                assert hit.similarity is None
+                most = max(len(set(hit.words) & words_in(passage)) for passage in passages)
+                assert len(set(hit.words) & words_in(hit.passage)) == most > 0
+            else:
+                scores = embed(passages) @ vector
+                assert hit.similarity == pytest.approx(float(scores.max()), abs=1e-6)
+                assert hit.passage == passages[int(scores.argmax())]

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from docsplit.index.manifest import InvertedFile, Manifest, SegmentEntry, WordsEntry, check_encoder, read_manifest
+from docsplit.index.manifest import (
+    InvertedFile,
+    Manifest,
+    SegmentEntry,
+    TokensEntry,
+    WordsEntry,
+    check_encoder,
+    read_manifest,
+)
 
 ENCODER = {"name": "a", "hash": "0123456789", "pooling": "mean", "given": {"prompt": None}}
 FILES = [
@@ -12,6 +20,7 @@ FILES = [
     Manifest(3, ENCODER, 20, InvertedFile("x.faiss", ["s"], [70], 8, 0.985), [SegmentEntry("s", "deleted-1.npy", 4)]),
     Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 5)], WordsEntry(None, 5)),
     Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 7)], WordsEntry("words-1", 6)),
+    Manifest(3, ENCODER, 100, None, [SegmentEntry("s", None, 5)], None, TokensEntry(100, 90, 26)),
 ]
 WRITTEN = """{
  "version": 3,
@@ -46,6 +55,19 @@ def test_the_file_is_as_it_always_was(tmp_path):
     FILES[2].write(tmp_path)
     content = json.loads((tmp_path / "manifest.json").read_text())
     assert (list(content)[-1], content["words"]) == ("words", {"folder": None, "documents": 5})
+
+
+def test_what_share_of_the_tokens_is_read_is_said_where_it_is_not_all():
+    assert TokensEntry(100, 100, 100).sentence(256, has_words=False) is None
+    assert TokensEntry(100_000, 100_000, 26_000).sentence(256, has_words=True) == (
+        "The encoder reads 256 tokens at a time. Queries search all of your documents' tokens, in passages. Clusters, "
+        "duplicates and maps see 26%, the beginnings, and the words of all. To read more, build with an encoder that "
+        "reads longer texts."
+    )
+    cut = TokensEntry(100_000, 99_999, 26_000).sentence(1024, has_words=False)
+    assert "reads 1,024 tokens" in cut
+    assert "search 99.9% of" in cut
+    assert "fewer --passage_words, or an encoder" in cut
 
 
 def test_where_words_come_from_is_a_sentence():

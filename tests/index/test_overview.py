@@ -4,45 +4,51 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from bm25s.stopwords import STOPWORDS_EN
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from docsplit.index import changes
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
 from docsplit.index.index import Index
-from docsplit.index.overview import NAMING_WORDS, _names, clusters, duplicates
+from docsplit.index.overview import _names, clusters, duplicates
 from docsplit.index.segments import query_words
 from tests.index.conftest import ENCODER, WORDS
 
 
 def test_names_are_those_of_a_count_word_by_word(documents, tmp_path, monkeypatch):
-    monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", 30)  # several segments
+    """Of several segments, and without what is deleted."""
+    monkeypatch.setattr(changes, "SEGMENT_DOCUMENTS", 30)
     build(tmp_path, documents, ENCODER, WORDS)
     delete(tmp_path, [documents[5].id])
     index = Index(tmp_path)
-    texts = [segment.texts[row] for segment, row in index.documents()]
+    texts = [query_words(segment.texts[row]) for segment, row in index.documents()]
     labels = np.random.default_rng(0).integers(3, size=len(texts))
     labels[labels == 2] = 1
     labels[7] = 2  # a group of one document
-    counts, having = [Counter() for _ in range(3)], [Counter() for _ in range(3)]
+    words = sorted({word for text in texts for word in text})
+    totals, having = np.zeros((len(words), 3)), np.zeros((len(words), 3))
     for text, label in zip(texts, labels):
-        words = [word for word in query_words(text) if word not in ENGLISH_STOP_WORDS | set(STOPWORDS_EN)]
-        counts[label].update(words)
-        having[label].update(set(words))
-    for label in range(3):
-        fewest = min(2, int((labels == label).sum()))
-        for group in range(3):
-            enough = min(2, int((labels == group).sum()))
-            counts[group] = Counter({word: n for word, n in counts[group].items() if having[group][word] >= enough})
-        assert fewest == (1 if label == 2 else 2)
-    mean = sum(sum(cluster.values()) for cluster in counts) / 3
-    for label, names in enumerate(_names(index.segments, labels, 3)):
-        total = sum(counts[label].values())
-        weights = {word: cluster / total * np.log1p(mean / sum(label_counts[word] for label_counts in counts))
-                   for word, cluster in counts[label].items()}  # fmt: skip
-        best = sorted(weights.values(), reverse=True)[:NAMING_WORDS]
-        np.testing.assert_allclose([weights[word] for word in names], best)
+        for word, count in Counter(text).items():
+            totals[words.index(word), label] += count
+            having[words.index(word), label] += 1
+    given = {}
+    monkeypatch.setattr(index_overview, "name_groups", lambda *arguments: given.update(arguments=arguments))
+    _names(index.segments, labels, 3)
+    of_index, totals_of_index, having_of_index, sizes = given["arguments"]
+    order = np.argsort(of_index)
+    assert [of_index[row] for row in order] == words
+    np.testing.assert_array_equal(totals_of_index[order], totals)
+    np.testing.assert_array_equal(having_of_index[order], having)
+    np.testing.assert_array_equal(sizes, np.bincount(labels))
+
+
+def test_a_group_names_the_documents_at_its_centre(documents, tmp_path):
+    build(tmp_path, documents, ENCODER, WORDS)
+    index = Index(tmp_path)
+    title_of = {document.id: document.title for document in documents}
+    for group in clusters(index, 4):
+        assert group.titles == [title_of[name] for name in group.ids]
+    for pair in duplicates(index, 0.5):
+        assert (pair.title, pair.other_title) == (title_of[pair.id], title_of[pair.other])
 
 
 def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, caplog):

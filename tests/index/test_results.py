@@ -2,44 +2,125 @@
 
 from dataclasses import asdict
 
-from docsplit.index.index import Hit
+import pytest
+
+from docsplit.index.display import BOLD, RESET, Style
+from docsplit.index.index import Hit, Index
 from docsplit.index.overview import Group, Pair
-from docsplit.index.results import PASSAGE_LINES, SHOWN_PAIRS, Added, Answer, Clusters, Deleted, Duplicates, Info
+from docsplit.index.results import (
+    PASSAGE_LINES,
+    SHOWN_PAIRS,
+    Added,
+    Answer,
+    Built,
+    Clusters,
+    Deleted,
+    Duplicates,
+    Exported,
+    Info,
+)
 
 
-def test_counts_are_in_one_line():
-    assert Deleted(1234).lines() == ["deleted: 1,234"]
-    added = Added(documents=5, passages=1000, empty=1, replaced=2, unchanged=3)
-    assert added.lines() == ["documents: 5, passages: 1,000, empty: 1, replaced: 2, unchanged: 3"]
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (Deleted(1), "Deleted 1 document."),
+        (Deleted(1234), "Deleted 1,234 documents."),
+        (Built(12, 40), "Indexed 12 documents (40 passages)."),
+        (Built(1, 1, 2), "Indexed 1 document (1 passage); 2 have no text and were left out."),
+        (
+            Added(documents=12, passages=1000, empty=1, unchanged=3),
+            "Added 12 documents (1,000 passages); 3 were unchanged; 1 has no text and was left out.",
+        ),
+        (Added(5, 9, replaced=2), "Added 3 documents and replaced 2 documents (9 passages)."),
+        (Added(2, 9, replaced=2), "Replaced 2 documents (9 passages)."),
+        (Added(unchanged=25), "Added nothing; 25 were unchanged."),
+        (Exported(60, 0), "The collection holds 60 passages."),
+        (
+            Exported(60, 1),
+            "The collection holds 60 passages; 1 text was cut, since a field of the database holds no more.",
+        ),
+    ],
+)
+def test_counts_are_a_sentence(result, line):
+    assert result.lines() == [line]
 
 
-def test_an_index_is_described_in_one_line_or_two():
-    assert Info(1234, 5678, "a/b", None).lines() == ["documents: 1,234, passages: 5,678, encoder: a/b"]
-    assert Info(1, 2, "a/b", "Documents carry words.").lines()[1:] == ["Documents carry words."]
+def test_what_is_read_of_the_documents_is_a_line_of_its_own():
+    assert Built(1, 1, reading="It reads a half.").lines()[1:] == ["It reads a half."]
 
 
-def test_hits_fit_the_terminal_whatever_their_length(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    hits = [Hit("a.txt", 0.5, "", "Short."), Hit("b.txt", 0.25, "t" * 200, "word " * 200), Hit("c", 0.125, "c", None)]
-    lines = Answer("query", "hybrid", hits, 1.0, 1.0).lines()
-    assert lines[:2] == ["  1  0.5000  [a.txt]", "     Short."]
-    assert lines[2].endswith("t…")
-    assert lines[3 + PASSAGE_LINES :] == ["  3  0.1250  c[c]"]
-    assert max(map(len, lines)) <= 60
-    assert lines[2 + PASSAGE_LINES].endswith(" …")
+def test_an_index_is_described(built, documents):
+    info = Info.of(Index(built))
+    assert (info.documents, info.passage_words) == (len(documents), 20)
+    lines = info.lines()
+    assert lines[0] == f"{len(documents)} documents in {info.passages} passages of about 20 words."
+    assert lines[1:3] == ["Encoder: test, reads whole texts.", "The first documents:"]
+    assert lines[3:] == [f"     {document.title}  [{document.id}]" for document in documents[:3]]
+    described = Info(1, 2, "a/b", "Documents carry words.", 100, 256, "It reads a half.", []).lines()
+    assert described[1:] == ["Encoder: a/b, reads up to 256 tokens.", "It reads a half.", "Documents carry words."]
+
+
+def test_a_hit_says_why_it_was_found():
+    words = ["ship", "harbour", "anchor"]
+    hit = Hit("a.txt", 0.03, "Ships", "A ship in the harbour.", 0.618, ["ship", "harbour"])
+
+    def lines(method, similarity="cosine", hit=hit):
+        return Answer("query", method, [hit], 1.0, 1.0, similarity, words).lines()
+
+    assert lines("hybrid") == [
+        "  1  Ships  [a.txt]", "     cosine 0.62, 2 of 3 words: ship, harbour", "     A ship in the harbour.",
+    ]  # fmt: skip
+    assert lines("dense", "dot")[1] == "     dot product 0.62"
+    by_words = Hit("a.txt", 7.1, "Ships", "A ship.", None, ["ship", "harbour", "anchor"])
+    assert lines("bm25", None, by_words)[1] == "     3 of 3 words"
+    assert lines("bm25", None, Hit("a.txt", 7.1, "Ships", "A ship.", None, []))[1] == "     0 of 3 words"
     assert Answer("query", "bm25", [], 1.0, 1.0).lines() == ["Nothing was found."]
 
 
+def test_hits_fit_the_terminal_whatever_their_length():
+    hits = [Hit("a.txt", 0.5, "", "Short."), Hit("b.txt", 0.25, "t" * 200, "word " * 200), Hit("c", 0.125, "c", None)]
+    hits.append(Hit("d", 0.1, "D", None, 0.5, ["longword" * 4] * 9))
+    lines = Answer("query", "hybrid", hits, 1.0, 1.0, "cosine", ["word"] * 10).lines(Style(60))
+    assert lines[:2] == ["  1  a.txt", "     0 of 10 words"]
+    assert "t…  [b.txt]" in lines[3]
+    assert lines[4 + PASSAGE_LINES].endswith(" …")
+    assert lines[5 + PASSAGE_LINES] == "  3  c"
+    assert max(map(len, lines)) <= 60
+
+
+def test_words_of_the_query_are_marked_on_a_terminal_alone():
+    hit = Hit("a.txt", 0.03, "", "A Ship in the harbour. Shipping.", 0.6, ["ship"])
+    answer = Answer("query", "hybrid", [hit], 1.0, 1.0, "cosine", ["ship"])
+    assert f"A {BOLD}Ship{RESET} in the harbour. Shipping." in answer.lines(Style(100, has_marks=True))[-1]
+    assert "\033" not in "".join(answer.lines())
+
+
+def test_the_cost_of_a_query():
+    answer = Answer("query", "hybrid", [], 12.3, 4.4, "cosine")
+    assert answer.cost(1400) == "The query took 12 ms to encode it, 4 ms to search 1,400 documents."
+    assert Answer("query", "bm25", [], 0.1, 4.4).cost(1) == "The query took 4 ms to search 1 document."
+
+
 def test_many_pairs_are_counted_and_some_shown():
-    pairs = [Pair("a", f"b{number}", 0.99, 0.5) for number in range(SHOWN_PAIRS + 7)]
+    pairs = [Pair("a", f"b{number}", 0.99, 0.5, "First", "b0") for number in range(SHOWN_PAIRS + 7)]
     lines = Duplicates(0.9, pairs).lines()
-    assert lines[0] == "0.990   50% of the words  a  =  b0"
-    assert len(lines) == SHOWN_PAIRS + 1
-    assert lines[-1] == f"{SHOWN_PAIRS + 7} pairs, 7 more than shown: --json has all."
-    assert Duplicates(0.9, pairs[:1]).lines()[-1] == "1 pairs."
+    assert lines[:3] == ["similarity 0.990, 50% same wording:", "     First  [a]", "     b0"]
+    assert len(lines) == 3 * SHOWN_PAIRS + 1
+    assert lines[-1] == (
+        f"{SHOWN_PAIRS + 7} pairs of documents with a similarity of 0.9 or more; 7 more than shown, --json has all."
+    )
+    assert Duplicates(0.9, pairs[:1]).lines()[-1] == "1 pair of documents with a similarity of 0.9 or more."
+    assert "same text" in Duplicates(0.9, [Pair("a", "b", 1.0, 1.0)]).lines()[0]
 
 
-def test_a_group_has_its_words_and_first_ids():
-    clusters = Clusters([Group(1200, ["harbour", "ship"], ["a", "b", "c", "d"])])
-    assert clusters.lines() == [" 1,200  harbour, ship", "        a  b  c"]
-    assert asdict(clusters) == {"rows": [{"size": 1200, "words": ["harbour", "ship"], "ids": ["a", "b", "c", "d"]}]}
+def test_a_group_has_its_words_and_first_documents():
+    group = Group(1200, ["harbour", "ship"], ["a", "b", "c", "d", "e"], ["Ship", "Ship", "", "Boat", "Sea"])
+    clusters = Clusters([group])
+    assert clusters.lines() == ["1,200 documents: harbour, ship", "     Ship  [a]", "     c", "     Boat  [d]"]
+    assert asdict(clusters) == {
+        "rows": [{"size": 1200, "words": group.words, "ids": group.ids, "titles": group.titles}]
+    }
+    assert (
+        Clusters([Group(1, [], ["a"], [""])]).lines()[0] == "1 document: (no word tells these documents from others)"
+    )

@@ -1,14 +1,17 @@
 """An index of an encoder that adds words: documents and passages have them, and queries have none."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from docsplit.data.passages import to_passages
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.loading import load_encoder
-from docsplit.index.changes import build
+from docsplit.index.changes import add, build, delete
 from docsplit.index.index import Index
-from docsplit.index.manifest import WordsEntry
+from docsplit.index.manifest import TokensEntry, WordsEntry, read_manifest
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed, with_words_of
 from tests.index.conftest import WORDS
 
@@ -74,3 +77,33 @@ def test_words_that_are_gone_are_named(worded, worded_encoder, documents, tmp_pa
     vars(index.manifest)["words"] = WordsEntry("words-1", 5)
     with pytest.raises(ValueError, match=r"words-1/words\.safetensors is gone: .* build it again"):
         with_words_of(encoder, tmp_path, index.manifest)
+
+
+def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, tmp_path):
+    """Against a loop with the encoder's tokenizer, over passages that are too long for the encoder too."""
+    encoder = Encoder(str(scattered), EncoderArguments([str(scattered)], prompt="read this: ", max_seq_length=24))
+    prepared = IndexEncoder.of(encoder)
+    reading = build(tmp_path, documents[30:], prepared, WORDS).reading
+    tokenizer = encoder.model.tokenizer
+    room = 24 - len(tokenizer("read this: ")["input_ids"])
+    total = in_passages = in_documents = 0
+    for document in documents[30:]:
+        passages = to_passages(document.text, WORDS)
+        sizes = [len(tokenizer.tokenize(passage.text)) for passage in passages]
+        total += sum(sizes)
+        in_passages += sum(min(size, room) for size in sizes)
+        in_documents += min(sum(sizes), room)
+    assert in_documents < in_passages < total
+    assert read_manifest(tmp_path).tokens == TokensEntry(total, in_passages, in_documents)
+    assert f"search {100 * in_passages / total:.0f}% of your documents' tokens" in reading
+    assert f"maps see {100 * in_documents / total:.0f}%" in reading
+    # What is added counts too, and an index that was not counted stays so.
+    added = add(tmp_path, documents[:30], prepared)
+    both = read_manifest(tmp_path).tokens
+    assert both.total > total
+    assert added.reading == both.sentence(24, has_words=False)
+    delete(tmp_path, [documents[-1].id])
+    assert read_manifest(tmp_path).tokens == both
+    dataclasses.replace(read_manifest(tmp_path), tokens=None).write(tmp_path)
+    assert add(tmp_path, [documents[-1]], prepared).reading is None
+    assert read_manifest(tmp_path).tokens is None

@@ -6,6 +6,8 @@ import json
 import logging
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from docsplit.embedding.neighbours import nearest
 from docsplit.embedding.project_modules import words_of
 from docsplit.index.index import Index
 from docsplit.index.vectors import with_words_of
+from docsplit.runtime.files import ROOT
 from docsplit.runtime.vectors import unit
 from tests.conftest import make_corpus
 from tests.index.conftest import save_worded
@@ -76,7 +79,7 @@ def test_a_query_finds_what_the_encoder_says(index, notes, scattered, answer):
     assert by_words
     assert all("kettle" in (notes / row["id"]).read_text().lower() for row in by_words)
     text = answer("query", index, query, as_json=False)
-    assert text.startswith("  1  0.0")
+    assert re.match(r"  1  .+  \[.+\.txt\]\n     cosine 0\.\d\d, \d+ of \d+ words", text)
     assert answer("query", index, "nosuchword", "--method", "bm25", as_json=False) == "Nothing was found.\n"
 
 
@@ -115,11 +118,13 @@ def test_duplicates_and_clusters(index, notes, answer):
     vectors = Index(index).document_vectors()
     pairs = np.triu(vectors @ vectors.T >= 0.9, k=1).sum()
     assert len(answer("duplicates", index, "--threshold", 0.9)["rows"]) == pairs
-    assert "of the words" in answer("duplicates", index, as_json=False)
+    assert "same text" in answer("duplicates", index, as_json=False)
     groups = answer("clusters", index, "--count", 3)["rows"]
     assert sum(group["size"] for group in groups) == 25 == len({name for group in groups for name in group["ids"]})
     assert all(group["words"] for group in groups)
-    assert len(answer("clusters", index, "--count", 3, as_json=False).splitlines()) == 6
+    assert all(len(group["titles"]) == group["size"] for group in groups)
+    lines = answer("clusters", index, "--count", 3, as_json=False).splitlines()
+    assert sum("documents: " in line for line in lines) == 3
 
 
 def test_another_encoder_is_refused(index, notes, headless, scattered, tmp_path, failure_of, answer):
@@ -173,7 +178,32 @@ def test_asking_again_and_again(index, run_here, capsys, monkeypatch):
     asked = iter(["kettle ship", "butter", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
     run_here(search.main, "query", index, "--count", 2)
-    assert capsys.readouterr().out.count("  1  0.") == 2
+    assert capsys.readouterr().out.count("cosine 0.") == 4
+
+
+def test_what_a_query_costs_is_said_once(index, run_here, answer, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    answer("query", index, "kettle", as_json=False)
+    assert "Without a text, search.py asks again and again and loads once." in caplog.text
+    assert caplog.text.count("The query took") == 1
+    caplog.clear()
+    asked = iter(["kettle", "butter", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
+    run_here(search.main, "query", index)
+    assert caplog.text.count("The query took") == caplog.text.count("Loaded the encoder in") == 1
+    assert "Without a text" not in caplog.text
+
+
+def test_a_search_by_words_loads_no_library_of_models(index):
+    """Nor anything else that takes a second."""
+    code = (
+        "import sys, search; search.main(); heavy = {'torch', 'transformers', 'datasets', 'sklearn', 'networkx'}; "
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, "query", str(index), "kettle", "--method", "bm25"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "1 of 1 word" in printed
+    assert printed.endswith("HEAVY []\n")
 
 
 def payload_of(page):
@@ -217,7 +247,7 @@ def test_an_encoder_with_words_finds_its_documents_and_says_whose_words_they_are
     used = with_words_of(encoder, worded_index, Index(worded_index).manifest)
     assert used is not encoder
     assert_found(used)
-    assert answer("info", worded_index, as_json=False).endswith("fitted on 25 documents of this index.\n")
+    assert "fitted on 25 documents of this index.\n" in answer("info", worded_index, as_json=False)
     assert answer("info", index)["words"] is None
 
 

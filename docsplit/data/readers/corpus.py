@@ -44,6 +44,8 @@ def load_local(path: Path, text_column: str | None = None) -> Dataset:
     found, files = _find(path, text_column)
     if files is None or (files.loader == "text" and found.is_folder):
         return _load_documents(found, text_column or "text")
+    for file in found.files:
+        file.check_compression()
     dataset = load_data_files(files, path)
     if files.loader == "text":
         logger.info(f"{path} is one .txt file: each of its {len(dataset):,} lines is a document.")

@@ -13,6 +13,7 @@ from fsspec.utils import compressions
 from docsplit.data.readers.base import Skipped, Unreadable
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED_INSIDE = (".parquet", ".arrow")  # their readers take no file that is compressed as a whole
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file may raise
 
 
@@ -58,8 +59,14 @@ class File:
         """Check that the compression can be read.
 
         Raises:
-            Unreadable: naming the package that is missing.
+            Unreadable: naming the package that is missing, or for a parquet file that is compressed as a whole.
         """
+        if self.suffix in COMPRESSED_INSIDE and self.path.suffix.lower() in COMPRESSIONS:
+            raise Unreadable(
+                f"in {self.path.suffix}",
+                f"{self.path} is a {self.suffix} file within {self.path.suffix}, which is not read: decompress it "
+                f"({self.suffix} files are compressed inside).",
+            )
         if self.path.suffix.lower() == ".zst" and "zst" not in compressions:
             raise Unreadable.for_lack_of("zstandard", "pip install zstandard", self.path)
 

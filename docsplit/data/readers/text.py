@@ -1,5 +1,6 @@
 """Read files that are one document each: plain text, Markdown, LaTeX, web pages."""
 
+import re
 from dataclasses import dataclass
 
 from docsplit.data.readers.base import Document
@@ -9,6 +10,8 @@ from docsplit.data.readers.html import text_of_page
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst", ".tex")
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 LONGEST_TITLE = 90  # characters
+_HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
+_SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,14 @@ def as_document(file: File, text: str, title: str = "") -> Document:
 
 
 def first_line(text: str) -> str:
-    """Take the first line with a letter in it as a title: without the marks of a heading, shortened."""
-    for line in text[:2000].splitlines():
+    """Take the first line with a letter in it as a title: without the marks of a heading, shortened.
+
+    The title of a mail is its subject.
+    """
+    header = text[:2000].lstrip().partition("\n\n")[0]
+    subject = _SUBJECT.search(header) if _HEADER_LINE.match(header) else None
+    lines = [subject[1]] if subject else text[:2000].splitlines()
+    for line in lines:
         if any(character.isalpha() for character in line):
             title = " ".join(line.lstrip("# \t").split())
             return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"

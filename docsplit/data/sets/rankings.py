@@ -6,10 +6,9 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub
 from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
-
-RANK_CONSTANT = 60  # of reciprocal rank fusion (Cormack et al. 2009)
-Named = TypeVar("Named", int, tuple[int, int])  # the key of a document
 
 
 @dataclass
@@ -80,15 +76,6 @@ class Retrieved:
     def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
         """Divide into the results of the first `count` queries and those of the others."""
         return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
-
-
-def fuse(rankings: Sequence[Sequence[Named]]) -> list[tuple[Named, float]]:
-    """Fuse rankings by reciprocal rank: a document scores the sum of 1 / (60 + rank), and the highest comes first."""
-    scores: dict[Named, float] = {}
-    for ranking in rankings:
-        for rank, key in enumerate(ranking, start=1):
-            scores[key] = scores.get(key, 0.0) + 1 / (RANK_CONSTANT + rank)
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
 def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:

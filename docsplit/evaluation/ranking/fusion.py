@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from docsplit.data.sets.rankings import Ranking, Retrieved, fuse
+from docsplit.data.fusion import fuse
+from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.evaluation.ranking.measures import dcg, grades_of, ideal_dcg
 
 WEIGHTS = tuple(number / 20 for number in range(21))  # of the first list

@@ -1,7 +1,9 @@
 """The documents of a folder of all kinds of files, what is skipped, and that nothing ends with a traceback."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 
 import pytest
@@ -116,3 +118,21 @@ def test_what_a_python_call_is_given_are_documents(tmp_path, write):
         list(documents_of(["a", float("nan")]))
     with pytest.raises(ValueError, match="Document 'x' is a NoneType"):
         list(documents_of({"x": None}))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_mixed_folder_of_compressed_files_is_read_whole(tmp_path, write, compress):
+    """Two tables with equal ids do not collide."""
+    suffix = {gzip.compress: ".gz", bz2.compress: ".bz2", lzma.compress: ".xz"}[compress]
+    table = "id,text\na,A ship.\nb,A sail.\n"
+    rows = json.dumps({"id": "a", "text": "A rope."})
+    texts = {"a.txt": "A ship.", "b.md": "# A sail", "c.rst": "A rope.", "d.tex": "A mast.", "e.html": "<p>A boat."}
+    data = {"f.csv": table, "deep/f.csv": table, "g.tsv": table.replace(",", "\t"), "h.jsonl": rows, "i.json": rows}
+    for name, content in {**texts, **data, ".hidden.txt": "No."}.items():
+        write(f"{name}{suffix}", compress(content.encode()))
+    ids = [document.id for document in read_documents(tmp_path)]
+    expected = {f"{name}{suffix}" for name in texts}
+    for name in data:
+        expected |= {f"{name}{suffix}#{row}" for row in (["a"] if name[0] in "hi" else ["a", "b"])}
+    assert len(ids) == len(expected)
+    assert set(ids) == expected

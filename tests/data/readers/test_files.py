@@ -59,6 +59,14 @@ def test_a_folder_that_may_not_be_opened_is_counted(tmp_path, write):
     assert found.skipped.names == {"that cannot be opened": [str(tmp_path / "a")]}
 
 
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.ARROW.xz"])
+def test_what_is_compressed_inside_is_not_read_from_outside(name, write):
+    path = write(name, b"...")
+    with pytest.raises(Unreadable, match="decompress it") as error:
+        File(path, name).check_compression()
+    assert error.value.reason == f"in {path.suffix}"
+
+
 def test_compressed_files_give_their_bytes(write):
     for suffix, compress in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), ("", bytes)):
         path = write(f"a.note.TXT{suffix}", compress(b"A ship."))

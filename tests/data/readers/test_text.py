@@ -40,3 +40,17 @@ def test_long_first_lines_are_shortened():
     assert first_line("a" * LONGEST_TITLE) == "a" * LONGEST_TITLE
     assert first_line("a" * (LONGEST_TITLE + 1)) == "a" * (LONGEST_TITLE - 1) + "…"
     assert first_line("1\n2") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("From: a@b.c (A)\nSubject: Re: Sails\n\nHello.", "Re: Sails"),
+        ("\nSubject: Sails\n\nHello.", "Sails"),
+        ("From: a@b.c\nSubject:\n\nHello.", "From: a@b.c"),
+        ("From: a@b.c\n\nSubject: in the body", "From: a@b.c"),
+        ("About ships\nSubject: no mail", "About ships"),
+    ],
+)
+def test_the_title_of_a_mail_is_its_subject(text, title):
+    assert first_line(text) == title
