@@ -153,10 +153,11 @@ def test_the_best_checkpoint_is_that_of_validation_and_the_report_is_of_test(tra
 
     monkeypatch.setattr(probe_module, "probe_accuracy", accuracy)
     monkeypatch.setattr("docsplit.release.reporting.write_run", lambda *arguments: written.append(arguments))
+    monkeypatch.setattr("docsplit.training.run.closing_text", lambda options, results: "")
     written = []
     with pytest.raises(FileNotFoundError):
         train("patched", split)
-    ((output_dir, results, history, _),) = written
+    ((output_dir, results, history, *_),) = written
     state = json.loads((output_dir / "checkpoint-6" / "trainer_state.json").read_text())
     assert state["best_model_checkpoint"].endswith("checkpoint-2")
     assert results["probe_before_5shot_accuracy"] == 0.1
