@@ -5,8 +5,6 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tes
 	tests/embedding/test_inverted_file.py tests/embedding/test_neighbours.py tests/embedding/test_search.py \
 	tests/data/readers/test_converted.py
 BIN = $(VENV)/bin
-# What accelerate guesses, and says so on five lines, where nobody ran `accelerate config`
-ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 CODE = docsplit tests benchmarks *.py
 
 .PHONY: help install install-dev quickstart test test-all test-engines lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
@@ -31,8 +29,12 @@ $(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
 	$(BIN)/python -m pip install -r requirements-engines.txt -c constraints.txt
 	touch $@
 
-quickstart: install  ## pretrain an encoder from nothing, in minutes on two cores
-	$(BIN)/accelerate launch --quiet $(ONE_PROCESS) run_docsplit_pretraining.py recipes/quickstart.yaml
+quickstart: install  ## train an encoder from nothing, in minutes on two cores, and search with it
+	$(BIN)/python run_docsplit_pretraining.py recipes/quickstart.yaml
+	rm -rf outputs/quickstart.index
+	$(BIN)/python search.py build python_docs:test --model outputs/quickstart --index_dir outputs/quickstart.index
+	$(BIN)/python search.py query outputs/quickstart.index "shortest path between two nodes of a graph" --count 3
+	$(BIN)/python explore.py outputs/quickstart.index --max_documents 1000
 
 test: install-dev  ## the default tests, WORKERS at a time
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

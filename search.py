@@ -43,22 +43,22 @@ logger = logging.getLogger(__name__)
 
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
-    from docsplit.data.readers.documents import read_documents
+    from docsplit.data.corpora import documents_to_search
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
     encoder = _load({"name": options.model, "given": given}, None, options.index_dir / "cache")
-    documents = read_documents(options.documents, options.text_column, options.id_column)
+    documents = documents_to_search(options.documents, options.text_column, options.id_column)
     yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
 
 def add(options: argparse.Namespace) -> Iterator[Result]:
     """Add to an index."""
-    from docsplit.data.readers.documents import read_documents
+    from docsplit.data.corpora import documents_to_search
     from docsplit.index.changes import add
 
     encoder = encoder_of(options)
-    documents = read_documents(options.documents, options.text_column, options.id_column)
+    documents = documents_to_search(options.documents, options.text_column, options.id_column)
     yield add(options.index, documents, prepared(options, encoder), options.replace, options.refit)
 
 

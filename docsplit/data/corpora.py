@@ -1,14 +1,16 @@
 """Load documents from anywhere: the Hub, local files or the built-in corpus.
 
-    load_corpus      -> datasets.Dataset with a text, or the sections of one
-    stream_corpus    the same as a datasets.IterableDataset, for `docsplit.data.streaming`
-    for_pretraining  leaves out what python_docs seals
-    add_text         makes the text where there are sections or paragraphs
+    load_corpus          -> datasets.Dataset with a text, or the sections of one
+    stream_corpus        the same as a datasets.IterableDataset, for `docsplit.data.streaming`
+    for_pretraining      leaves out what python_docs seals
+    add_text             makes the text where there are sections or paragraphs
+    documents_to_search  the documents of search.py, with ids and titles
 
 `datasets` caches what it read: a second run starts within seconds. The trade-off: a copy of the corpus on the disk.
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from datasets.fingerprint import Hasher
 
 from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_python_docs
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
+from docsplit.data.readers.base import Document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.corpus import data_files_of, load_local
+from docsplit.data.readers.documents import read_documents
 from docsplit.runtime.files import build_once, cache_directory, hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -128,6 +132,29 @@ def _load_python_docs() -> Dataset:
 
     name = f"{PYTHON_DOCS}-{python_docs_fingerprint()}-{hash_of_code(*DIVIDED_BY)}"
     return datasets.load_from_disk(build_once(cache_directory() / name, build))
+
+
+def documents_to_search(
+    documents: Path, text_column: str = "text", id_column: str | None = None
+) -> Iterator[Document]:
+    """Yield the documents of a folder or a file, or of the built-in corpus: `python_docs`, `python_docs:test`.
+
+    Args:
+        text_column: of data files.
+        id_column: of data files.
+
+    Raises:
+        ValueError: as `docsplit.data.readers.documents.read_documents`, or for an unknown part of python_docs.
+    """
+    name, _, part = str(documents).partition(":")
+    if name != PYTHON_DOCS or documents.exists():
+        yield from read_documents(documents, text_column, id_column)
+        return
+    if part not in ("", TRAIN, VALIDATION, TEST):
+        raise ValueError(f"{PYTHON_DOCS} has no part {part!r}: choose among {TRAIN}, {VALIDATION} and {TEST}.")
+    for row in _load_python_docs():
+        if part in ("", row[PART]):
+            yield Document(row["id"], row["text"], row["title"])
 
 
 def _load_hub(corpus: str, split: str) -> Dataset:

@@ -84,8 +84,8 @@ class Index:
         Args:
             method: `dense` by meaning, `bm25` by words, `hybrid` by both.
 
-        Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` nearest to the question (None for
-            `bm25`). A hybrid's score is that of reciprocal rank fusion.
+        Returns: at most `count` hits, with `id`, `title`, `score`, and the `passage` that answers the question best. A
+            hybrid's score is that of reciprocal rank fusion.
 
         Raises:
             ValueError: for an empty question, an unknown method, or an encoder that has changed.

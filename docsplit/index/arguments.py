@@ -12,7 +12,12 @@ Refit = Literal["auto", "always", "never"]  # whether words of documents are fit
 
 
 def _reads_documents(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("documents", type=Path, help="folder of files, or one file")
+    parser.add_argument(
+        "documents",
+        type=Path,
+        help="folder of files, one file, or python_docs, the docstrings "
+        "of the installed packages (python_docs:test: those that no training reads)",
+    )
     parser.add_argument(
         "--text_column",
         default="text",

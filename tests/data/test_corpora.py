@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -202,7 +203,7 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
 @pytest.fixture
 def built_in(monkeypatch, tmp_path):
     """The names and texts of a python_docs of 100 documents, each with a section and no link."""
-    rows = [row | {"id": str(number), "links": []} for number, row in enumerate(make_corpus(100))]
+    rows = [row | {"id": str(number), "title": f"Title {number}", "links": []} for number, row in enumerate(make_corpus(100))]
     rows = [row | {"sections": [{"heading": "", "text": row["text"]}]} for row in rows]
     monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(rows))
@@ -226,6 +227,20 @@ def test_a_pretraining_reads_the_train_part_alone(built_in, caplog):
     stream = corpora.stream_corpus("python_docs").rows
     assert sorted(row["id"] for row in stream) == sorted(ids)
     assert corpora.for_pretraining("my.jsonl", dataset) is dataset  # the name says what is sealed, not a column
+
+
+def test_a_search_reads_the_built_in_corpus_or_a_part_of_it(built_in, tmp_path):
+    rows = load_corpus("python_docs").to_list()
+    whole = [(document.id, document.text) for document in corpora.documents_to_search(Path("python_docs"))]
+    assert whole == [(row["id"], row["text"]) for row in rows]
+    sealed = [document.id for document in corpora.documents_to_search(Path("python_docs:test"))]
+    assert sealed == [row["id"] for row in rows if row["part"] == "test"]
+    assert len(sealed) == 15
+    with pytest.raises(ValueError, match="no part 'tset': choose among train, validation and test"):
+        list(corpora.documents_to_search(Path("python_docs:tset")))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A ship.")
+    assert [document.text for document in corpora.documents_to_search(tmp_path / "notes")] == ["A ship."]
 
 
 def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(tmp_path, caplog):
