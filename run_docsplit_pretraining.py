@@ -51,7 +51,7 @@ def main() -> None:
     args = options.training
     start_logging(args.should_log)
     warn_of_one_process(args.world_size)
-    warn_of_emulation(args.bf16, args.device)
+    warn_of_emulation(bool(args.bf16), args.device)
     use_all_cores(args.device, args.world_size)
 
     # Load: before the documents, which take long, all that a mistyped option would stop
