@@ -34,9 +34,9 @@ from docsplit.index.arguments import (
     export_options,
     query_options,
 )
-from docsplit.index.display import Style
 from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Info, Result
 from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.display import Style
 
 logger = logging.getLogger(__name__)
 

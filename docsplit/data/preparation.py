@@ -110,8 +110,9 @@ def tokenize(
     if passage_words is not None:
         logger.info(_describe_passages(tokenized.data, passage_words))
     if counts["used"] < len(dataset) and not segmentation.keep_all:
-        reasons_shown = (f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
-        logger.warning(f"Of {len(dataset):,} documents some are left out: {', '.join(reasons_shown)}.")
+        left_out = {name.replace("_", " "): count for name, count in counts.items() if count and name != "used"}
+        reasons_shown = ", ".join(f"{count:,} {name}" for name, count in left_out.items())
+        logger.warning(f"{sum(left_out.values()):,} of {len(dataset):,} documents are left out: {reasons_shown}.")
         tokenized = tokenized.select(np.flatnonzero(reasons == 0))
     return tokenized.remove_columns([name for name in MADE_TO_BE_COUNTED if name in features]), counts
 

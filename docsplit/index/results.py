@@ -1,18 +1,21 @@
 """What the verbs of search.py give: dataclasses, which are printed as JSON or as lines for people."""
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from docsplit.index.display import Style, shown_part
+from docsplit.data.passages import split_sentences
+from docsplit.runtime.display import Style
 
 if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
     from docsplit.index.overview import Group, Pair
 
 PASSAGE_LINES = 3
+_RULER = re.compile(r"(?<!\S)[-=~^*_]{3,}(?!\S)")
 SHOWN_PAIRS, SHOWN_DOCUMENTS, SHOWN_WORDS = 50, 3, 8
 INDENT = " " * 5
 PLAIN = Style()
@@ -184,7 +187,7 @@ class Answer(Result):
                 wrapper.max_lines, wrapper.placeholder = PASSAGE_LINES, " …"
                 room = PASSAGE_LINES * (style.width - len(INDENT))
                 wrapped = wrapper.wrap(shown_part(hit.passage, hit.title, hit.words, room))
-                lines += [style.mark(line, hit.words) for line in wrapped]
+                lines += [marked(style, line, hit.words) for line in wrapped]
         return lines or ["Nothing was found."]
 
     def cost(self, documents: int) -> str:
@@ -240,3 +243,29 @@ class Clusters(Result):
             nearest = islice(first.items(), SHOWN_DOCUMENTS)
             lines += [style.document(document_id, title, INDENT) for title, document_id in nearest]
         return lines
+
+
+def marked(style: Style, text: str, words: Collection[str]) -> str:
+    """Make these words of a text bold, if the style has marks; the words are in small letters."""
+    if not style.has_marks or not words:
+        return text
+    from docsplit.data.words import TOKEN_PATTERN
+
+    def mark(match: re.Match[str]) -> str:
+        return style.bold(match[0]) if match[0].lower() in words else match[0]
+
+    return re.sub(TOKEN_PATTERN, mark, text)
+
+
+def shown_part(passage: str, title: str, words: Collection[str], characters: int) -> str:
+    """Return a passage from the sentence on that has most of these words within so many characters after it.
+
+    A first sentence that is the title is left out, and so are lines drawn below headings.
+    """
+    from docsplit.data.words import words_in
+
+    sentences = [" ".join(_RULER.sub("", sentence).split()) for sentence in split_sentences(passage)]
+    starts = range(int(len(sentences) > 1 and sentences[0].lstrip("# ") == title), len(sentences))
+    rests = {start: " ".join(sentences[start:]) for start in starts}
+    best = max(starts, key=lambda start: len(words_in(rests[start][:characters]) & set(words)), default=0)
+    return f"… {rests[best]}" if best > starts.start else rests.get(best, "")

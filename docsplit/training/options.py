@@ -55,8 +55,9 @@ class ModelArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken or "
-            "weightedmean (later tokens weigh more). Default: the checkpoint's, else cls; lasttoken for a decoder.",
+            "help": "How token vectors become one embedding: cls (the first token's), mean, max, lasttoken, "
+            "weightedmean. Default: the checkpoint's, else cls (decoders: lasttoken). With weightedmean, later tokens "
+            "weigh more.",
         },
     )
     max_seq_length: int | None = field(

@@ -203,7 +203,10 @@ def test_breaks_of_sections_change_neither_sentences_nor_the_document_id():
 @pytest.fixture
 def built_in(monkeypatch, tmp_path):
     """The names and texts of a python_docs of 100 documents, each with a section and no link."""
-    rows = [row | {"id": str(number), "title": f"Title {number}", "links": []} for number, row in enumerate(make_corpus(100))]
+    rows = [
+        row | {"id": str(number), "title": f"Title {number}", "links": []}
+        for number, row in enumerate(make_corpus(100))
+    ]
     rows = [row | {"sections": [{"heading": "", "text": row["text"]}]} for row in rows]
     monkeypatch.setattr(corpora, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(corpora, "read_python_docs", lambda: iter(rows))

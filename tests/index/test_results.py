@@ -4,7 +4,6 @@ from dataclasses import asdict
 
 import pytest
 
-from docsplit.index.display import BOLD, RESET, Style
 from docsplit.index.index import Hit, Index
 from docsplit.index.overview import Group, Pair
 from docsplit.index.results import (
@@ -18,7 +17,10 @@ from docsplit.index.results import (
     Duplicates,
     Exported,
     Info,
+    marked,
+    shown_part,
 )
+from docsplit.runtime.display import BOLD, RESET, Style
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,31 @@ def test_a_group_has_its_words_and_first_documents():
     assert (
         Clusters([Group(1, [], ["a"], [""])]).lines()[0] == "1 document: (no word tells these documents from others)"
     )
+
+
+SENTENCES = ["Title of it.", "Nothing is here.", "A ship is in the harbour.", "Anchors are heavy."]
+
+
+def test_whole_words_are_marked_whatever_their_case():
+    style = Style(has_marks=True)
+    assert (
+        marked(style, "Ship, shipping; 船 ship", {"ship", "船"})
+        == f"{BOLD}Ship{RESET}, shipping; {BOLD}船{RESET} {BOLD}ship{RESET}"
+    )
+    assert marked(Style(), "Ship", {"ship"}) == "Ship"
+
+
+@pytest.mark.parametrize(
+    ("words", "characters", "first"),
+    [([], 100, 0), (["ship"], 100, 0), (["ship"], 20, 2), (["ship", "anchors"], 46, 2), (["anchors"], 20, 3)],
+)
+def test_a_passage_is_shown_from_the_sentence_with_most_words_within_reach(words, characters, first):
+    shown = shown_part(" ".join(SENTENCES), "Another title", words, characters)
+    assert shown == ("… " if first else "") + " ".join(SENTENCES[first:])
+
+
+def test_a_first_sentence_that_is_the_title_is_left_out():
+    assert shown_part(" ".join(SENTENCES), "Title of it.", [], 100) == " ".join(SENTENCES[1:])
+    assert shown_part("Title of it.", "Title of it.", [], 100) == "Title of it."
+    assert shown_part("See Also --------\nload : it ---x", "Title", [], 100) == "See Also load : it ---x"
+    assert shown_part("", "Title", ["ship"], 100) == ""

@@ -92,6 +92,7 @@ def test_further_pretraining_keeps_what_the_start_had_seen(run_here, steps, tmp_
 
 @pytest.mark.parametrize("damage", ["missing", "broken"])
 def test_a_start_without_a_record_leaves_the_whole_unknown(run_here, steps, tmp_path, corpus_file, damage, caplog):
+    caplog.set_level("INFO")
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
     run_here(main, *words(first, corpus_file, "--max_steps", 1))
     (first / FILE).unlink() if damage == "missing" else (first / FILE).write_bytes(b"no such file")

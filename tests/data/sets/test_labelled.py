@@ -183,7 +183,7 @@ def test_documents_without_text_are_dropped_and_counted(files, caplog):
     rewrite(files["train_file"], spoil)
     split = load_labelled(LabelledArguments(**files))
     assert split.counts["train_empty_dropped"] == 3
-    assert "train_empty_dropped" in caplog.text
+    assert "3 train empty dropped" in caplog.text
     kept = rows_of(files["train_file"])[3:]
     assert split.train_texts == [row["text"] for row in kept]
     assert [split.class_names[label] for label in split.train_labels] == [row["label"] for row in kept]
@@ -227,7 +227,7 @@ def test_duplicates_are_dropped_from_train_and_validation_never_from_test(files,
     assert split.validation_texts == validation_texts
     assert split.train_texts[-1] == train_row["text"]
     assert len(split.train_texts) == len(split.train_labels) == 121
-    assert "train_duplicates_dropped" in caplog.text
+    assert "3 train duplicates dropped" in caplog.text
 
 
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(tmp_path):

@@ -350,8 +350,10 @@ def test_a_graph_document_model_reads_so_many_passages(wordpiece, tmp_path, monk
     counts = {part: [len(to_passages(text, 10)) for text in texts] for part, texts in split.texts.items()}
     assert min(max(own) for own in counts.values()) > 3
     over, beyond = sum(own > 2 for own in counts["train"]), sum(own > 3 for own in counts["test"])
-    read = rf"reads the first 2 passages of {over} of 24 training documents and the first \d+ of {beyond} of 9 test"
-    assert re.search(read, caplog.text)
+    sentence = (
+        rf"reads the first 2 passages of {over} of 24 training documents and the first \d+ of {beyond} of 9 test"
+    )
+    assert re.search(sentence, caplog.text)
     in_training = [features["document"] for is_training, features in read if is_training]
     after = [features["document"] for is_training, features in read[1:] if not is_training]  # 1: what gets a gradient
     for batches, own, most in ((in_training, counts["train"], 2), (after, counts["validation"] + counts["test"], 3)):

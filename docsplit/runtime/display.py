@@ -1,16 +1,11 @@
-"""How results look to people: marks on a terminal, names of documents, and the part of a passage that is shown."""
+"""How results look to people: the width of lines, marks on a terminal, names of documents."""
 
 import os
-import re
 import shutil
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TextIO
 
-from docsplit.data.passages import split_sentences
-
 NARROWEST, SHORTEST_TITLE = 40, 40  # characters
-_RULER = re.compile(r"(?<!\S)[-=~^*_]{3,}(?!\S)")
 BOLD, DIM, RESET = "\033[1m", "\033[2m", "\033[0m"
 
 
@@ -37,17 +32,6 @@ class Style:
         """Make a text less bright."""
         return f"{DIM}{text}{RESET}" if self.has_marks else text
 
-    def mark(self, text: str, words: Collection[str]) -> str:
-        """Make these words of a text bold; they are in small letters."""
-        if not self.has_marks or not words:
-            return text
-        from docsplit.data.words import TOKEN_PATTERN
-
-        def marked(match: re.Match[str]) -> str:
-            return self.bold(match[0]) if match[0].lower() in words else match[0]
-
-        return re.sub(TOKEN_PATTERN, marked, text)
-
     def document(self, document_id: str, title: str, before: str = "") -> str:
         """Name a document in a line: its title, shortened to fit, and its id, which stays whole."""
         if title in ("", document_id):
@@ -55,17 +39,3 @@ class Style:
         room = max(self.width - len(before) - len(document_id) - len("  []"), SHORTEST_TITLE)
         short = title if len(title) <= room else f"{title[: room - 1]}…"
         return f"{before}{self.bold(short)}  {self.dim(f'[{document_id}]')}"
-
-
-def shown_part(passage: str, title: str, words: Collection[str], characters: int) -> str:
-    """Return a passage from the sentence on that has most of these words within so many characters after it.
-
-    A first sentence that is the title is left out, and so are lines drawn below headings.
-    """
-    from docsplit.data.words import words_in
-
-    sentences = [" ".join(_RULER.sub("", sentence).split()) for sentence in split_sentences(passage)]
-    starts = range(int(len(sentences) > 1 and sentences[0].lstrip("# ") == title), len(sentences))
-    rests = {start: " ".join(sentences[start:]) for start in starts}
-    best = max(starts, key=lambda start: len(words_in(rests[start][:characters]) & set(words)), default=0)
-    return f"… {rests[best]}" if best > starts.start else rests.get(best, "")
