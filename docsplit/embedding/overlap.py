@@ -13,6 +13,7 @@ from docsplit.data.seen_documents import SHARES, TRAINING_DOCUMENTS_FILE, Traini
 
 logger = logging.getLogger(__name__)
 
+FEW_NEAR_DUPLICATES = 0.05  # of the test documents: so few are named in the log, without a warning
 NO_RECORD = f"it has no {TRAINING_DOCUMENTS_FILE}"
 
 
@@ -52,8 +53,9 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     """Return `seen_in_pretraining_share` and `near_duplicate_share` of the distinct test documents.
 
     Documents are distinct up to white space. A near-duplicate is the same document, or one with an estimated Jaccard
-    similarity of its runs of five words of 0.5 or more. What is unknown is None; the log has a warning where a share
-    is above 0, and says at least how much it is where only the last pretraining is known.
+    similarity of its runs of five words of 0.5 or more. What is unknown is None. The log names the shares: as a
+    warning where a test document was seen, or more than `FEW_NEAR_DUPLICATES` are near-duplicates. It says at least
+    how much it is where only the last pretraining is known.
     """
     unknown: dict[str, float | None] = dict.fromkeys(SHARES)
     record = training_documents_of(name_or_path) if test_texts else None
@@ -70,7 +72,7 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
             "unknown, and so are its shares."
         )
         return unknown
-    if shares.seen or near:
+    if shares.seen or (near or 0) > FEW_NEAR_DUPLICATES:
         logger.warning(f"{name_or_path} saw {text}, in pretraining: its results on them may be too good.")
     else:
         logger.info(f"{name_or_path} saw {text}, in pretraining.")

@@ -158,7 +158,23 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         written = f"Wrote {folder}: the encoder, its card (README.md), results (all_results.json) and plot."
     lines = [written, f"In Python, SentenceTransformer({str(folder)!r}{trust}) loads it. Next:"]
     lines += [f"    {command}" for command in next_commands(options, None if results["kept_start"] else options.start)]
-    return "\n\n".join([probe_table(results), measured, "\n".join(lines)])
+    return "\n\n".join([probe_table(results), *probe_sentences(results), measured, "\n".join(lines)])
+
+
+def probe_sentences(results: JsonObject) -> list[str]:
+    """Return what the probe says, for people: with few labels, before, after and beside TF-IDF; [] without a probe."""
+    if "probe_after_5shot_accuracy" not in results:
+        return []
+    before, after, tfidf = (
+        100 * results[f"{name}_5shot_accuracy"] for name in ("probe_before", "probe_after", "tfidf")
+    )
+    text = f"With 5 labels a class, accuracy went from {before:.1f} to {after:.1f} %."
+    if tfidf > after:
+        text += (
+            f" TF-IDF, which counts words and needs no training, has {tfidf:.1f} %: use it on such documents until an "
+            "encoder is better. Train longer, or start from a good encoder."
+        )
+    return [text]
 
 
 def next_commands(options: RunOptions, start: str | None) -> list[str]:

@@ -177,6 +177,9 @@ def test_a_run_ends_with_what_it_wrote_and_commands_with_its_own_paths(tmp_path,
     text = closing({"corpus": str(notes), "probe_corpus": str(labelled)})
     assert re.search(r"\| after pretraining +\| +0.500 ± 0.500 \| +0.500 \|", text)
     assert "200 steps of training took 1 min, 1,234 tokens/s." in text
+    assert "With 5 labels a class, accuracy went from 50.0 to 50.0 %.\n" in text
+    behind = closing({}, tfidf_5shot_accuracy=0.628)
+    assert "to 50.0 %. TF-IDF, which counts words and needs no training, has 62.8 %: use it" in behind
     lines = text.splitlines()[-4:]
     assert lines[0] == "Wrote outputs/mine: the encoder, its card (README.md), results (all_results.json) and plot."
     assert lines[1] == "In Python, SentenceTransformer('outputs/mine') loads it. Next:"
