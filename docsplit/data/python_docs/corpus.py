@@ -4,7 +4,7 @@ The repository carries no third-party text, yet pretraining has to run on real t
 network. Docstrings are such text: about 22,000 documents of expository English with titles, sections, topics (the
 sub-package) and links ("See Also").
 
-Files are parsed with `ast` and never imported: it takes half a minute on one core, runs no third-party code and needs
+Files are parsed with `ast` and never imported: it takes a minute on one core, runs no third-party code and needs
 no GPU library to load. The price is that documentation which only exists at run time is missing: that of compiled
 functions without a stub (NumPy's ufuncs), of SciPy's distributions (templates), and whatever a decorator adds.
 
@@ -20,6 +20,7 @@ import hashlib
 import importlib.util
 import inspect
 import logging
+import os
 import platform
 import re
 import sys
@@ -28,7 +29,9 @@ import textwrap
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise, takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -55,6 +58,7 @@ OPTIONAL_MODULES = {
 }
 # fmt: on
 MIN_WORDS = 60
+MOST_PARSERS = 8  # processes: the largest package takes an eighth of the time
 SKIPPED_PATH = re.compile(
     r"(^|/)(tests?|conftest|test_\w+|_?vendor\w*|externals|array_api_compat|array_api_extra|modular_\w+)(\.pyi?$|/)"
 )
@@ -171,11 +175,10 @@ def read_python_docs() -> Iterator[PythonDoc]:
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}
     missing = []
-    for package in PACKAGES:
-        files = list(find_files(package))
-        if not files:
+    for package, docstrings in zip(PACKAGES, _read_packages()):
+        if docstrings is None:
             missing.append(package)
-        for docstring in read_docstrings(package, files):
+        for docstring in docstrings or ():
             document_id = None
             if docstring.id in documents:  # of two definitions under one name, an overload say, the first counts
                 document_id = docstring.id
@@ -189,6 +192,26 @@ def read_python_docs() -> Iterator[PythonDoc]:
         logger.warning("python_docs is smaller than usual, not installed: %s", ", ".join(missing))
     for document in documents.values():
         yield _as_row(document, index)
+
+
+def _read_packages() -> Iterator[list[Docstring] | None]:
+    """Read the docstrings of each package, in order; None for one that is not installed.
+
+    On Linux each core parses packages: forked processes, which need nothing but this module and start at once.
+    """
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    if cores == 1:
+        yield from map(_read_package, PACKAGES)
+        return
+    with warnings.catch_warnings():  # of threads beside a fork: the children run none
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with ProcessPoolExecutor(min(cores, MOST_PARSERS), mp_context=get_context("fork")) as pool:
+            yield from pool.map(_read_package, PACKAGES)
+
+
+def _read_package(package: str) -> list[Docstring] | None:
+    files = list(find_files(package))
+    return list(read_docstrings(package, files)) if files else None
 
 
 def python_docs_fingerprint() -> str:
