@@ -175,10 +175,12 @@ def read_python_docs() -> Iterator[PythonDoc]:
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}
     missing = []
-    for package, docstrings in zip(PACKAGES, _read_packages()):
-        if docstrings is None:
+    for package, (docstrings, unreadable) in zip(PACKAGES, _read_packages()):
+        if not docstrings and not unreadable:
             missing.append(package)
-        for docstring in docstrings or ():
+        if unreadable:
+            logger.info("%s: %d unreadable file(s) skipped: %s", package, len(unreadable), ", ".join(unreadable))
+        for docstring in docstrings:
             document_id = None
             if docstring.id in documents:  # of two definitions under one name, an overload say, the first counts
                 document_id = docstring.id
@@ -194,24 +196,19 @@ def read_python_docs() -> Iterator[PythonDoc]:
         yield _as_row(document, index)
 
 
-def _read_packages() -> Iterator[list[Docstring] | None]:
-    """Read the docstrings of each package, in order; None for one that is not installed.
+def _read_packages() -> Iterator[tuple[list[Docstring], list[str]]]:
+    """Yield what `read_docstrings` returns for each package, in order; nothing for one that is not installed.
 
     On Linux each core parses packages: forked processes, which need nothing but this module and start at once.
     """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     if cores == 1:
-        yield from map(_read_package, PACKAGES)
+        yield from map(read_docstrings, PACKAGES)
         return
     with warnings.catch_warnings():  # of threads beside a fork: the children run none
         warnings.simplefilter("ignore", DeprecationWarning)
         with ProcessPoolExecutor(min(cores, MOST_PARSERS), mp_context=get_context("fork")) as pool:
-            yield from pool.map(_read_package, PACKAGES)
-
-
-def _read_package(package: str) -> list[Docstring] | None:
-    files = list(find_files(package))
-    return list(read_docstrings(package, files)) if files else None
+            yield from pool.map(read_docstrings, PACKAGES)
 
 
 def python_docs_fingerprint() -> str:
@@ -260,18 +257,18 @@ def _module_name(relative_path: str) -> str:
     return name.partition("._")[0] if relative_path.endswith(".pyi") else name
 
 
-def read_docstrings(package: str, files: Iterable[tuple[str, Path]]) -> Iterator[Docstring]:
-    """Read all docstrings of a package; files that do not parse are skipped and counted in the log."""
+def read_docstrings(package: str) -> tuple[list[Docstring], list[str]]:
+    """Return all docstrings of a package, and the names of its files that do not parse."""
+    docstrings: list[Docstring] = []
     unreadable = []
-    for module, path in files:
+    for module, path in find_files(package):
         try:
             tree = _parse(path)
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # ValueError: null bytes, in some versions
             unreadable.append(path.name)
             continue
-        yield from (Docstring(package, module, name, _clean(text)) for name, text in _walk([tree], prefix=""))
-    if unreadable:
-        logger.info("%s: %d unreadable file(s) skipped: %s", package, len(unreadable), ", ".join(unreadable))
+        docstrings += (Docstring(package, module, name, _clean(text)) for name, text in _walk([tree], prefix=""))
+    return docstrings, unreadable
 
 
 def _parse(path: Path) -> ast.Module:
