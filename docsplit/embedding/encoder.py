@@ -76,7 +76,7 @@ def embed(
     Returns: (N, H) float32, in the order of the documents.
 
     Raises:
-        ValueError: if there is nothing to read, or the encoder cannot be loaded or cut into pieces.
+        ValueError: if a path has nothing to read, or the encoder cannot be loaded or cut into pieces.
     """
     texts = [document.text for document in documents_of(documents)]
     model = encoder if isinstance(encoder, SentenceTransformer) else load_encoder(str(encoder))

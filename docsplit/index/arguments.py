@@ -50,7 +50,7 @@ def build_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pooling",
         choices=get_args(Pooling),
-        help="pooling of an encoder that does not say (default: cls)",
+        help="pooling of an encoder that does not say (default: cls; lasttoken for a decoder)",
     )
     parser.add_argument("--max_seq_length", type=int, help="tokens read of each text (default: the encoder's)")
     parser.add_argument("--prompt", help="words to put before each text (default: the encoder's)")

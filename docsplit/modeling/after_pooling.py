@@ -61,11 +61,14 @@ def activation_named(name: str) -> nn.Module:
     """
     module, _, kind = name.rpartition(".")
     activation: Any = None
-    if module == "torch.nn" or module.startswith("torch.nn.modules."):
-        activation = getattr(importlib.import_module(module), kind, None)
-    if not (isinstance(activation, type) and issubclass(activation, nn.Module)):
-        raise ValueError(f"{name!r} is no activation of torch.nn")
-    return activation()
+    try:
+        if module == "torch.nn" or module.startswith("torch.nn.modules."):
+            activation = getattr(importlib.import_module(module), kind, None)
+        if isinstance(activation, type) and issubclass(activation, nn.Module) and activation is not nn.Module:
+            return activation()
+    except (ImportError, TypeError):  # no such module; a layer that takes sizes
+        pass
+    raise ValueError(f"{name!r} is no activation of torch.nn")
 
 
 def dense_configs(settings: Mapping[str, Any]) -> list[JsonObject]:
@@ -111,6 +114,8 @@ def checked_dense(name: Any, path: str, config: JsonObject | None, width: int) -
     others = {key: config[key] for key, expected in NO_OPTIONS.items() if config.get(key) not in (None, expected)}
     if others:
         raise ValueError(f"{name} has in {path} a Dense layer of something else than its embeddings ({others}).")
+    if missing := [key for key in ("in_features", "out_features") if not isinstance(config.get(key), int)]:
+        raise ValueError(f"{name}: {path}/config.json states no {' and no '.join(missing)}.")
     if config["in_features"] != width:
         raise ValueError(
             f"{name} has in {path} a Dense layer of {config['in_features']} values, and gets {width}: choose another "

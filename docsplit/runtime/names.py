@@ -3,8 +3,10 @@
 A clone has scripts, `python search.py`; an installation has commands, `docsplit-search`.
 """
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -45,7 +47,8 @@ def command_line(script: str, *words: object) -> str:
     call, beside = command_name(script), Path(sys.argv[0]).with_name(script)
     if call.startswith("python ") and beside.exists():
         call = f"python {beside}"
-    return f"{call} {shlex.join(map(str, words))}"
+    join = subprocess.list2cmdline if os.name == "nt" else shlex.join
+    return f"{call} {join([str(word) for word in words])}"
 
 
 def as_typed(text: str) -> str:

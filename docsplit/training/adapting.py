@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from docsplit.data.corpora import EXPECTED, PYTHON_DOCS, add_text, for_pretraining, load_corpus
 from docsplit.data.preparation import document_id
+from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.data.sets.labelled import LabelledSplit, load_probe
 from docsplit.embedding import lexical_ridge
 from docsplit.embedding.encode import embed_documents
@@ -48,7 +49,6 @@ from docsplit.training.documents import measured_on
 
 logger = logging.getLogger(__name__)
 
-Documents = str | Path | Sequence[str]
 HOLDS = {  # by what was kept
     "start": "{encoder} as it was",
     "words": "{encoder} with the words of {documents}",
@@ -216,10 +216,7 @@ def read_texts(documents: Documents, text_column: str) -> list[str]:
         ValueError: if there is nothing to read, or something else than texts is given.
     """
     if not isinstance(documents, str | Path):
-        texts = list(documents)
-        if wrong := [type(text).__name__ for text in texts if not isinstance(text, str)]:
-            raise ValueError(f"The documents should be strings, and {len(wrong):,} are not: the first is {wrong[0]}.")
-        return texts
+        return [document.text for document in documents_of(documents)]
     dataset = for_pretraining(str(documents), load_corpus(str(documents), text_column=text_column))
     column = add_text(dataset, text_column)[text_column]
     return [text if isinstance(text, str) else "" for text in column]

@@ -134,6 +134,8 @@ def counts_table(counts: Mapping[str, int | float | None]) -> str:
             title = name.replace("documents_dropped_", "left out: ").replace("probe_", "probe: ")
             title = COUNTS.get(name, title.removeprefix("documents_").replace("_", " "))
             rows.append((title, _count(name, value)))
+    if not rows:
+        return ""
     left, right = (max(map(len, column)) for column in zip(*rows))
     return "\n".join(["Documents", *(f"  {title:<{left}}  {value:>{right}}" for title, value in rows)])
 
@@ -165,34 +167,39 @@ def probe_sentences(results: JsonObject) -> list[str]:
     """Return what the probe says, for people: with few labels, before, after and beside TF-IDF; [] without a probe."""
     if "probe_after_5shot_accuracy" not in results:
         return []
-    before, after, tfidf = (
-        100 * results[f"{name}_5shot_accuracy"] for name in ("probe_before", "probe_after", "tfidf")
+    names = ("probe_before", "probe_after", "tfidf")
+    before, after, tfidf = (100 * results[f"{name}_5shot_accuracy"] for name in names)
+    spread = 100 * max(results[f"{name}_5shot_accuracy_std"] for name in names[1:])
+    text = (
+        f"With 5 labels a class, accuracy went from {before:.1f} to {after:.1f} %, on "
+        f"{results['probe_test_documents']:,} test documents. TF-IDF, which counts words and needs no training, has "
+        f"{tfidf:.1f} %"
     )
-    text = f"With 5 labels a class, accuracy went from {before:.1f} to {after:.1f} %."
-    if tfidf > after:
-        text += (
-            f" TF-IDF, which counts words and needs no training, has {tfidf:.1f} %: use it on such documents until an "
-            "encoder is better. Train longer, or start from a good encoder."
-        )
-    return [text]
+    if tfidf - after > spread:  # more than draws of the labels differ
+        return [f"{text}: prefer it to this encoder. Train longer, or start from a good encoder."]
+    return [f"{text}."]
 
 
 def next_commands(options: RunOptions, start: str | None) -> list[str]:
     """Return two commands that use the encoder of a run: one measures it, beside its start, one searches with it."""
     folder, corpus, probe = options.output_dir, options.data.corpus, options.data.probe_corpus
     if options.data.view == QUERY_DOCUMENT:
-        fold = [] if options.queries.fold is None else ["--fold", options.queries.fold]
+        folds = ["--fold", options.queries.fold, "--folds", options.queries.folds]
+        fold = [] if options.queries.fold is None else folds
         words = ["--collection", corpus, *fold, "--model_name_or_path", folder, "bm25"]
         measure = command_line("run_document_retrieval.py", *words)
     else:
         labelled = ["--train_file", probe or "YOUR_LABELLED_DOCUMENTS.jsonl"]
-        if probe is not None and not Path(probe).exists():  # on the Hub, or built in
-            labelled = [] if probe == PYTHON_DOCS else ["--dataset_name", probe]
+        if PYTHON_DOCS in (probe, corpus):  # which the script has by default
+            labelled = []
+        elif probe is not None and not Path(probe).exists():  # on the Hub
+            labelled = ["--dataset_name", probe]
         words = ["--model_name_or_path", *filter(None, [start]), folder, "tfidf", *labelled]
         measure = command_line("run_probe_classification.py", *words)
-    documents = corpus if Path(corpus).exists() else "YOUR_DOCUMENTS"
-    build = command_line("search.py", "build", documents, "--model", folder, "--index_dir", f"{folder}.index")
-    return [measure, build]
+    documents = corpus if corpus == PYTHON_DOCS or Path(corpus).exists() else "YOUR_DOCUMENTS"
+    column = ["--text_column", options.data.text_column] if options.data.text_column != "text" else []
+    words = ["build", documents, "--model", folder, "--index_dir", f"{folder}.index", *column]
+    return [measure, command_line("search.py", *words)]
 
 
 def number(value: float) -> str:

@@ -108,8 +108,8 @@ def test_texts_come_from_lists_files_and_folders(kind, tmp_path, caplog):
     [
         (CORPUS[:19] + TEXTS[-2:], "19 distinct documents with text, of 21, are too few to adapt to: give 20 or more"),
         ([], "0 distinct documents with text, of 0, are too few"),
-        ([*CORPUS, None, 3], "The documents should be strings, and 2 are not: the first is NoneType"),
-        ([CORPUS], "The documents should be strings, and 1 are not: the first is list"),
+        ([*CORPUS, None, 3], "is a NoneType: give texts"),
+        ([CORPUS], "Document 0 is a list: give texts"),
         ("no/such/folder", "no/such/folder"),
     ],
 )

@@ -177,9 +177,11 @@ def test_a_run_ends_with_what_it_wrote_and_commands_with_its_own_paths(tmp_path,
     text = closing({"corpus": str(notes), "probe_corpus": str(labelled)})
     assert re.search(r"\| after pretraining +\| +0.500 ± 0.500 \| +0.500 \|", text)
     assert "200 steps of training took 1 min, 1,234 tokens/s." in text
-    assert "With 5 labels a class, accuracy went from 50.0 to 50.0 %.\n" in text
-    behind = closing({}, tfidf_5shot_accuracy=0.628)
-    assert "to 50.0 %. TF-IDF, which counts words and needs no training, has 62.8 %: use it" in behind
+    said = "With 5 labels a class, accuracy went from 50.0 to 50.0 %, on 20 test documents. TF-IDF, which counts words"
+    assert f"{said} and needs no training, has 50.0 %.\n" in text
+    spread = {f"{name}_5shot_accuracy_std": 0.03 for name in ("probe_after", "tfidf")}
+    assert "has 62.8 %: prefer it to this encoder." in closing({}, tfidf_5shot_accuracy=0.628, **spread)
+    assert "has 52.8 %.\n" in closing({}, tfidf_5shot_accuracy=0.528, **spread)
     lines = text.splitlines()[-4:]
     assert lines[0] == "Wrote outputs/mine: the encoder, its card (README.md), results (all_results.json) and plot."
     assert lines[1] == "In Python, SentenceTransformer('outputs/mine') loads it. Next:"
@@ -190,8 +192,11 @@ def test_a_run_ends_with_what_it_wrote_and_commands_with_its_own_paths(tmp_path,
     )
     assert f"{start} tfidf\n" in closing({"probe_corpus": "python_docs"})  # its own sealed part, by default
     assert "Wrote outputs/mine: the start, unchanged, and results" in closing({}, kept_start=True)
-    ranked = closing({"corpus": "cranfield", "view": "query_document"}, QueryArguments(fold=1))
-    assert "run_document_retrieval.py --collection cranfield --fold 1 --model_name_or_path outputs/mine bm25" in ranked
+    ranked = closing({"corpus": "cranfield", "view": "query_document"}, QueryArguments(fold=1, folds=10))
+    assert (
+        "run_document_retrieval.py --collection cranfield --fold 1 --folds 10 --model_name_or_path outputs/mine bm25"
+        in ranked
+    )
 
 
 def test_a_run_prints_lines_and_the_history_keeps_everything(tmp_path, corpus_file, run_here, capsys):

@@ -175,7 +175,7 @@ def read_python_docs() -> Iterator[PythonDoc]:
     documents: dict[str, Docstring] = {}
     id_of_text: dict[str, str] = {}
     missing = []
-    for package, (docstrings, unreadable) in zip(PACKAGES, _read_packages()):
+    for package, (docstrings, unreadable) in zip(PACKAGES, _read_packages(), strict=True):
         if not docstrings and not unreadable:
             missing.append(package)
         if unreadable:
@@ -196,19 +196,19 @@ def read_python_docs() -> Iterator[PythonDoc]:
         yield _as_row(document, index)
 
 
-def _read_packages() -> Iterator[tuple[list[Docstring], list[str]]]:
-    """Yield what `read_docstrings` returns for each package, in order; nothing for one that is not installed.
+def _read_packages() -> list[tuple[list[Docstring], list[str]]]:
+    """Return what `read_docstrings` returns for each package, in order; nothing for one that is not installed.
 
-    On Linux each core parses packages: forked processes, which need nothing but this module and start at once.
+    On Linux each core parses packages: forked processes, which start at once. They read files and parse; they take no
+    lock that a thread of this process may have held at the fork.
     """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
     if cores == 1:
-        yield from map(read_docstrings, PACKAGES)
-        return
-    with warnings.catch_warnings():  # of threads beside a fork: the children run none
-        warnings.simplefilter("ignore", DeprecationWarning)
+        return list(map(read_docstrings, PACKAGES))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads beside a fork
         with ProcessPoolExecutor(min(cores, MOST_PARSERS), mp_context=get_context("fork")) as pool:
-            yield from pool.map(read_docstrings, PACKAGES)
+            return list(pool.map(read_docstrings, PACKAGES))
 
 
 def python_docs_fingerprint() -> str:

@@ -24,7 +24,7 @@ class Decoders(Family):
         """
         if settings["mlm_weight"]:
             raise ValueError(
-                f"mlm_weight is {settings['mlm_weight']}, but a language model that reads left to right has no "
+                f"mlm_weight is {settings['mlm_weight']}, but a language model that writes the next token has no "
                 "masked-LM head: leave it out."
             )
 
@@ -33,9 +33,12 @@ class Decoders(Family):
         model.config.use_cache = False
 
 
+READS_BOTH_WAYS = ("bert-generation", "xlnet")  # of those that transformers knows as language models alone
 DECODER = Decoders(default_settings={"pooling": "lasttoken", "mlm_weight": 0.0})
+BIDIRECTIONAL_DECODER = Decoders(default_settings={"pooling": "mean", "mlm_weight": 0.0})  # such as EmbeddingGemma
 
 
 def is_decoder(model_type: str) -> bool:
     """Whether transformers knows this type as a language model, and not as a masked one."""
-    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    is_masked = model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES or model_type in READS_BOTH_WAYS
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not is_masked

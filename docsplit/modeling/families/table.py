@@ -4,7 +4,7 @@ from typing import Any
 
 from docsplit.modeling.families.base import Family
 from docsplit.modeling.families.big_bird import BIG_BIRD
-from docsplit.modeling.families.decoder import DECODER, is_decoder
+from docsplit.modeling.families.decoder import BIDIRECTIONAL_DECODER, DECODER, is_decoder
 from docsplit.modeling.families.graph import GRAPH_DOCUMENTS
 from docsplit.modeling.families.longformer import LONGFORMER
 
@@ -26,7 +26,9 @@ def family_named(model_type: str) -> Family:
 
 def family_of(config: Any) -> Family:
     """Return the family of an encoder with this configuration; without one (None) it is plain."""
-    return family_named(getattr(config, "model_type", ""))
+    family = family_named(getattr(config, "model_type", ""))
+    reads_both_ways = getattr(config, "use_bidirectional_attention", False) is True
+    return BIDIRECTIONAL_DECODER if family is DECODER and reads_both_ways else family
 
 
 def code_files() -> list[str]:

@@ -165,12 +165,13 @@ def test_a_random_one_is_made_without_a_head():
     model = DocSplitForContrastivePretraining(config)
     assert (model.config.docsplit["pooling"], model.config.docsplit["mlm_weight"]) == ("lasttoken", 0.0)
     assert type(model.encoder).__name__ == "Qwen3Model"
-    with pytest.raises(ValueError, match=r"mlm_weight is 0\.1, but a language model that reads left to right"):
+    with pytest.raises(ValueError, match=r"mlm_weight is 0\.1, but a language model that writes the next token"):
         DocSplitForContrastivePretraining(config, mlm_weight=0.1)
 
 
 def test_masked_language_models_are_no_decoders():
     assert all(is_decoder(kind) for kind in ("qwen3", "gemma3_text", "llama", "gpt2", "mistral"))
     assert not any(
-        is_decoder(kind) for kind in ("bert", "roberta", "modernbert", "longformer", "graph_document", "t5")
+        is_decoder(kind)
+        for kind in ("xlnet", "bert-generation", "bert", "roberta", "modernbert", "longformer", "graph_document", "t5")
     )
