@@ -232,3 +232,11 @@ def test_the_start_of_a_graph_leaves_them_out_and_says_so(start, caplog):
     model = from_pretrained(start, model_type="graph_document")
     assert not dense_states(model.state_dict())
     assert "its Dense layers are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.nn.Linear", "torch.nn.Module", "torch.nn.modules.nosuch.X", "os.system", "GELU"]
+)
+def test_what_is_no_activation_is_refused(name):
+    with pytest.raises(ValueError, match="is no activation of torch.nn"):
+        activation_named(name)

@@ -485,3 +485,7 @@ def test_several_processes_write_what_one_does(reads_little, tmp_path):
     one, two = (load_encoder(str(tmp_path / name), device="cpu").encode(NEW) for name in ("one", "two"))
     np.testing.assert_allclose(one, two, atol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.txt", "one", "two"]
+
+
+def test_documents_by_id_are_adapted_to_by_their_texts():
+    assert read_texts({"one": "A ship.", "two": ""}, "text") == ["A ship.", ""]

@@ -1,5 +1,7 @@
 """Decoders as starts: the last token is the embedding, whichever side is padded, and masked LM is left out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import weight_of_words, words_of
 from docsplit.modeling.families.decoder import is_decoder
+from docsplit.modeling.families.table import family_of
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus
@@ -171,7 +174,11 @@ def test_a_random_one_is_made_without_a_head():
 
 def test_masked_language_models_are_no_decoders():
     assert all(is_decoder(kind) for kind in ("qwen3", "gemma3_text", "llama", "gpt2", "mistral"))
-    assert not any(
-        is_decoder(kind)
-        for kind in ("xlnet", "bert-generation", "bert", "roberta", "modernbert", "longformer", "graph_document", "t5")
-    )
+    others = ("xlnet", "bert-generation", "bert", "roberta", "modernbert", "longformer", "graph_document", "t5")
+    assert not any(map(is_decoder, others))
+
+
+@pytest.mark.parametrize(("reads_both_ways", "pooling"), [(False, "lasttoken"), (True, "mean")])
+def test_a_decoder_that_reads_both_ways_is_pooled_by_the_mean(reads_both_ways, pooling):
+    config = SimpleNamespace(model_type="gemma3_text", use_bidirectional_attention=reads_both_ways)
+    assert family_of(config).default_settings["pooling"] == pooling
