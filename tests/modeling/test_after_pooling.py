@@ -238,5 +238,5 @@ def test_the_start_of_a_graph_leaves_them_out_and_says_so(start, caplog):
     "name", ["torch.nn.Linear", "torch.nn.Module", "torch.nn.modules.nosuch.X", "os.system", "GELU"]
 )
 def test_what_is_no_activation_is_refused(name):
-    with pytest.raises(ValueError, match="is no activation of torch.nn"):
+    with pytest.raises(ValueError, match=r"is no activation of torch\.nn"):
         activation_named(name)
