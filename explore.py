@@ -26,6 +26,7 @@ def parse_options() -> argparse.Namespace:
         "encoder",
         help="an encoder: folder or Hub name; or the folder of an index, which has its encoder and documents",
     )
+    documents.add_argument("--model", help="where the encoder of the index is now (default: where it was)")
     documents.add_argument(
         "--corpus",
         help="documents: file, folder of files, Hub name or python_docs (default: python_docs); not with an index",
@@ -54,6 +55,8 @@ def parse_options() -> argparse.Namespace:
     options.is_index = (folder / "manifest.json").exists()
     if options.is_index and (options.corpus or options.label_column):
         parser.error(f"{options.encoder} is an index and has documents of its own: no --corpus, no --label_column.")
+    if options.model and not options.is_index:
+        parser.error(f"--model says where the encoder of an index is, but {options.encoder} is no index.")
     options.corpus = None if options.is_index else options.corpus or "python_docs"
     options.output = options.output or default_output(folder)
     if options.is_index and folder.resolve() in options.output.resolve().parents:
@@ -89,7 +92,7 @@ def main() -> None:
     # The documents and their encoder: an index has both.
     folder = Path(options.encoder)
     if options.is_index:
-        documents, encoder = documents_of_index(folder, options.max_documents)
+        documents, encoder = documents_of_index(folder, options.max_documents, options.model)
         name = with_a_name(folder).name
     else:
         encoder = Encoder(options.encoder).model

@@ -44,10 +44,13 @@ logger = logging.getLogger(__name__)
 def build(options: argparse.Namespace) -> Iterator[Result]:
     """Make an index."""
     from docsplit.data.corpora import documents_to_search
+    from docsplit.embedding.arguments import EncoderArguments
+    from docsplit.embedding.encoder import Encoder
     from docsplit.index.changes import build
 
     given = {name: getattr(options, name) for name in ("pooling", "max_seq_length", "prompt")}
-    encoder = _load({"name": options.model, "given": given}, None, options.index_dir / "cache")
+    _hide_loading()
+    encoder = Encoder(options.model, EncoderArguments([options.model], **given), options.index_dir / "cache")
     documents = documents_to_search(options.documents, options.text_column, options.id_column)
     yield build(options.index_dir, documents, prepared(options, encoder), options.passage_words)
 
@@ -72,21 +75,16 @@ def prepared(options: argparse.Namespace, encoder: Any) -> Any:
 
 def encoder_of(options: argparse.Namespace) -> Any:
     """Load the encoder that the index was built with; a ValueError if it is not the same any more."""
-    from docsplit.index.manifest import check_encoder, read_manifest
+    from docsplit.index.vectors import encoder_of_index
 
-    manifest = read_manifest(options.index)
-    encoder = _load(manifest.encoder, options.model, options.index / "cache")
-    check_encoder(manifest, encoder.description)
-    return encoder
+    _hide_loading()
+    return encoder_of_index(options.index, options.model, options.index / "cache")
 
 
-def _load(description: dict[str, Any], name: str | None, cache_dir: Path) -> Any:
+def _hide_loading() -> None:
     from transformers.utils.logging import disable_progress_bar
 
-    from docsplit.embedding.encoder import Encoder
-
     disable_progress_bar()  # of weights, which load within a second
-    return Encoder.of(description, name, cache_dir)
 
 
 def query(options: argparse.Namespace) -> Iterator[Answer]:

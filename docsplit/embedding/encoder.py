@@ -355,7 +355,7 @@ class Encoder:
             chunk = [text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
             encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)
             lengths += map(len, encoded["input_ids"])
-        return np.array(lengths), limit - len(tokenizer(self.prompt)["input_ids"])
+        return np.array(lengths), max(limit - len(tokenizer(self.prompt)["input_ids"]), 0)
 
     def embed_query(self, text: str) -> np.ndarray:
         """Embed a query for an index, (H,) float32; it is not kept in the cache."""

@@ -11,10 +11,8 @@ from sentence_transformers import SentenceTransformer
 
 from docsplit.data import corpora
 from docsplit.data.segmentation import clean_text
-from docsplit.embedding.encoder import Encoder
 from docsplit.index.index import Index
-from docsplit.index.manifest import check_encoder
-from docsplit.index.vectors import with_words_of
+from docsplit.index.vectors import encoder_of_index, with_words_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +68,11 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     )
 
 
-def documents_of_index(directory: Path, limit: int) -> tuple[Documents, SentenceTransformer]:
+def documents_of_index(directory: Path, limit: int, model: str | None = None) -> tuple[Documents, SentenceTransformer]:
     """Draw at most `limit` documents of an index at random, and load its encoder.
+
+    Args:
+        model: where the encoder is now. Default: where it was when the index was built.
 
     Raises:
         ValueError: if there are fewer than three, or the encoder is another one now.
@@ -79,9 +80,7 @@ def documents_of_index(directory: Path, limit: int) -> tuple[Documents, Sentence
     index = Index(directory)
     if len(index) < FEWEST_DOCUMENTS:
         raise ValueError(f"{directory} has {len(index)} documents: a map needs three or more.")
-    encoder = Encoder.of(index.manifest.encoder)
-    check_encoder(index.manifest, encoder.description)
-    encoder = with_words_of(encoder, directory, index.manifest)
+    encoder = with_words_of(encoder_of_index(directory, model), directory, index.manifest)
     places = list(index.documents())
     chosen = [places[number] for number in _drawn(len(places), limit)]
     texts = [clean_text(segment.texts[row]).strip() for segment, row in chosen]

@@ -21,7 +21,7 @@ from docsplit.index.index import Index as Reader
 from docsplit.index.manifest import check_encoder, read_manifest
 from docsplit.index.results import Added
 from docsplit.index.segments import query_words
-from docsplit.index.vectors import IndexEncoder
+from docsplit.index.vectors import IndexEncoder, encoder_of_index
 
 logger = logging.getLogger(__name__)
 
@@ -88,10 +88,12 @@ class Index:
             hybrid's score is that of reciprocal rank fusion.
 
         Raises:
-            ValueError: for an empty question, an unknown method, or an encoder that has changed.
+            ValueError: for an empty question, a `count` below 1, an unknown method, or an encoder that has changed.
         """
         if not question.strip():
             raise ValueError("The question is empty: give it words.")
+        if count < 1:
+            raise ValueError(f"count is {count}: expected 1 or more.")
         if method not in METHODS:
             raise ValueError(f"method is {method!r}: expected one of {', '.join(METHODS)}.")
         vector = None if method == "bm25" else self._loaded().embed_query(question)
@@ -134,10 +136,10 @@ class Index:
         Raises:
             ValueError: if it is not the same any more.
         """
-        manifest = self._current().manifest
         if self._encoder is None:
-            self._encoder = Encoder.of(manifest.encoder, self._encoder_path, self.directory / "cache")
-        check_encoder(manifest, self._encoder.description)
+            self._encoder = encoder_of_index(self.directory, self._encoder_path, self.directory / "cache")
+        else:  # the index may have been built again
+            check_encoder(self._current().manifest, self._encoder.description)
         return self._encoder
 
 

@@ -26,14 +26,22 @@ from docsplit.index.manifest import (
     VERSION,
     Manifest,
     SegmentEntry,
-    TokensEntry,
     WordsEntry,
     check_encoder,
     read_manifest,
 )
 from docsplit.index.refitting import refit_if_due
 from docsplit.index.results import Added, Built
-from docsplit.index.segments import Segment, merge_segments, open_segment, segment_folder, write_array, write_segment
+from docsplit.index.segments import (
+    TOKENS,
+    Segment,
+    merge_segments,
+    open_segment,
+    segment_folder,
+    tokens_of,
+    write_array,
+    write_segment,
+)
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
 from docsplit.runtime.names import command_name
 
@@ -126,9 +134,8 @@ def build(
         if not writer.entries:
             raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
         words = None if encoder.with_words is None else WordsEntry(None, writer.built.documents)
-        manifest = Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words, writer.tokens)
-        _commit(directory, manifest)
-        writer.built.reading = manifest.reading()
+        manifest = Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words)
+        writer.built.reading = _commit(directory, manifest).reading()
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return writer.built
 
@@ -180,11 +187,9 @@ def add(
         writer.write(new_documents())
         replaced = changed - writer.empty_ids
         entries = _merged(directory, [*_without(index, replaced), *writer.entries])
-        before = index.manifest.tokens
-        tokens = before + writer.tokens if before and writer.tokens else before
-        manifest = dataclasses.replace(index.manifest, segments=entries, tokens=tokens)
+        manifest = dataclasses.replace(index.manifest, segments=entries)
+        manifest = _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         writer.built.reading = manifest.reading()
-        _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         shutil.rmtree(directory / "cache", ignore_errors=True)
     return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
 
@@ -207,12 +212,17 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     return len(ids)
 
 
-def _commit(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, from which on the index is the new one; before, an inverted file where one is needed."""
+def _commit(directory: Path, manifest: Manifest) -> Manifest:
+    """Write and return the manifest, from which on the index is the new one, with the tokens of its documents.
+
+    Before, an inverted file is written where one is needed.
+    """
     segments = {entry.name: open_segment(directory, entry) for entry in manifest.segments}
     if approximate.is_needed(segments, manifest.approximate):
         manifest = dataclasses.replace(manifest, approximate=approximate.make(directory, segments))
+    manifest = dataclasses.replace(manifest, tokens=tokens_of(list(segments.values())))
     manifest.write(directory)
+    return manifest
 
 
 def _without(index: Index, ids: set[str]) -> list[SegmentEntry]:
@@ -236,7 +246,6 @@ class _Writer:
     Attributes:
         entries: of the segments that are written.
         empty_ids: of documents without text.
-        tokens: of the documents that are written; None: not counted.
     """
 
     directory: Path
@@ -245,7 +254,6 @@ class _Writer:
     entries: list[SegmentEntry] = field(default_factory=list)
     built: Built = field(default_factory=Built)
     empty_ids: set[str] = field(default_factory=set)
-    tokens: TokensEntry | None = None
 
     def write(self, documents: Iterable[Document]) -> None:
         """Embed and write all documents, a segment after another."""
@@ -273,23 +281,24 @@ class _Writer:
         vectors, plain = Vectors.of(embedded, counts), None
         if self.encoder.with_words is not None:
             vectors, plain = Vectors.of(self.encoder.with_words.add_words(texts, embedded), counts), vectors
-        self._count_tokens(texts[: sum(counts)], counts)
         folder = segment_folder(self.directory, uuid.uuid4().hex)
         folder.mkdir(parents=True)
         write_segment(folder, documents, counts, vectors, plain)
+        if (tokens := self._count_tokens(texts[: sum(counts)], counts)) is not None:
+            np.save(folder / TOKENS, tokens)
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
         self.built.passages += sum(counts)
 
-    def _count_tokens(self, passages: Sequence[str], counts: Sequence[int]) -> None:
-        """Count the tokens of passages, and those that the vectors read of them and of their documents."""
+    def _count_tokens(self, passages: Sequence[str], counts: Sequence[int]) -> np.ndarray | None:
+        """Count the tokens of each document, those read in its passages, and those read of it whole, (N, 3)."""
         counted = None if self.encoder.count_tokens is None else self.encoder.count_tokens(passages)
         if counted is None:
-            return
+            return None
         lengths, room = counted
-        of_documents = np.add.reduceat(lengths, np.cumsum([0, *counts])[:-1])
-        read = [int(np.minimum(values, room).sum()) for values in (lengths, of_documents)]
-        self.tokens = (self.tokens or TokensEntry()) + TokensEntry(int(lengths.sum()), *read)
+        starts = np.cumsum([0, *counts])[:-1]
+        totals, in_passages = (np.add.reduceat(values, starts) for values in (lengths, np.minimum(lengths, room)))
+        return np.stack([totals, in_passages, np.minimum(totals, room)], axis=1)
 
 
 def _merged(directory: Path, entries: list[SegmentEntry]) -> list[SegmentEntry]:

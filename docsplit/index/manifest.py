@@ -52,17 +52,11 @@ class WordsEntry:
 
 @dataclass(frozen=True)
 class TokensEntry:
-    """How many tokens of the documents the encoder's vectors read, counted when they were written.
+    """How many tokens of the documents in an index the encoder's vectors read; segments have the counts of each."""
 
-    Documents that were deleted or replaced since are still in.
-    """
-
-    total: int = 0
-    in_passages: int = 0
-    in_documents: int = 0  # read by the vectors of whole documents
-
-    def __add__(self, other: "TokensEntry") -> "TokensEntry":
-        return TokensEntry(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
+    total: int
+    in_passages: int
+    in_documents: int  # read by the vectors of whole documents
 
     def sentence(self, max_seq_length: int, has_words: bool) -> str | None:
         """Say what share of the tokens is read, and what would read more; None if all are."""
@@ -94,7 +88,7 @@ class Manifest:
     approximate: InvertedFile | None  # None: all passages are compared
     segments: list[SegmentEntry]
     words: WordsEntry | None = None  # None: the encoder adds none
-    tokens: TokensEntry | None = None  # None: all are read, or they were not counted
+    tokens: TokensEntry | None = None  # None: they were not counted
 
     def reading(self) -> str | None:
         """Say what share of the documents' tokens the vectors read; None if it is all of them, or not known."""

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.readers.base import Document
-from docsplit.index.manifest import SegmentEntry
+from docsplit.index.manifest import SegmentEntry, TokensEntry
 from docsplit.index.vectors import Vectors
 from docsplit.runtime.files import write_whole
 
 K1, B = 1.5, 0.75  # bm25s's defaults
-DOCUMENTS, PASSAGES, PLAIN = "documents.npy", "passages.npy", "plain_"
+DOCUMENTS, PASSAGES, PLAIN, TOKENS = "documents.npy", "passages.npy", "plain_", "tokens.npy"
 
 
 def write_array(path: Path, values: np.ndarray) -> None:
@@ -186,6 +186,12 @@ class Segment:
         return WordCounts(self.folder)
 
     @cached_property
+    def tokens(self) -> np.ndarray | None:
+        """Tokens of the documents, and those that vectors read, (N, 3) as in `TokensEntry`; None: not counted."""
+        file = self.folder / TOKENS
+        return np.load(file, mmap_mode="r") if file.exists() else None
+
+    @cached_property
     def alive(self) -> np.ndarray:
         """Which documents are in the index, (N,) bool."""
         alive = np.ones(len(self.ids), dtype=bool)
@@ -288,7 +294,21 @@ def merge_segments(folder: Path, segments: Sequence[Segment]) -> int:
     has_plain = any(segment.has_plain_vectors for segment in segments)
     plain = gather([segment.plain_vectors() for segment in segments]) if has_plain else None
     write_segment(folder, documents, [rows.stop - rows.start for _, rows in passages], vectors, plain)
+    if (tokens := _tokens_alive(segments)) is not None:
+        np.save(folder / TOKENS, tokens)
     return len(kept)
+
+
+def tokens_of(segments: Sequence[Segment]) -> TokensEntry | None:
+    """Add up the tokens of the documents that are in the index; None if those of a segment were not counted."""
+    tokens = _tokens_alive(segments)
+    return None if tokens is None else TokensEntry(*tokens.sum(axis=0).tolist())
+
+
+def _tokens_alive(segments: Sequence[Segment]) -> np.ndarray | None:
+    """Return the tokens of the documents that are in the index, (N, 3), in their order."""
+    tokens = [segment.tokens[segment.alive] for segment in segments if segment.tokens is not None]
+    return np.concatenate(tokens) if tokens and len(tokens) == len(segments) else None
 
 
 def renew_segment(folder: Path, segment: Segment, deleted: str | None, vectors: Vectors) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from docsplit.index.manifest import Manifest
+from docsplit.index.manifest import Manifest, check_encoder, read_manifest
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description, Encoder
@@ -84,6 +84,24 @@ class IndexEncoder:
         if self.with_words is None:
             return self
         return dataclasses.replace(self, with_words=with_words_of(self.with_words, directory, manifest))
+
+
+def encoder_of_index(directory: Path, name: str | None = None, cache_dir: Path | None = None) -> "Encoder":
+    """Load the encoder that an index was built with.
+
+    Args:
+        name: where it is now. Default: where it was.
+        cache_dir: of its embeddings. Default: they are not kept.
+
+    Raises:
+        ValueError: if there is no index, or the encoder is not the same any more.
+    """
+    from docsplit.embedding.encoder import Encoder
+
+    manifest = read_manifest(directory)
+    encoder = Encoder.of(manifest.encoder, name, cache_dir)
+    check_encoder(manifest, encoder.description)
+    return encoder
 
 
 def with_words_of(encoder: "Encoder", directory: Path, manifest: Manifest) -> "Encoder":

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from docsplit.explorer.groups import groups_of, naming_words
+from docsplit.data.group_names import name_groups
+from docsplit.data.words import tokenize
+from docsplit.explorer.groups import groups_of
 
 TOPICS = ["harbour ship anchor", "oven bread flour", "orchard apple ladder"]
 
@@ -29,43 +31,23 @@ def test_groups_are_where_documents_lie_and_have_their_words():
         assert distances[0] == distances.min()
 
 
-def test_words_are_those_of_class_based_tf_idf():
-    """A plain loop over the definition."""
-    rng = np.random.default_rng(3)
-    vocabulary = ["lemon", "copper", "violin", "granite", "meadow", "saddle"]
-    groups = np.arange(60) % 3
-    texts = [
-        " ".join(rng.choice(vocabulary, 3, p=np.roll([0.4, 0.2, 0.1, 0.1, 0.1, 0.1], 2 * group))) for group in groups
-    ]
-    counts = {word: [sum(word in text.split() for text in np.array(texts)[groups == group]) for group in range(3)]
-              for word in vocabulary}  # fmt: skip
-    sizes = [sum(counts[word][group] for word in vocabulary) for group in range(3)]
-
-    def weight(word, group):
-        return counts[word][group] / sizes[group] * np.log(1 + np.mean(sizes) / sum(counts[word]))
-
-    expected = [[], [], []]
-    for word in vocabulary:
-        group = max(range(3), key=lambda group: weight(word, group))
-        expected[group].append(word)
-    expected = [sorted(words, key=lambda word: -weight(word, group))[:3] for group, words in enumerate(expected)]
-    assert naming_words(texts, groups) == expected
-
-
-def test_no_word_names_two_groups_and_no_plural_stands_beside_its_singular():
-    texts, topics, _ = topic_texts(60)
-    names = naming_words(texts, topics, count=9)
-    flat = [word for words in names for word in words]
-    assert len(flat) == len(set(flat))
-    assert ("apple" in flat) + ("apples" in flat) == 1
-    assert not {"the", "1999"} & set(flat)
-    for topic, words in enumerate(names):
-        assert {word.removesuffix("s") for word in words} >= set(TOPICS[topic].split())
-
-
-def test_a_word_of_one_document_names_no_group_of_several():
-    groups = np.array([0, 0, 1])
-    assert naming_words(["lemon copper", "lemon", "granite"], groups) == [["lemon"], ["granite"]]
+def test_names_are_those_of_words_counted_one_by_one():
+    """A plain loop over the words of each document."""
+    texts, topics, rng = topic_texts(20)
+    texts[0] += " lantern" * 5  # in one document alone
+    points = topics[:, None] * 100 + rng.normal(size=(20, 2))
+    groups = groups_of(points, texts)
+    cut = tokenize(texts, return_ids=False)
+    words = sorted({word for several in cut for word in several})
+    totals = [[sum(cut[row].count(word) for row in group.rows) for group in groups] for word in words]
+    documents = [[sum(word in cut[row] for row in group.rows) for group in groups] for word in words]
+    expected = name_groups(
+        words, np.array(totals), np.array(documents), np.array([len(group.rows) for group in groups])
+    )
+    for group, names in zip(groups, expected):
+        assert group.words == names[:3]
+        topic = TOPICS[topics[group.rows[0]]].split()
+        assert {word.removesuffix("s") for word in group.words} == set(topic)
 
 
 @pytest.mark.parametrize("texts", [["1 2", "3", "4"], ["the", "and", "of"]])

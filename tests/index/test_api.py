@@ -115,6 +115,7 @@ def test_an_encoder_with_words_answers_as_it_was_built(worded, tmp_path):
 def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, scattered, tmp_path):
     for wrong, message in [
         (lambda: built.search(" "), "The question is empty"),
+        (lambda: built.search("a", count=0), "count is 0: expected 1 or more"),
         (lambda: built.search("a", method="words"), "method is 'words': expected one of hybrid, dense, bm25"),
         (lambda: built.add(["A text."]), r"need ids, .*: give \{id: text\}"),
         (lambda: built.add({"a": 3}), "Document 'a' is a int: give texts"),

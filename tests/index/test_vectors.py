@@ -1,14 +1,16 @@
 """An index of an encoder that adds words: documents and passages have them, and queries have none."""
 
-import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 
 from docsplit.data.passages import to_passages
+from docsplit.data.readers.base import Document
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.loading import load_encoder
+from docsplit.index import changes
 from docsplit.index.changes import add, build, delete
 from docsplit.index.index import Index
 from docsplit.index.manifest import TokensEntry, WordsEntry, read_manifest
@@ -97,13 +99,55 @@ def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, t
     assert read_manifest(tmp_path).tokens == TokensEntry(total, in_passages, in_documents)
     assert f"search {100 * in_passages / total:.0f}% of your documents' tokens" in reading
     assert f"maps see {100 * in_documents / total:.0f}%" in reading
-    # What is added counts too, and an index that was not counted stays so.
-    added = add(tmp_path, documents[:30], prepared)
-    both = read_manifest(tmp_path).tokens
-    assert both.total > total
-    assert added.reading == both.sentence(24, has_words=False)
-    delete(tmp_path, [documents[-1].id])
-    assert read_manifest(tmp_path).tokens == both
-    dataclasses.replace(read_manifest(tmp_path), tokens=None).write(tmp_path)
-    assert add(tmp_path, [documents[-1]], prepared).reading is None
+
+
+def test_a_prompt_that_fills_the_encoder_leaves_no_room(scattered, documents, tmp_path):
+    """None of a document is read then, and not less."""
+    options = EncoderArguments([str(scattered)], prompt="read this at length: " * 9, max_seq_length=16)
+    encoder = Encoder(str(scattered), options)
+    reading = build(tmp_path, documents[:5], IndexEncoder.of(encoder), WORDS).reading
+    assert "Queries search 0% of your documents' tokens" in reading
+    assert encoder.count_tokens(["a ship"])[1] == 0
+
+
+@pytest.fixture
+def reads_little(scattered):
+    """An encoder that reads less than a passage."""
+    return IndexEncoder.of(Encoder(str(scattered), EncoderArguments([str(scattered)], max_seq_length=16)))
+
+
+def test_tokens_are_those_of_an_index_that_was_built_so(reads_little, documents, tmp_path, monkeypatch):
+    """After additions, replacements, deletions, and a merge of the segments."""
+    changed, built_so = tmp_path / "changed", tmp_path / "built"
+    shorter = [Document(document.id, document.text[:50]) for document in documents[60:63]]
+
+    def assert_same(kept, reading=None):
+        shutil.rmtree(built_so, ignore_errors=True)
+        expected = build(built_so, kept, reads_little, WORDS).reading
+        assert read_manifest(changed).tokens == read_manifest(built_so).tokens
+        assert read_manifest(changed).reading() == expected
+        assert reading in (None, expected)
+
+    build(changed, documents[55:], reads_little, WORDS)
+    assert_same(documents[:10] + documents[55:], add(changed, documents[:10], reads_little).reading)
+    reading = add(changed, shorter, reads_little, replace=True).reading
+    assert_same(documents[:10] + documents[55:60] + shorter + documents[63:], reading)
+    delete(changed, [document.id for document in documents[63:]])
+    assert_same(documents[:10] + documents[55:60] + shorter)
+    monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 1)
+    add(changed, documents[10:12], reads_little)
+    assert len(read_manifest(changed).segments) == 1
+    assert_same(documents[:12] + documents[55:60] + shorter)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_an_index_without_counts_of_tokens_opens_and_says_nothing(
+    merged, reads_little, documents, tmp_path, monkeypatch
+):
+    build(tmp_path, documents[:10], reads_little, WORDS)
+    (file,) = tmp_path.glob("segments/*/tokens.npy")
+    file.unlink()
+    monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 1 if merged else 16)
+    assert add(tmp_path, documents[10:20], reads_little).reading is None
     assert read_manifest(tmp_path).tokens is None
+    assert len(Index(tmp_path)) == 20

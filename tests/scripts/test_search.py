@@ -283,6 +283,23 @@ def test_an_index_with_words_can_be_explored(worded_index, notes, worded, tmp_pa
     assert "up to 48 tokens read of each" in payload["summary"]
 
 
+def test_an_index_whose_encoder_was_moved_can_be_explored(
+    notes, scattered, headless, tmp_path, run_here, answer, failure_of, capsys
+):
+    first, moved, index = tmp_path / "first", tmp_path / "moved", tmp_path / "notes.index"
+    shutil.copytree(scattered, first)
+    answer("build", notes, "--model", first, "--index_dir", index)
+    first.rename(moved)
+    page = tmp_path / "page.html"
+    assert f"There is no {first}" in failure_of(explore.main, index, "--output", page)
+    assert "was built with" in failure_of(explore.main, index, "--model", headless, "--output", page)
+    run_here(explore.main, index, "--model", moved, "--map", "pca", "--output", page)
+    assert len(payload_of(page)["titles"]) == 25
+    with pytest.raises(SystemExit):
+        run_here(explore.main, moved, "--model", moved)
+    assert "is no index" in capsys.readouterr().err
+
+
 def test_an_index_can_be_explored(index, tmp_path, run_here, capsys):
     run_here(explore.main, index, "--map", "pca", "--neighbours", 3, "--output", tmp_path / "page.html")
     payload = payload_of(tmp_path / "page.html")
