@@ -57,6 +57,11 @@ MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
 OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
 
 
+def trust_argument(directory: Path) -> str:
+    """Return the argument that lets SentenceTransformer run a folder's own code; "" where it has none."""
+    return ", trust_remote_code=True" if any(directory.glob("*.py")) else ""
+
+
 def document_prompt(prompts: Mapping[str, str | None], default_prompt_name: str | None) -> str:
     """Return the prompt before a document: that for documents or passages, else the default one, else nothing.
 

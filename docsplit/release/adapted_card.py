@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard
 
 from docsplit.embedding.lexical_ridge import RidgeFacts
 from docsplit.evaluation.results.tables import markdown_table
+from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.card_results import code, evaluation_text, model_index, plain, read_evaluations
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
@@ -139,14 +140,14 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
     address = address or record.hub_model_id or directory.resolve().name
     stated = Licence(licence) if licence else licence_of(directory / "README.md", record.start)
     evaluations = read_evaluations(directory)
-    has_code = bool([*directory.glob("*.py")])
+    trust = trust_argument(directory)
     has_hashes = (directory / "training_documents.safetensors").exists()
     card = ModelCard.from_template(
-        _front_matter(record, address, stated, evaluations, has_code),
+        _front_matter(record, address, stated, evaluations, bool(trust)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         what=_what(record),
-        use=_use(record, json.dumps(address), ", trust_remote_code=True" if has_code else ""),
+        use=_use(record, json.dumps(address), trust),
         words=_words(record),
         candidates=_candidates(record),
         evaluation=evaluation_text({}, evaluations) if evaluations else "",

@@ -112,12 +112,12 @@ def push_at_the_end(
 
 
 def download_card_files(repo_id: str, directory: Path) -> None:
-    """Download the files that a card is made of, and no weights.
+    """Download the files that a card is made of, and no weights; code is not run.
 
     Raises:
         ValueError: if there is no such repository.
     """
-    wanted = [name for name in RELEASE if name.endswith((".json", ".png")) and "tokenizer" not in name]
+    wanted = [name for name in RELEASE if name.endswith((".json", ".png", ".py")) and "tokenizer" not in name]
     wanted.append("README.md")  # which may state a licence
     try:
         snapshot_download(repo_id, allow_patterns=wanted, local_dir=directory)

@@ -25,7 +25,7 @@ from docsplit.evaluation.results.tables import markdown_table
 from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of
+from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of, trust_argument
 from docsplit.modeling.settings import Settings, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
 from docsplit.release.adapted_card import ADAPTATION_FILE, write_adapted_card
@@ -96,15 +96,16 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     start, options = (run.start or Start(), run.options) if run else (Start(), {})
     stated = Licence(licence) if licence else licence_of(directory / "README.md", start)
     address = address or (run.hub_model_id if run else None) or directory.resolve().name
+    trust = trust_argument(directory)
     card = ModelCard.from_template(
-        metadata(address, run, stated, model_index(options, results, evaluations), bool(family_of(config).module)),
+        metadata(address, run, stated, model_index(options, results, evaluations), bool(trust)),
         template_path=str(TEMPLATE),
         name=plain(address.split("/")[-1]),
         address=json.dumps(address),
         hidden_size=embedding_width(config),
         reads=_reads(config, settings),
         similarity=similarity_of(settings),
-        trust=", trust_remote_code=True" if family_of(config).module else "",
+        trust=trust,
         encode="encode_document" if prompt_of(settings) else "encode",
         with_transformers=_with_transformers(config, settings, json.dumps(address)),
         head=HEAD if (directory / HEAD_FILE).exists() else "",

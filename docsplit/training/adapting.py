@@ -34,7 +34,7 @@ from docsplit.embedding.lexical_ridge import FEWEST_DOCUMENTS, LexicalRidge, Rid
 from docsplit.embedding.loading import load_encoder, reader_config
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.evaluation.results.data_names import without_folders
-from docsplit.modeling.sentence_transformers_files import document_prompt
+from docsplit.modeling.sentence_transformers_files import document_prompt, trust_argument
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
@@ -358,8 +358,7 @@ def closing_text(adapted: Adapted, encoder: str, documents: Documents, options: 
     if facts is not None and adapted.kept not in ("start", "trained"):
         share = f"{100 * facts.share_explained:.0f} % of the variance of the encoder's vectors"
         lines.append(f"The words explain {share}, of documents that they were not fitted on.")
-    trust = ", trust_remote_code=True" if list(folder.glob("*.py")) else ""
-    lines.append(f"In Python, SentenceTransformer({str(folder)!r}{trust}) loads it. Next:")
+    lines.append(f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:")
     is_path = isinstance(documents, str | Path) and Path(documents).exists()
     build = ["build", documents if is_path else "YOUR_DOCUMENTS", "--model", folder, "--index_dir", f"{folder}.index"]
     build += ["--text_column", options.text_column] if options.text_column != "text" else []

@@ -20,6 +20,7 @@ from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.tables import probe_table
 from docsplit.modeling.objectives.base import Objective
+from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.names import command_line
 from docsplit.training.arguments import RunOptions
@@ -149,7 +150,6 @@ def _count(name: str, value: float) -> str:
 def closing_text(options: RunOptions, results: JsonObject) -> str:
     """Return what ends a run: the probe before and after, what was written, and the next commands."""
     folder = options.output_dir
-    trust = ", trust_remote_code=True" if any(folder.glob("*_transformer.py")) else ""
     measured = (
         f"{results['global_step']:,} steps of training took {duration(results['train_runtime'])}, "
         f"{results['train_tokens_per_second']:,.0f} tokens/s."
@@ -158,7 +158,7 @@ def closing_text(options: RunOptions, results: JsonObject) -> str:
         written = f"Wrote {folder}: the start, unchanged, and results (all_results.json) and plot of the training."
     else:
         written = f"Wrote {folder}: the encoder, its card (README.md), results (all_results.json) and plot."
-    lines = [written, f"In Python, SentenceTransformer({str(folder)!r}{trust}) loads it. Next:"]
+    lines = [written, f"In Python, SentenceTransformer({str(folder)!r}{trust_argument(folder)}) loads it. Next:"]
     lines += [f"    {command}" for command in next_commands(options, None if results["kept_start"] else options.start)]
     return "\n\n".join([probe_table(results), *probe_sentences(results), measured, "\n".join(lines)])
 

@@ -14,7 +14,7 @@ from docsplit.data.collators import IGNORED, DocSplitCollator
 from docsplit.data.preparation import Segmentation, tokenize_batch
 from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder, resolve_prompt
-from docsplit.modeling.sentence_transformers_files import document_prompt, prompt_of
+from docsplit.modeling.sentence_transformers_files import document_prompt, prompt_of, trust_argument
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus, tiny_config, tiny_values
@@ -120,6 +120,14 @@ def test_the_probe_sees_the_embeddings_of_the_start(kind, make_start):
         compared = model.eval()(**views, return_loss=False).embeddings
     np.testing.assert_allclose(compared.flatten(0, 1), ours, atol=1e-5)
     assert (np.abs(np.linalg.norm(ours, axis=1) - 1) < 1e-5).all() == KINDS[kind].get("normalize", True)
+
+
+@pytest.mark.parametrize("file", ["longformer_transformer.py", "encoder_with_words.py", "modeling_graph_document.py"])
+def test_a_folder_with_code_asks_for_trust(file, tmp_path):
+    (tmp_path / "config.json").touch()
+    assert trust_argument(tmp_path) == ""
+    (tmp_path / file).touch()
+    assert trust_argument(tmp_path) == ", trust_remote_code=True"
 
 
 def test_a_document_has_the_prompt_for_documents_else_the_default_one():

@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import BertForMaskedLM, BertModel
 
+from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.training.arguments import PretrainingArguments
@@ -274,6 +275,17 @@ print(json.dumps(message))
     assert "evaluations/topics/few_shot.png" in files
     for folder in ("out", "copy"):
         assert "### Classification: news" in (tmp_path / folder / "README.md").read_text()
+
+
+def test_a_card_of_the_hub_is_made_beside_the_code_of_its_repository(monkeypatch, tmp_path):
+    """Without it, a card that is written again would load without `trust_remote_code`."""
+    wanted = []
+    monkeypatch.setattr(
+        release_hub, "snapshot_download", lambda name, allow_patterns, **_: wanted.extend(allow_patterns)
+    )
+    release_hub.download_card_files("tester/adapted", tmp_path)
+    assert {"README.md", "adapt.json", "encoder_with_words.py", *code_files()} <= set(wanted)
+    assert not [name for name in wanted if "safetensors" in name and not name.endswith(".json")]
 
 
 def test_a_failure_at_the_end_names_the_command_that_finishes(hub, python, tmp_path, monkeypatch):
