@@ -205,8 +205,8 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
         index, ids = Index(directory), set(ids)
         if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):
             raise ValueError(
-                f"{len(missing)} ids are not in the index, {missing[0]!r} for one: nothing was deleted. "
-                "An id is what a query prints first."
+                f"{len(missing)} of the ids are not in the index, {missing[0]!r} for one: nothing was deleted. "
+                "An id is what a query prints in [brackets]."
             )
         _commit(directory, dataclasses.replace(index.manifest, segments=_without(index, ids)))
     return len(ids)

@@ -39,6 +39,8 @@ def find_checkpoint(options: RunOptions) -> Path | None:
     checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if checkpoint is None:
         checkpoints.refuse_to_remove(options.output_dir, (options.start, model_args.tokenizer_name))
+    else:
+        logger.info(f"Continuing from {checkpoint}.")
     return checkpoint
 
 

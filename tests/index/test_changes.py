@@ -67,7 +67,7 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
         add(tmp_path, [Document("new", "A text."), Document("new", "Another.")], ENCODER)
     with pytest.raises(ValueError, match=r"with another text: --replace"):
         add(tmp_path, [*documents[20:30], Document(documents[5].id, "Another text.")], ENCODER)
-    with pytest.raises(ValueError, match=r"1 ids are not in the index, 'nowhere'"):
+    with pytest.raises(ValueError, match=r"1 of the ids are not in the index, 'nowhere'"):
         delete(tmp_path, [documents[0].id, "nowhere"])
     with pytest.raises(ValueError, match=r"built with test \(01234567\), not with other .*: other pooling"):
         add(tmp_path, documents[20:], dataclasses.replace(ENCODER, description=OTHER))
