@@ -45,7 +45,7 @@ class _Pair:
 
     @property
     def task(self) -> Task:
-        """What was measured."""
+        """Return the task that the report measured."""
         return self.report.task
 
     def that_say(self, word: str) -> list[_Finding]:
