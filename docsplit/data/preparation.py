@@ -7,7 +7,7 @@ trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are 
 import hashlib
 import json
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from pyarrow import compute
 from sklearn.feature_extraction.text import HashingVectorizer
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, segment
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 DROP_REASONS = ("used", "not_a_string", "empty", "fewer_than_two_words", "fewer_than_two_passages")
 PASSAGE_COLUMNS = ("passage_units", "passage_sections", "passage_words")
+CHUNK_RUNS = 2**23  # runs of words of pairs that are compared at a time
 MADE_TO_BE_COUNTED = ("drop_reason", "passage_words")  # columns removed after the counting
 
 
@@ -272,14 +274,35 @@ def near_duplicate_pairs(texts: Sequence[str], threshold: float = 0.5) -> np.nda
     return np.stack([first, second], axis=1)[first < second]
 
 
-def jaccard(text: str, other: str) -> float:
-    """Compute the Jaccard similarity of two texts' runs of five words; shorter texts are equal or not."""
-    ours, theirs = _shingles([text]), _shingles([other])
-    shared, both = float((ours @ theirs.T).sum()), ours.sum() + theirs.sum()
-    return shared / (both - shared) if both else float(text.split() == other.split())
+def jaccard_of_pairs(texts: Sequence[str], pairs: np.ndarray) -> np.ndarray:
+    """Compute the Jaccard similarity of two texts' runs of five words, for many pairs; shorter texts are equal or not.
+
+    Each text is cut into runs once, and texts that are equal up to white space are compared once.
+
+    Args:
+        pairs: (K, 2), rows of `texts`.
+
+    Returns: (K,).
+    """
+    if not len(pairs):
+        return np.empty(0)
+    numbers: dict[str, int] = {}
+    number_of = np.array([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts], dtype=np.int64)
+    shingles = _shingles(tqdm(numbers, desc="Reading documents", unit="document", delay=1))
+    sizes = shingles.sum(axis=1).A1.astype(np.int64)
+    distinct, of_pair = np.unique(np.sort(number_of[pairs], axis=1), axis=0, return_inverse=True)
+    similarity = (distinct[:, 0] == distinct[:, 1]).astype(np.float64)
+    others = np.flatnonzero(similarity == 0)
+    step = max(CHUNK_RUNS // max(int(sizes.max(initial=0)), 1), 1)
+    for start in tqdm(range(0, len(others), step), desc="Comparing wording", delay=1):
+        rows = others[start : start + step]
+        first, second = distinct[rows].T
+        shared = shingles[first].multiply(shingles[second]).sum(axis=1).A1
+        similarity[rows] = shared / np.maximum(sizes[first] + sizes[second] - shared, 1)
+    return similarity[of_pair.ravel()]
 
 
-def _shingles(texts: Sequence[str]) -> Any:
+def _shingles(texts: Iterable[str]) -> Any:
     """Mark the runs of five words that each text has, by their hashes: (N, V), sparse."""
     vectorizer = HashingVectorizer(
         n_features=2**22,

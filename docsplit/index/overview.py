@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 from sklearn.cluster import MiniBatchKMeans
+from tqdm.auto import tqdm
 
 from docsplit.data.group_names import name_groups
-from docsplit.data.preparation import jaccard
+from docsplit.data.preparation import jaccard_of_pairs
 from docsplit.index.index import Index
 from docsplit.index.segments import Segment
 
@@ -46,27 +47,48 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
 
     At most `MOST_PAIRS` are returned; a warning says how many there are.
     """
-    vectors, places = index.document_vectors(), list(index.documents())
-    pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
-    step = max(CHUNK_VALUES // max(len(vectors), 1), 1)
-    for start in range(0, len(vectors), step):
-        scores = vectors[start : start + step] @ vectors[start:].T
-        similar = np.argwhere(np.triu(scores >= threshold, k=1))  # each pair once
-        pairs = np.concatenate([pairs, start + similar])
-        values = np.concatenate([values, scores[similar[:, 0], similar[:, 1]]])
-        total += len(similar)
-        if len(values) > 2 * MOST_PAIRS or start + step >= len(vectors):
-            order = np.argsort(-values, kind="stable")[:MOST_PAIRS]
-            pairs, values = pairs[order], values[order]
+    places = list(index.documents())
+    pairs, scores, total = _most_similar(index.document_vectors(), threshold)
     if total > len(pairs):
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
+    in_pairs, rows_of = np.unique(pairs, return_inverse=True)
+    documents = [places[number] for number in in_pairs.tolist()]
+    rows_of = rows_of.reshape(pairs.shape)  # (K, 2), of `documents`
+    same_words = jaccard_of_pairs([segment.texts[row] for segment, row in documents], rows_of)
+    names = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
     rows = []
-    for (first, second), score in zip(pairs.tolist(), values.tolist()):
-        (segment, row), (other, other_row) = places[first], places[second]
-        same_words = jaccard(segment.texts[row], other.texts[other_row])
-        titles = segment.titles[row], other.titles[other_row]
-        rows.append(Pair(segment.ids[row], other.ids[other_row], score, same_words, *titles))
+    for (first, second), score, same in zip(rows_of.tolist(), scores.tolist(), same_words.tolist()):
+        (id_, title), (other, other_title) = names[first], names[second]
+        rows.append(Pair(id_, other, score, same, title, other_title))
     return rows
+
+
+def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, int]:
+    """Find the pairs of vectors (N, H) with a scalar product of `threshold` or more; of equal ones the first come first.
+
+    Returns: at most `MOST_PAIRS` pairs (K, 2) and their products (K,), the highest first; and how many pairs there are.
+    """
+    pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
+    least = threshold  # what a further pair must have; it rises once there are enough
+    step = min(max(CHUNK_VALUES // max(len(vectors), 1), 1), 4096)
+    with tqdm(total=len(vectors), desc="Comparing documents", unit="document", delay=1) as progress:
+        for start in range(0, len(vectors), step):
+            scores = vectors[start : start + step] @ vectors[start:].T
+            size, width = scores.shape
+            scores[:, :size][np.tri(size, dtype=bool)] = -np.inf  # each pair once
+            total += np.count_nonzero(scores >= threshold)
+            if np.count_nonzero(scores >= least) > MOST_PAIRS:  # keep the best, and all that equal the last of them
+                least = max(least, np.partition(scores, -MOST_PAIRS, axis=None)[-MOST_PAIRS])
+            similar = np.flatnonzero(scores >= least)
+            pairs = np.concatenate([pairs, start + np.stack(np.divmod(similar, width), axis=1)])
+            values = np.concatenate([values, scores.ravel()[similar]])
+            if len(values) > 2 * MOST_PAIRS or start + step >= len(vectors):
+                order = np.argsort(-values, kind="stable")[:MOST_PAIRS]
+                pairs, values = pairs[order], values[order]
+            if len(values) == MOST_PAIRS:
+                least = np.nextafter(values.min(), np.float32(np.inf))
+            progress.update(size)
+    return pairs, values, total
 
 
 def clusters(index: Index, count: int, seed: int = 0) -> list[Group]:

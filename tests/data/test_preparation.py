@@ -19,7 +19,7 @@ from docsplit.data.preparation import (
     check_fills_a_batch,
     document_id,
     hold_out,
-    jaccard,
+    jaccard_of_pairs,
     near_duplicate_pairs,
     near_duplicates,
     tokenize,
@@ -235,7 +235,7 @@ def test_near_duplicates_against_a_loop():
     assert near_duplicates(texts, references).tolist() == expected
 
 
-def test_jaccard_and_pairs_against_sets_of_runs():
+def test_jaccard_and_pairs_against_sets_of_runs(monkeypatch):
     rng = np.random.default_rng(3)
     words = rng.choice(["ship", "sail", "bread", "butter", "tree", "storm"], size=(12, 30))
     words[6:] = words[:6]
@@ -244,13 +244,19 @@ def test_jaccard_and_pairs_against_sets_of_runs():
     texts = [" ".join(row) for row in words]
     runs = [{tuple(row[start : start + 5]) for start in range(26)} for row in words.tolist()]
     expected = [[len(left & right) / len(left | right) for right in runs] for left in runs]
-    for first in range(12):
-        for second in range(12):
-            assert jaccard(texts[first], texts[second]) == pytest.approx(expected[first][second])
+    texts += ["a b", "a  b", "a c", "", f" {texts[3]}\n"]  # fewer than five words are equal or not; a copy
+    runs += [set(), set(), set(), set(), runs[3]]
+    all_pairs = np.array([(first, second) for first in range(17) for second in range(17)])
+    slow = [
+        len(runs[a] & runs[b]) / len(runs[a] | runs[b]) if runs[a] | runs[b] else texts[a].split() == texts[b].split()
+        for a, b in all_pairs
+    ]
+    monkeypatch.setattr(preparation, "CHUNK_RUNS", 100)  # a few pairs at a time
+    np.testing.assert_allclose(jaccard_of_pairs(texts, all_pairs), slow)
+    assert jaccard_of_pairs(texts, all_pairs[:0]).tolist() == []
     pairs = {(a, b) for a in range(12) for b in range(a + 1, 12) if expected[a][b] >= 0.5}
-    assert {(min(pair), max(pair)) for pair in near_duplicate_pairs(texts).tolist()} == pairs
+    assert {(min(pair), max(pair)) for pair in near_duplicate_pairs(texts[:12]).tolist()} == pairs
     assert 0 < len(pairs) < 12
-    assert (jaccard("a b", "a  b"), jaccard("a b", "a c")) == (1, 0)  # fewer than five words
 
 
 def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, wordpiece):

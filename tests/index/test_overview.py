@@ -9,7 +9,7 @@ from docsplit.index import changes
 from docsplit.index import overview as index_overview
 from docsplit.index.changes import build, delete
 from docsplit.index.index import Index
-from docsplit.index.overview import _names, clusters, duplicates
+from docsplit.index.overview import _most_similar, _names, clusters, duplicates
 from docsplit.index.segments import query_words
 from tests.index.conftest import ENCODER, WORDS
 
@@ -68,6 +68,20 @@ def test_duplicates_are_those_of_all_pairs(documents, tmp_path, monkeypatch, cap
     monkeypatch.setattr(index_overview, "MOST_PAIRS", 20)  # cut off several times on the way
     assert duplicates(index, threshold) == hits[:20]
     assert f"{len(hits)} pairs: the 20 most similar are kept" in caplog.text.replace(",", "")
+
+
+@pytest.mark.parametrize("chunk", [1, 150, 10**6])
+@pytest.mark.parametrize("most", [1, 30, 10**6])
+def test_of_many_copies_the_first_pairs_are_kept(monkeypatch, chunk, most):
+    """Products of small whole numbers are exact, so many are equal."""
+    vectors = np.random.default_rng(1).integers(-1, 2, size=(50, 3)).astype(np.float32)
+    pairs = [(-float(vectors[a] @ vectors[b]), a, b) for a in range(50) for b in range(a + 1, 50)]
+    expected = sorted(pair for pair in pairs if -pair[0] >= 1)
+    monkeypatch.setattr(index_overview, "CHUNK_VALUES", chunk)
+    monkeypatch.setattr(index_overview, "MOST_PAIRS", most)
+    rows, values, total = _most_similar(vectors, 1)
+    assert [(-value, *pair) for pair, value in zip(rows.tolist(), values.tolist())] == expected[:most]
+    assert total == len(expected) > 300
 
 
 def test_more_groups_than_documents_are_refused(documents, tmp_path):
