@@ -25,7 +25,8 @@ from docsplit.data.readers.base import Document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.corpus import data_files_of, load_local
 from docsplit.data.readers.documents import read_documents
-from docsplit.runtime.files import build_once, cache_directory, hash_of_code, refuse_missing_path
+from docsplit.runtime.caches import build_once, cache_directory
+from docsplit.runtime.files import hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow,
 from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
-from docsplit.runtime.files import add_texts, build_once, cache_directory
+from docsplit.runtime.caches import build_once, cache_directory
+from docsplit.runtime.files import add_texts
 
 logger = logging.getLogger(__name__)
 

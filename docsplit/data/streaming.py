@@ -38,7 +38,8 @@ from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.data_files import undecodable_lines
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.files import write_text
 
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and the number of batches
 ROWS_READ_AT_ONCE = 1000

@@ -20,7 +20,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
-from docsplit.runtime.files import build_once, refuse_missing_path
+from docsplit.runtime.caches import build_once
+from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.modeling.encoding import micro_batches
-from docsplit.runtime.files import add_texts, build_once
+from docsplit.runtime.caches import build_once
+from docsplit.runtime.files import add_texts
 
 T = TypeVar("T")
 

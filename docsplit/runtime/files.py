@@ -1,13 +1,11 @@
-"""Write files whole or not at all, find the cache of this project, and hash what keys it.
+"""Write files whole or not at all, and hash what keys a cache.
 
 Only the standard library is imported at the top, since the modeling files use this module too.
 """
 
 import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,37 +32,38 @@ class Digest(Protocol):
         """Add these bytes."""
 
 
-def cache_directory() -> Path:
-    """Name the folder of this project beside the caches of `datasets` (HF_HOME, HF_DATASETS_CACHE)."""
-    import datasets
-
-    return Path(datasets.config.HF_DATASETS_CACHE) / "docsplit"
-
-
-def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
-    """Fill a directory unless it exists: a kill leaves nothing half-written, and one of two builders wins."""
-    if not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
-        try:
-            build(temporary)
-            temporary.rename(directory)
-        except OSError:
-            if not directory.exists():
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return directory
-
-
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name first, so that a reader, a kill or a full disk never leaves half of it."""
+    """Write a file under another name first, so that a reader, a kill or a full disk never leaves half of it.
+
+    It is on the disk when this returns: a power cut leaves the old file or the new one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         write(temporary)
+        flush(temporary)
         os.replace(temporary, path)
+        flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk (fsync); Windows does so for files alone."""
+    if os.name == "nt" and path.is_dir():
+        return
+    number = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def flush_folder(directory: Path) -> None:
+    """Wait until all files of a folder and of those in it, and then their names, are on the disk."""
+    for place, _folders, files in os.walk(directory, topdown=False):
+        for name in files:
+            flush(Path(place) / name)
+        flush(Path(place))
 
 
 def refuse_missing_path(name: str | Path, expected: str) -> None:

@@ -14,8 +14,8 @@ from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
     add_texts,
-    build_once,
     commit_of_code,
+    flush_folder,
     hash_of_code,
     refuse_missing_path,
     versions,
@@ -67,23 +67,33 @@ def test_what_utf_8_cannot_hold_is_replaced(tmp_path):
     assert (tmp_path / "text").read_text(encoding="utf-8") == "storm ?"
 
 
-def test_a_directory_is_built_once_and_whole(tmp_path):
-    built = []
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    path, steps = tmp_path / "results.json", []
+    sync, replace = os.fsync, os.replace
 
-    def build(directory):
-        (directory / "part").write_text("whole")
-        built.append(directory)
+    def recorded_sync(number):
+        steps.append(f"sync {os.path.basename(os.readlink(f'/proc/self/fd/{number}'))}")
+        sync(number)
 
-    def fail(directory):
-        (directory / "part").write_text("ha")
-        raise OSError("No space left on device")
+    def recorded_replace(old, new):
+        steps.append("rename")
+        replace(old, new)
 
-    with pytest.raises(OSError, match="No space"):
-        build_once(tmp_path / "corpus", fail)
-    assert list(tmp_path.iterdir()) == []
-    for _ in range(2):
-        assert (build_once(tmp_path / "corpus", build) / "part").read_text() == "whole"
-    assert len(built) == 1
+    monkeypatch.setattr(os, "fsync", recorded_sync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    write_text(path, "new")
+    temporary = f".results.json.{os.getpid()}.partial"
+    assert steps == [f"sync {temporary}", "rename", f"sync {tmp_path.name}"]
+
+
+def test_a_folder_is_on_the_disk_from_its_files_up(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("1", "a/2", "a/b/3"):
+        (tmp_path / name).write_text(name)
+    flushed = []
+    monkeypatch.setattr(files, "flush", lambda path: flushed.append(path.relative_to(tmp_path).as_posix()))
+    flush_folder(tmp_path)
+    assert flushed == ["a/b/3", "a/b", "a/2", "a", "1", "."]
 
 
 def test_texts_are_hashed_with_their_ends():

@@ -42,7 +42,8 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
-from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
 
 SIZES = (100, 300, 1000)  # documents to fit on; all are the set itself

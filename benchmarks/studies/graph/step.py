@@ -23,7 +23,8 @@ from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
-from docsplit.runtime.files import cache_directory, write_text
+from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
 
 THIRDS = ("short", "medium", "long")

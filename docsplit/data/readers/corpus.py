@@ -19,7 +19,8 @@ from docsplit.data.readers.converted import converter_version
 from docsplit.data.readers.data_files import ROW_SUFFIXES, DataFiles, as_data_files, load_data_files
 from docsplit.data.readers.documents import Reading, find_documents
 from docsplit.data.readers.files import FoundFiles
-from docsplit.runtime.files import build_once, cache_directory, hash_of_code, write_text
+from docsplit.runtime.caches import build_once, cache_directory
+from docsplit.runtime.files import hash_of_code, write_text
 
 logger = logging.getLogger(__name__)
 

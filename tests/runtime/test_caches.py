@@ -1,0 +1,62 @@
+"""A folder of the cache is built once, whole, and again when it is damaged."""
+
+import pytest
+
+from docsplit.runtime.caches import build_once, is_cached
+
+
+class Builder:
+    """Writes two files, and counts how often."""
+
+    def __init__(self):
+        self.times = 0
+
+    def __call__(self, directory):
+        (directory / "part").write_text("whole")
+        (directory / "inner").mkdir()
+        (directory / "inner" / "rows").write_bytes(b"0123456789")
+        self.times += 1
+
+
+def test_a_directory_is_built_once_and_whole(tmp_path):
+    def fail(directory):
+        (directory / "part").write_text("ha")
+        raise OSError("No space left on device")
+
+    build = Builder()
+    with pytest.raises(OSError, match="No space"):
+        build_once(tmp_path / "corpus", fail)
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        assert (build_once(tmp_path / "corpus", build) / "part").read_text() == "whole"
+    assert build.times == 1
+    assert is_cached(tmp_path / "corpus")
+    assert not is_cached(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("part", b"wholf", "part has changed"),
+        ("inner/rows", b"012345678", r"inner/rows has 9 bytes, not 10"),
+        ("inner/rows", None, r"inner/rows is missing"),
+        ("files.json", b"{}", "files.json has no checksum"),
+        ("files.json", None, "files.json is missing"),
+    ],
+)
+def test_a_damaged_directory_is_built_again(tmp_path, caplog, name, content, reason):
+    build, folder = Builder(), tmp_path / "corpus"
+    build_once(folder, build)
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    build_once(folder, build)
+    assert build.times == 2
+    assert caplog.records[0].message.startswith(f"The cache {folder} is damaged (")
+    assert reason in caplog.records[0].message
+    assert (folder / "inner" / "rows").read_bytes() == b"0123456789"
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+    build_once(folder, build)
+    assert build.times == 2
+    assert len(caplog.records) == 1
