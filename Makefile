@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
-ENGINE_TESTS = tests/index/test_approximate.py tests/index/test_databases.py tests/index/test_milvus.py tests/index/test_ray.py \
+ENGINE_TESTS = tests/index/test_approximate.py tests/index/databases tests/index/test_ray.py \
 	tests/embedding/test_inverted_file.py tests/embedding/test_neighbours.py tests/embedding/test_search.py \
 	tests/data/readers/test_converted.py
 BIN = $(VENV)/bin

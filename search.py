@@ -91,7 +91,7 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
     """Answer one question, or one after another."""
     from docsplit.data.words import telling_words
     from docsplit.index.index import Index
-    from docsplit.index.manifest import check_encoder, read_manifest
+    from docsplit.index.manifest import check_encoder
     from docsplit.index.segments import query_words
 
     if options.text is not None and not options.text.strip():
@@ -120,10 +120,9 @@ def query(options: argparse.Namespace) -> Iterator[Answer]:
     print(f"{len(index):,} documents. An empty line ends.", file=sys.stderr)
     is_first = True
     while text := _asked():
-        if read_manifest(options.index) != index.manifest:  # what was deleted from it may be gone
-            index = Index(options.index)
-            if encoder is not None:
-                check_encoder(index.manifest, encoder.description)
+        index = index.current()
+        if encoder is not None:
+            check_encoder(index.manifest, encoder.description)
         answered = answer(text)
         yield answered
         if is_first:
@@ -179,7 +178,7 @@ def info(options: argparse.Namespace) -> Iterator[Info]:
 
 def export(options: argparse.Namespace) -> Iterator[Result]:
     """Write an index into a database."""
-    from docsplit.index.databases import export
+    from docsplit.index.databases.export import export
     from docsplit.index.index import Index
 
     yield export(Index(options.index), options.database, options.uri, options.name, options.replace)

@@ -18,7 +18,7 @@ from docsplit.index import changes
 from docsplit.index.arguments import METHODS
 from docsplit.index.index import Hit
 from docsplit.index.index import Index as Reader
-from docsplit.index.manifest import check_encoder, read_manifest
+from docsplit.index.manifest import check_encoder
 from docsplit.index.results import Added
 from docsplit.index.segments import query_words
 from docsplit.index.vectors import IndexEncoder, encoder_of_index
@@ -126,8 +126,7 @@ class Index:
 
     def _current(self) -> Reader:
         """Return the reader of the index as it is now."""
-        if read_manifest(self.directory) != self._reader.manifest:
-            self._reader = Reader(self.directory)
+        self._reader = self._reader.current()
         return self._reader
 
     def _loaded(self) -> Encoder:

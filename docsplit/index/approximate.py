@@ -14,8 +14,10 @@ import numpy as np
 
 from docsplit.embedding import inverted_file
 from docsplit.index.first_stage import Key, Scored
-from docsplit.index.manifest import InvertedFile
+from docsplit.index.manifest import REMEDY, InvertedFile
 from docsplit.index.segments import Segment
+from docsplit.runtime.files import flush
+from docsplit.runtime.sealed import Damaged
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ def make(directory: Path, segments: Mapping[str, Segment]) -> InvertedFile | Non
     index, recall = inverted_file.make(parts)
     name = f"approximate-{uuid.uuid4().hex[:8]}.faiss"
     faiss.write_index(index, str(directory / name))
+    flush(directory / name)
     return InvertedFile(name, list(segments), list(map(len, parts)), index.nprobe, recall)
 
 
@@ -49,7 +52,10 @@ def make(directory: Path, segments: Mapping[str, Segment]) -> InvertedFile | Non
 def _read(path: str, probes: int) -> Any:
     import faiss
 
-    index = faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC)
+    try:
+        index = faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise Damaged(f"{path} is damaged: it is no inverted file of faiss. {REMEDY}") from error
     faiss.extract_index_ivf(index).nprobe = probes
     return index
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Literal, get_args
 
-from docsplit.index.databases import DATABASES
+from docsplit.index.databases.export import DATABASES
 from docsplit.modeling.pooling import Pooling
 
 METHODS = ("hybrid", "dense", "bm25")

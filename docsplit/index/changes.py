@@ -1,15 +1,18 @@
 """Changes of an index: build it, add documents, delete documents.
 
 Every change writes new files beside the old ones and then replaces the manifest, whole or not at all. Killed at any
-moment, or on a full disk, the index is the old one or the new one.
+moment, on a full disk or after a power cut, the index is the old one or the new one. A folder is an index by its
+manifest alone, so `build` writes one before all else. A change verifies whatever the manifest names, and then removes
+what it does not name, if a change has written it.
 """
 
 import dataclasses
 import logging
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +25,9 @@ from docsplit.index import approximate
 from docsplit.index.arguments import Refit
 from docsplit.index.index import Index
 from docsplit.index.manifest import (
+    DELETED,
     FILE,
+    NAMES,
     VERSION,
     Manifest,
     SegmentEntry,
@@ -37,64 +42,60 @@ from docsplit.index.segments import (
     Segment,
     merge_segments,
     open_segment,
+    seal_segment,
     segment_folder,
     tokens_of,
     write_array,
     write_segment,
 )
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
+from docsplit.runtime.files import flush
 from docsplit.runtime.names import command_name
 
 logger = logging.getLogger(__name__)
 
 LOCK = "lock"
+PARTIALS = re.compile(rf"\.manifest\.json\.\d+\.partial|segments/[0-9a-f]{{32}}/\.{DELETED}\.\d+\.partial")
+CACHES = re.compile(r"(embeddings|ray)-[0-9a-f]+")  # in cache/
 SEGMENT_DOCUMENTS = 50_000  # at most: what is in memory while a segment is written
 SEGMENT_CHARACTERS = 2**28
 MOST_SMALL_SEGMENTS = 16  # of fewer documents and characters than half of that; more are merged
 
 
 @contextmanager
-def writing(directory: Path) -> Iterator[None]:
-    """Lock an index for one writer, and remove what an earlier one left unfinished, but for its embeddings.
+def writing(directory: Path) -> Iterator[Index]:
+    """Lock an index for one writer, open it, and remove what an earlier one left unfinished, but for its embeddings.
 
     Raises:
-        ValueError: if another process writes, or the folder is someone else's.
+        ValueError: if there is no index that can be changed, if a file of it is missing or damaged, or if another
+            process writes. Nothing is removed then.
     """
-    lock = directory / LOCK
-    marks = (FILE, LOCK)
-    if directory.exists() and any(directory.iterdir()) and not any((directory / name).exists() for name in marks):
-        raise ValueError(
-            f"{directory} has no index but other files, and its segments/ and cache/ would be lost: name a new folder."
-        )
-    directory.mkdir(parents=True, exist_ok=True)
+    read_manifest(directory)  # no folder is made where none is
+    with _locked(directory):
+        index = Index(directory)
+        if index.manifest.version != VERSION:
+            raise ValueError(f"{directory} is an index of an earlier version, which is only read: build it again.")
+        _remove_unnamed(directory, index.manifest)
+        yield index
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
     try:
-        with FileLock(lock, timeout=0):
-            _remove_unnamed(directory, read_manifest(directory) if (directory / FILE).exists() else None)
+        with FileLock(directory / LOCK, timeout=0):
             yield
     except Timeout as error:
         raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error
-    finally:
-        lock.touch()  # which marks a build that was stopped; where a lock cannot stay, its release removes it
 
 
-def _remove_unnamed(directory: Path, manifest: Manifest | None) -> None:
-    """Remove the files of an index that its manifest does not name."""
-    kept = {entry.name: entry.deleted for entry in manifest.segments} if manifest else {}
-    inverted_file = manifest.approximate.file if manifest and manifest.approximate else None
-    for file in directory.glob("approximate-*.faiss"):
-        if file.name != inverted_file:
-            _remove(file)
-    words = manifest.words.folder if manifest and manifest.words else None
-    for folder in directory.glob(f"words-{'[0-9a-f]' * 8}"):
-        if folder.name != words:
-            _remove(folder)
-    for folder in (directory / "segments").glob("*"):
-        if folder.name not in kept:
-            _remove(folder)
-            continue
-        for file in folder.glob("deleted-*.npy"):
-            if file.name != kept[folder.name]:
-                _remove(file)
+def _remove_unnamed(directory: Path, manifest: Manifest) -> None:
+    """Remove what changes have written and the manifest does not name."""
+    paths = [*directory.iterdir(), *directory.glob("segments/*"), *directory.glob("segments/*/*")]
+    named, left = set(manifest.names()), {path.relative_to(directory).as_posix() for path in paths}
+    for name in sorted(left - named):
+        path = directory / name
+        if (NAMES.fullmatch(name) or PARTIALS.fullmatch(name)) and not path.is_symlink():
+            _remove(path)
 
 
 def _remove(path: Path) -> None:
@@ -104,9 +105,18 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path)
             logger.info(f"Removed {path.name}, which an earlier run left unfinished or unused.")
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)  # it may have gone with its folder
     except PermissionError as error:
         logger.info(f"{path.name}, which is no longer used, cannot be removed yet: {error}")
+
+
+def _remove_cache(directory: Path) -> None:
+    """Remove the embeddings of a run that has come to its end."""
+    for folder in directory.glob("cache/*"):
+        if CACHES.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # there is none, or it holds something else
+        (directory / "cache").rmdir()
 
 
 def build(
@@ -122,22 +132,44 @@ def build(
             once.
 
     Raises:
-        ValueError: if there is an index already, if ids repeat, or if no document has text.
+        ValueError: if there is an index already or a folder of somebody else's, if ids repeat, or if no document has
+            text.
     """
-    with writing(directory):
-        if (directory / FILE).exists():
-            raise ValueError(
-                f"There is an index in {directory} already: `{command_name('search.py')} add` adds to it."
-            )
+    with _beginning(directory, encoder, passage_words) as manifest:
         writer = _Writer(directory, encoder, passage_words)
         writer.write(documents)
         if not writer.entries:
             raise ValueError(f"None of the documents has text ({writer.built.empty} are empty): nothing was built.")
         words = None if encoder.with_words is None else WordsEntry(None, writer.built.documents)
-        manifest = Manifest(VERSION, encoder.description, passage_words, None, writer.entries, words)
+        manifest = dataclasses.replace(manifest, segments=writer.entries, words=words, is_built=True)
         writer.built.reading = _commit(directory, manifest).reading()
-        shutil.rmtree(directory / "cache", ignore_errors=True)
+        _remove_cache(directory)
     return writer.built
+
+
+@contextmanager
+def _beginning(directory: Path, encoder: IndexEncoder, passage_words: int) -> Iterator[Manifest]:
+    """Lock a folder for a build that begins or goes on, and write the manifest that marks the folder as an index.
+
+    Raises:
+        ValueError: if the folder has an index, or something else that a user may want to keep.
+    """
+    if not (directory / FILE).exists() and directory.exists():
+        names = sorted(path.name for path in directory.iterdir())
+        if others := [name for name in names if name != LOCK and not PARTIALS.fullmatch(name)]:
+            raise ValueError(
+                f"{directory} has no index but other files, {others[0]} for one: name a new folder for the index."
+            )
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory):
+        if (directory / FILE).exists() and read_manifest(directory).is_built:
+            raise ValueError(
+                f"There is an index in {directory} already: `{command_name('search.py')} add` adds to it."
+            )
+        manifest = Manifest(VERSION, encoder.description, passage_words, None, [], is_built=False)
+        manifest.write(directory)
+        _remove_unnamed(directory, manifest)
+        yield manifest
 
 
 def add(
@@ -159,8 +191,7 @@ def add(
         ValueError: if an id is in the index with another text and `replace` is False, if ids repeat, for another
             encoder, or if words cannot be fitted that `refit` asks for.
     """
-    with writing(directory):
-        index = Index(directory)
+    with writing(directory) as index:
         check_encoder(index.manifest, encoder.description)
         if refit == "always" and index.manifest.words is None:
             raise ValueError(f"--refit always: {encoder.description['name']} adds no words of documents.")
@@ -190,7 +221,7 @@ def add(
         manifest = dataclasses.replace(index.manifest, segments=entries)
         manifest = _commit(directory, refit_if_due(directory, manifest, encoder.with_words, refit))
         writer.built.reading = manifest.reading()
-        shutil.rmtree(directory / "cache", ignore_errors=True)
+        _remove_cache(directory)
     return Added(**vars(writer.built), replaced=len(replaced), unchanged=unchanged)
 
 
@@ -200,9 +231,8 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
     Raises:
         ValueError: naming ids that are not in it, before anything changes.
     """
-    read_manifest(directory)  # no folder is made where none is
-    with writing(directory):
-        index, ids = Index(directory), set(ids)
+    ids = set(ids)
+    with writing(directory) as index:
         if missing := sorted(document_id for document_id in ids if index.find(document_id) is None):
             raise ValueError(
                 f"{len(missing)} of the ids are not in the index, {missing[0]!r} for one: nothing was deleted. "
@@ -215,12 +245,15 @@ def delete(directory: Path, ids: Iterable[str]) -> int:
 def _commit(directory: Path, manifest: Manifest) -> Manifest:
     """Write and return the manifest, from which on the index is the new one, with the tokens of its documents.
 
-    Before, an inverted file is written where one is needed.
+    Before, an inverted file is written where one is needed, and all that the manifest names is on the disk.
     """
     segments = {entry.name: open_segment(directory, entry) for entry in manifest.segments}
     if approximate.is_needed(segments, manifest.approximate):
         manifest = dataclasses.replace(manifest, approximate=approximate.make(directory, segments))
-    manifest = dataclasses.replace(manifest, tokens=tokens_of(list(segments.values())))
+    tokens, files = tokens_of(list(segments.values())), manifest.recorded(directory)
+    manifest = dataclasses.replace(manifest, tokens=tokens, files=files)
+    flush(directory / "segments")
+    flush(directory)
     manifest.write(directory)
     return manifest
 
@@ -286,6 +319,7 @@ class _Writer:
         write_segment(folder, documents, counts, vectors, plain)
         if (tokens := self._count_tokens(texts[: sum(counts)], counts)) is not None:
             np.save(folder / TOKENS, tokens)
+        seal_segment(folder)
         self.entries.append(SegmentEntry(folder.name, None, len(batch)))
         self.built.documents += len(batch)
         self.built.passages += sum(counts)
@@ -328,4 +362,8 @@ def _merge(directory: Path, segments: Sequence[Segment]) -> SegmentEntry:
     """Write the documents of some segments as a new one."""
     folder = segment_folder(directory, uuid.uuid4().hex)
     folder.mkdir()
-    return SegmentEntry(folder.name, None, merge_segments(folder, segments))
+    for segment in segments:
+        segment.verify()
+    documents = merge_segments(folder, segments)
+    seal_segment(folder)
+    return SegmentEntry(folder.name, None, documents)

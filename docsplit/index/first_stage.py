@@ -1,11 +1,18 @@
-"""Exact search in the segments of an index: by the nearest passages, and by words."""
+"""Exact search in the segments of an index: by the nearest passages, and by words.
 
+BM25 is computed from the counts of segments when a query comes, for its words alone: the statistics of the collection
+(documents that have a word, mean length) change with each document that comes or goes. bm25s, which the evaluations
+use, weighs all words of all documents beforehand; the scores are the same.
+"""
+
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from docsplit.index.segments import Segment, bm25
+from docsplit.index.segments import Segment
 
+K1, B = 1.5, 0.75  # bm25s's defaults
 BLOCK_VALUES = 2**20  # similarities at a time: 4 MB
 Key = tuple[int, int]  # number of a segment, row in it
 Scored = list[tuple[Key, float]]  # documents and their scores
@@ -46,6 +53,32 @@ def best_by_words(segments: Sequence[Segment], words: Sequence[str], count: int)
     rows = rows[np.argsort(-scores[rows], kind="stable")[:count]]
     (ranking,) = _keyed(segments, rows[None], scores[None, rows], above=0)
     return ranking
+
+
+def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
+    """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
+
+    Only documents that are in the index count: after an addition or a deletion, the scores are those of an index that
+    was built so.
+
+    Returns: scores (N,) float32 of each segment, 0 for documents without any of the words and for deleted ones.
+    """
+    num_documents = sum(segment.num_documents for segment in segments)
+    total = sum(int(segment.words.lengths[segment.alive].sum()) for segment in segments)
+    mean_length = max(total / max(num_documents, 1), 1e-9)
+    scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
+    for word, times in Counter(words).items():  # a word that the query has twice counts twice
+        postings = []
+        for number, segment in enumerate(segments):
+            rows, counts = segment.words.postings(word)
+            is_alive = segment.alive[rows]
+            postings.append((number, rows[is_alive], counts[is_alive]))
+        frequency = sum(len(rows) for _, rows, _ in postings)
+        weight = times * np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
+        for number, rows, counts in postings:
+            lengths = segments[number].words.lengths[rows]
+            scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))
+    return scores
 
 
 def _keyed(segments: Sequence[Segment], rows: np.ndarray, scores: np.ndarray, above: float) -> list[Scored]:

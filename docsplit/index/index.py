@@ -2,13 +2,15 @@
 
     D/manifest.json          its segments and its encoder; what it does not name is no part of the index
     D/segments/NAME/         `docsplit.index.segments`; never changed once it is named
+    D/segments/NAME/files.json       size and digest of each file in it
     D/segments/NAME/deleted-K.npy    rows that are no longer in the index
     D/words-K/               words that were fitted on the documents, if any (`docsplit.index.refitting`)
     D/cache/                 embeddings of a run that was stopped; removed once it is finished
 
-`docsplit.index.changes` writes it. Readers take no lock.
+`docsplit.index.changes` writes it. Readers take no lock. The manifest says how all files are verified.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +22,12 @@ from docsplit.data.passages import to_passages
 from docsplit.data.words import telling_words, words_in
 from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
-from docsplit.index.manifest import read_manifest
+from docsplit.index.manifest import REMEDY, UNSEALED, check_files, read_manifest
 from docsplit.index.segments import Segment, open_segment
+from docsplit.runtime.names import command_name
+from docsplit.runtime.sealed import READ_WHEN_OPENED, Damaged
+
+logger = logging.getLogger(__name__)
 
 FUSED = 1000  # documents of each ranking that a hybrid fuses
 
@@ -59,22 +65,41 @@ class StoredPassage:
 class Index:
     """The documents of a folder, as its manifest has them when it is opened.
 
-    Opening memory-maps all files of its segments: what writers remove later can still be read.
+    Opening compares the sizes of all files with their records, and the contents where all together are small
+    (`READ_WHEN_OPENED`); `docsplit.index.check` always reads all. It memory-maps the files: what writers remove later
+    can still be read.
 
     Raises:
-        ValueError: if there is no index, one of another version, or one that lacks a file.
+        ValueError: if there is no index, one of another version or not built to its end, or if a file is missing or
+            damaged.
     """
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
         while True:
             self.manifest = read_manifest(self.directory)
+            if not self.manifest.is_built:
+                build = f"{command_name('search.py')} build"
+                raise ValueError(f"The index in {directory} is not built to its end: run `{build}` again.")
             try:
+                check_files(self.directory, self.manifest, READ_WHEN_OPENED)
                 self.segments = [open_segment(self.directory, entry) for entry in self.manifest.segments]
                 break
-            except FileNotFoundError as error:  # a writer was faster, or somebody has deleted it
-                if read_manifest(self.directory) == self.manifest:
-                    raise ValueError(f"{error.filename} is gone: build the index again.") from error
+            except (FileNotFoundError, Damaged) as error:
+                if read_manifest(self.directory) != self.manifest:
+                    continue  # a writer was faster
+                if isinstance(error, Damaged):
+                    raise
+                raise Damaged(f"{error.filename} is missing. {REMEDY}") from error
+        if self.manifest.version == UNSEALED:
+            logger.warning(
+                f"The index in {directory} is of version {UNSEALED}, without checksums: damage goes unnoticed, and it "
+                "can be read but not changed. Build it again."
+            )
+
+    def current(self) -> "Index":
+        """Return this index; if another process has changed it, the index as it is now."""
+        return self if read_manifest(self.directory) == self.manifest else Index(self.directory)
 
     def __len__(self) -> int:
         return sum(segment.num_documents for segment in self.segments)

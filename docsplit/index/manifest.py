@@ -1,18 +1,39 @@
-"""The manifest of an index: its segments, and the encoder that its vectors are of."""
+"""The manifest of an index: its segments, the encoder that its vectors are of, and the files that must be there.
 
-import json
-from dataclasses import asdict, dataclass
+The manifest is sealed (`docsplit.runtime.sealed`). It records the size and digest of each file that it names. Segments
+and words are folders: the manifest records the `files.json` in them, which records their other files.
+"""
+
+import re
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import JsonObject
 from docsplit.runtime.names import command_name
+from docsplit.runtime.sealed import (
+    CHECKSUM,
+    SEAL,
+    Damaged,
+    FileRecord,
+    read_json,
+    read_sealed,
+    records_in,
+    why_damaged,
+    write_sealed,
+)
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description
 
 FILE = "manifest.json"
-VERSION = 3  # before, a run of Chinese or Japanese was one word: 1 of passages, 2 of BM25
+VERSION = 4  # before: 3 had no checksums; a run of Chinese or Japanese was one word, 1 of passages, 2 of BM25
+UNSEALED = 3  # still read, never changed
+REMEDY = "Restore the index from a copy, or build it again in a new folder."
+DELETED = r"deleted-[0-9a-f]{8}\.npy"
+NAMES = re.compile(  # of what changes write beside the manifest; nothing else in the folder is ever removed
+    rf"segments/[0-9a-f]{{32}}(/{DELETED})?|words-[0-9a-f]{{8}}|approximate-[0-9a-f]{{8}}\.faiss"
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,12 @@ def _share(part: int, total: int) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index says of itself."""
+    """What an index says of itself.
+
+    Attributes:
+        files: the records of the files that the manifest names, by their names in the folder of the index.
+        is_built: whether the first build has come to its end.
+    """
 
     version: int
     encoder: "Description"  # `name`, `hash`, and settings
@@ -89,6 +115,8 @@ class Manifest:
     segments: list[SegmentEntry]
     words: WordsEntry | None = None  # None: the encoder adds none
     tokens: TokensEntry | None = None  # None: they were not counted
+    files: dict[str, FileRecord] = field(default_factory=dict)
+    is_built: bool = True
 
     def reading(self) -> str | None:
         """Say what share of the documents' tokens the vectors read; None if it is all of them, or not known."""
@@ -96,43 +124,111 @@ class Manifest:
             return None
         return self.tokens.sentence(self.encoder["max_seq_length"], self.words is not None)
 
+    def names(self) -> list[str]:
+        """List the folders and files that belong to the index, by their names in its folder."""
+        names = [self.words.folder] if self.words and self.words.folder else []
+        names += [self.approximate.file] if self.approximate else []
+        for entry in self.segments:
+            folder = f"segments/{entry.name}"
+            names += [folder, f"{folder}/{entry.deleted}"] if entry.deleted else [folder]
+        return names
+
+    def recorded(self, directory: Path) -> dict[str, FileRecord]:
+        """Return the records of the files that the manifest names; files that have none yet are read."""
+        files = [name if name.endswith((".npy", ".faiss")) else f"{name}/{SEAL}" for name in self.names()]
+        return {name: self.files.get(name) or FileRecord.of(directory / name) for name in files}
+
     def write(self, directory: Path) -> None:
         """Replace the manifest of a folder, whole or not at all; words and tokens stand in it where there are any."""
         content = asdict(self)
         for name in ("words", "tokens"):
             if content[name] is None:
                 del content[name]
-        write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
+        write_sealed(directory / FILE, content)
 
 
 def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of an index.
 
     Raises:
-        ValueError: if there is none, or one of another version.
+        ValueError: if there is none, one that is damaged, or one of another version.
     """
     path = directory / FILE
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["version"]
+        content = read_json(path)
+        version = content.get("version")
+        if version in range(UNSEALED) or (CHECKSUM in content and version != VERSION and read_sealed(path)):
+            raise ValueError(
+                f"{directory} is an index of version {version}, this is version {VERSION}: build it again."
+            )
+        if version != UNSEALED or CHECKSUM in content:
+            content = read_sealed(path)
+        return _parsed(content, path)
     except FileNotFoundError as error:
         raise ValueError(
             f"There is no index in {directory}: make one with `{command_name('search.py')} build`."
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): build the index again.") from error
-    if version != VERSION:
-        raise ValueError(f"{directory} is an index of version {version}, this is version {VERSION}: build it again.")
-    approximate, words, tokens = content["approximate"], content.get("words"), content.get("tokens")
-    return Manifest(
-        version,
-        content["encoder"],
-        content["passage_words"],
-        approximate and InvertedFile(**approximate),
-        [SegmentEntry(**entry) for entry in content["segments"]],
-        words and WordsEntry(**words),
-        tokens and TokensEntry(**tokens),
-    )
+    except Damaged as error:
+        raise Damaged(f"{error} {REMEDY}") from error
+
+
+def _parsed(content: JsonObject, path: Path) -> Manifest:
+    """Turn the content of a manifest into objects.
+
+    Raises:
+        Damaged: if something in it is not what a change writes.
+    """
+    approximate, words, tokens = (content.get(name) for name in ("approximate", "words", "tokens"))
+    try:
+        manifest = Manifest(
+            content["version"],
+            content["encoder"],
+            content["passage_words"],
+            approximate and InvertedFile(**approximate),
+            [SegmentEntry(**entry) for entry in content["segments"]],
+            words and WordsEntry(**words),
+            tokens and TokensEntry(**tokens),
+            records_in(content, path) if content.get("files") else {},
+            content.get("is_built", True),
+        )
+        other = [name for name in manifest.names() if not NAMES.fullmatch(name)]
+    except (KeyError, TypeError) as error:
+        raise Damaged(f"{path} is damaged: it is no manifest of an index ({error}).") from error
+    if other:
+        raise Damaged(f"{path} is damaged: it names {other[0]!r}, which no change of an index writes.")
+    counts = [manifest.passage_words, *(entry.documents for entry in manifest.segments)]
+    if any(type(count) is not int or count < 1 for count in counts) or not isinstance(manifest.encoder, dict):
+        raise Damaged(f"{path} is damaged: its counts or its encoder are none.")
+    return manifest
+
+
+def check_files(directory: Path, manifest: Manifest, most_bytes: float) -> None:
+    """Check the files of an index against their records: what the manifest records in full, for all the size.
+
+    Args:
+        most_bytes: contents are read, too, if all files together have no more bytes.
+
+    Raises:
+        Damaged: naming a file that is missing or has changed, and the remedy.
+    """
+    small = {name: record for name, record in manifest.files.items() if not name.endswith(".faiss")}
+    reason = why_damaged(directory, small) or why_damaged(directory, all_files(directory, manifest), most_bytes)
+    if reason:
+        raise Damaged(f"{directory}/{reason}. {REMEDY}")
+
+
+def all_files(directory: Path, manifest: Manifest) -> dict[str, FileRecord]:
+    """Collect the records of all files of an index but its manifest, by their names in its folder.
+
+    Raises:
+        Damaged: if a record of files is damaged.
+        FileNotFoundError: if one is missing.
+    """
+    records = dict(manifest.files)
+    for path in (directory / name for name in manifest.files if name.endswith(f"/{SEAL}")):
+        folder = path.parent.relative_to(directory).as_posix()
+        records |= {f"{folder}/{name}": record for name, record in records_in(read_sealed(path), path).items()}
+    return records
 
 
 def check_encoder(manifest: Manifest, encoder: "Description") -> None:

@@ -66,8 +66,8 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
 def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray, int]:
     """Find the pairs of vectors (N, H) with a scalar product of `threshold` or more.
 
-    Returns: at most `MOST_PAIRS` pairs (K, 2) and their products (K,), the highest first, of equal ones the lower rows;
-        and how many pairs there are.
+    Returns: at most `MOST_PAIRS` pairs (K, 2) and their products (K,), the highest first, of equal ones the lower
+        rows; and how many pairs there are.
     """
     pairs, values, total = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.float32), 0
     least = threshold  # what a further pair must have; it rises once there are enough

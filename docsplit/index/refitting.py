@@ -22,9 +22,11 @@ from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings
 from docsplit.embedding.project_modules import weight_of_words, words_of
 from docsplit.index.arguments import Refit
 from docsplit.index.manifest import Manifest, SegmentEntry, WordsEntry
-from docsplit.index.segments import Segment, open_segment, renew_segment, segment_folder
+from docsplit.index.segments import Segment, open_segment, renew_segment, seal_segment, segment_folder
 from docsplit.index.vectors import Vectors, texts_to_embed
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.runtime.files import flush_folder
+from docsplit.runtime.sealed import seal_folder
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,8 @@ def refit_if_due(directory: Path, manifest: Manifest, encoder: Encoder | None, r
     reason = growth if has_grown else "--refit always says so"
     logger.info(f"Words are fitted anew on {documents:,} documents: {reason}.")
     segments = [open_segment(directory, entry) for entry in manifest.segments]
+    for segment in segments:
+        segment.verify()
     try:
         ridge = _fit(encoder, segments)
     except ValueError as error:
@@ -101,6 +105,8 @@ def _save(words: Words, folder: Path) -> None:
     folder.mkdir()
     try:
         words.save(folder)
+        seal_folder(folder)
+        flush_folder(folder)
     except Exception as error:
         raise OSError(f"The words cannot be written to {folder}: {error}") from error
 
@@ -116,4 +122,5 @@ def _renew(
     folder = segment_folder(directory, uuid.uuid4().hex)
     folder.mkdir()
     renew_segment(folder, segment, entry.deleted, Vectors.of(embedded, counts))
+    seal_segment(folder)
     return dataclasses.replace(entry, name=folder.name)

@@ -4,16 +4,11 @@ A segment holds the ids, texts and titles of some documents, a vector of each do
 often each document has each word. Opening reads only the heads of the files; from then on the segment can be read even
 if they are deleted. Where the encoder adds words of documents to its vectors, a segment has the vectors without words,
 too, for writers.
-
-BM25 is computed from these counts when a query comes, for its words alone: the statistics of the collection (documents
-that have a word, mean length) change with each document that comes or goes. bm25s, which the evaluations use, weighs
-all words of all documents beforehand; the scores are the same.
 """
 
 import itertools
 import os
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from docsplit.data.readers.base import Document
-from docsplit.index.manifest import SegmentEntry, TokensEntry
+from docsplit.index.manifest import REMEDY, SegmentEntry, TokensEntry
 from docsplit.index.vectors import Vectors
-from docsplit.runtime.files import write_whole
+from docsplit.runtime.files import flush_folder, write_whole
+from docsplit.runtime.sealed import SEAL, Damaged, records_to_json, why_folder_damaged, write_sealed
 
-K1, B = 1.5, 0.75  # bm25s's defaults
 DOCUMENTS, PASSAGES, PLAIN, TOKENS = "documents.npy", "passages.npy", "plain_", "tokens.npy"
 
 
@@ -41,11 +36,29 @@ def write_array(path: Path, values: np.ndarray) -> None:
     write_whole(path, write)
 
 
+def open_array(path: Path, kind: str = "i", dimensions: int = 1) -> np.ndarray:
+    """Map an .npy file of this kind of numbers: `i` or `f`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        Damaged: if it holds no such array.
+    """
+    try:
+        values = np.load(path, mmap_mode="r")
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # numpy has no exception of its own
+        raise Damaged(f"{path} is damaged: it holds no array. {REMEDY}") from error
+    if not isinstance(values, np.ndarray) or (values.dtype.kind, values.ndim) != (kind, dimensions):
+        raise Damaged(f"{path} is damaged: it holds another kind of array. {REMEDY}")
+    return values
+
+
 class Strings(Sequence[str]):
     """Strings in two files: their UTF-8 end to end, and where each ends."""
 
     def __init__(self, path: Path):
-        self.ends = np.load(path.with_suffix(".ends.npy"), mmap_mode="r")
+        self.ends = open_array(path.with_suffix(".ends.npy"))
         content = path.with_suffix(".utf8")
         self.bytes = np.memmap(content, mode="r") if content.stat().st_size else np.empty(0, dtype=np.uint8)
 
@@ -82,7 +95,7 @@ class WordCounts:
     def __init__(self, folder: Path):
         self.words = Strings(folder / "words")
         self.starts, self.rows, self.counts, self.lengths = (
-            np.load(folder / f"words.{name}.npy", mmap_mode="r") for name in ("starts", "rows", "counts", "lengths")
+            open_array(folder / f"words.{name}.npy") for name in ("starts", "rows", "counts", "lengths")
         )
 
     @staticmethod
@@ -143,7 +156,7 @@ class Segment:
     @cached_property
     def order(self) -> np.ndarray:
         """Rows by id, (N,)."""
-        return np.load(self.folder / "order.npy", mmap_mode="r")
+        return open_array(self.folder / "order.npy")
 
     @cached_property
     def titles(self) -> Strings:
@@ -158,12 +171,12 @@ class Segment:
     @cached_property
     def document_vectors(self) -> np.ndarray:
         """Vectors of the documents, (N, H) float32."""
-        return np.load(self.folder / DOCUMENTS, mmap_mode="r")
+        return open_array(self.folder / DOCUMENTS, "f", 2)
 
     @cached_property
     def passage_vectors(self) -> np.ndarray:
         """Vectors of the passages, (P, H) float32."""
-        return np.load(self.folder / PASSAGES, mmap_mode="r")
+        return open_array(self.folder / PASSAGES, "f", 2)
 
     @property
     def has_plain_vectors(self) -> bool:
@@ -173,12 +186,12 @@ class Segment:
     def plain_vectors(self) -> Vectors:
         """Return the encoder's vectors without words of documents, for writers: readers need no such file."""
         names = (f"{PLAIN}{DOCUMENTS}", f"{PLAIN}{PASSAGES}")
-        return Vectors(*(np.load(self.folder / name, mmap_mode="r") for name in names))
+        return Vectors(*(open_array(self.folder / name, "f", 2) for name in names))
 
     @cached_property
     def passage_starts(self) -> np.ndarray:
         """The first passage of each document, (N,)."""
-        return np.load(self.folder / "passage_starts.npy", mmap_mode="r")
+        return open_array(self.folder / "passage_starts.npy")
 
     @cached_property
     def words(self) -> WordCounts:
@@ -189,7 +202,7 @@ class Segment:
     def tokens(self) -> np.ndarray | None:
         """Tokens of the documents, and those that vectors read, (N, 3) as in `TokensEntry`; None: not counted."""
         file = self.folder / TOKENS
-        return np.load(file, mmap_mode="r") if file.exists() else None
+        return open_array(file, dimensions=2) if file.exists() else None
 
     @cached_property
     def alive(self) -> np.ndarray:
@@ -209,10 +222,45 @@ class Segment:
         return int(np.diff(self.texts.ends, prepend=0)[self.alive].sum())
 
     def open(self) -> None:
-        """Map all files now."""
+        """Map all files now.
+
+        Raises:
+            FileNotFoundError: if one of them is gone.
+            Damaged: if their shapes do not fit each other.
+        """
         for name, member in vars(Segment).items():
-            if isinstance(member, cached_property):
+            if isinstance(member, cached_property) and name != "alive":
                 getattr(self, name)
+        size, words = len(self.ids), len(self.words.words)
+        lengths = {
+            "order.npy": (len(self.order), size),
+            "titles.ends.npy": (len(self.titles), size),
+            "texts.ends.npy": (len(self.texts), size),
+            DOCUMENTS: (len(self.document_vectors), size),
+            PASSAGES: (self.passage_vectors.shape[1], self.document_vectors.shape[1]),
+            "passage_starts.npy": (len(self.passage_starts), size),
+            "words.starts.npy": (len(self.words.starts), words + 1),
+            "words.counts.npy": (len(self.words.counts), len(self.words.rows)),
+            "words.lengths.npy": (len(self.words.lengths), size),
+            TOKENS: (size if self.tokens is None else len(self.tokens), size),
+        }
+        for name in ("ids", "titles", "texts", "words"):
+            strings = self.words.words if name == "words" else getattr(self, name)
+            lengths[f"{name}.utf8"] = len(strings.bytes), int(strings.ends[-1]) if len(strings) else 0
+        for name, (length, expected) in lengths.items():
+            if length != expected:
+                raise Damaged(f"{self.folder / name} is damaged: it has {length:,} rows, not {expected:,}. {REMEDY}")
+        if len(self.deleted) and not 0 <= self.deleted.min() <= self.deleted.max() < size:
+            raise Damaged(f"{self.folder} is damaged: rows are deleted that it does not have. {REMEDY}")
+
+    def verify(self) -> None:
+        """Read all files, before they are copied into another segment.
+
+        Raises:
+            Damaged: if one is missing or has changed since it was written.
+        """
+        if reason := why_folder_damaged(self.folder):
+            raise Damaged(f"{self.folder}: {reason}. {REMEDY}")
 
     def passages_of(self, row: int) -> slice:
         """Return the rows of a document's passages."""
@@ -237,11 +285,22 @@ def open_segment(directory: Path, entry: SegmentEntry) -> Segment:
 
     Raises:
         FileNotFoundError: if one of them is gone.
+        Damaged: if one does not fit the others.
     """
     folder = segment_folder(directory, entry.name)
-    segment = Segment(folder, np.load(folder / entry.deleted)) if entry.deleted else Segment(folder)
+    segment = Segment(folder, np.array(open_array(folder / entry.deleted))) if entry.deleted else Segment(folder)
     segment.open()
     return segment
+
+
+def seal_segment(folder: Path) -> None:
+    """Record the files of a segment that is written, in it, and wait until all are on the disk.
+
+    The lists of deleted rows come later; the manifest records the one in use.
+    """
+    files = [file for file in sorted(folder.iterdir()) if not file.name.startswith("deleted-")]
+    write_sealed(folder / SEAL, {"files": records_to_json(folder, files)})
+    flush_folder(folder)
 
 
 def write_segment(
@@ -318,39 +377,15 @@ def renew_segment(folder: Path, segment: Segment, deleted: str | None, vectors: 
         deleted: the file that lists the rows that are no longer in the index.
     """
     for file in segment.folder.iterdir():
-        if file.name in (DOCUMENTS, PASSAGES) or (file.name.startswith((".", "deleted-")) and file.name != deleted):
+        if file.name in (DOCUMENTS, PASSAGES, SEAL) or (
+            file.name.startswith((".", "deleted-")) and file.name != deleted
+        ):
             continue
         try:
             os.link(file, folder / file.name)
         except OSError:  # a file system without hard links
             shutil.copyfile(file, folder / file.name)
     _write_vectors(folder, vectors)
-
-
-def bm25(segments: Sequence[Segment], words: Sequence[str]) -> list[np.ndarray]:
-    """Compute BM25 (Lucene's form, as bm25s has it) of all documents of some segments for the words of a query.
-
-    Only documents that are in the index count: after an addition or a deletion, the scores are those of an index that
-    was built so.
-
-    Returns: scores (N,) float32 of each segment, 0 for documents without any of the words and for deleted ones.
-    """
-    num_documents = sum(segment.num_documents for segment in segments)
-    total = sum(int(segment.words.lengths[segment.alive].sum()) for segment in segments)
-    mean_length = max(total / max(num_documents, 1), 1e-9)
-    scores = [np.zeros(len(segment.ids), dtype=np.float32) for segment in segments]
-    for word, times in Counter(words).items():  # a word that the query has twice counts twice
-        postings = []
-        for number, segment in enumerate(segments):
-            rows, counts = segment.words.postings(word)
-            is_alive = segment.alive[rows]
-            postings.append((number, rows[is_alive], counts[is_alive]))
-        frequency = sum(len(rows) for _, rows, _ in postings)
-        weight = times * np.log(1 + (num_documents - frequency + 0.5) / (frequency + 0.5))
-        for number, rows, counts in postings:
-            lengths = segments[number].words.lengths[rows]
-            scores[number][rows] += weight * counts / (counts + K1 * (1 - B + B * lengths / mean_length))
-    return scores
 
 
 def query_words(text: str) -> list[str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from docsplit.index.manifest import Manifest, check_encoder, read_manifest
+from docsplit.index.manifest import REMEDY, Manifest, check_encoder, read_manifest
+from docsplit.runtime.sealed import Damaged, why_folder_damaged
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description, Encoder
@@ -108,13 +109,13 @@ def with_words_of(encoder: "Encoder", directory: Path, manifest: Manifest) -> "E
     """Return the encoder of an index with the words that were last fitted for it, or with its own.
 
     Raises:
-        ValueError: if their files are gone.
+        ValueError: if their files are missing or damaged.
     """
     if manifest.words is None or manifest.words.folder is None:
         return encoder
     from docsplit.modeling.encoder_with_words import TABLE, TOKENIZER, Words
 
-    files = [directory / manifest.words.folder / name for name in (TABLE, TOKENIZER)]
-    if missing := [file for file in files if not file.exists()]:
-        raise ValueError(f"{missing[0]} is gone: try again if another process changes the index, else build it again.")
-    return encoder.with_words(Words.load(*map(str, files)))
+    folder = directory / manifest.words.folder
+    if manifest.files and (reason := why_folder_damaged(folder)):
+        raise Damaged(f"{folder}: {reason}. Try again if another process changes the index. {REMEDY}")
+    return encoder.with_words(Words.load(str(folder / TABLE), str(folder / TOKENIZER)))

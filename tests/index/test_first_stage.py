@@ -7,9 +7,9 @@ import numpy as np
 from docsplit.data.readers.base import Document
 from docsplit.index import first_stage
 from docsplit.index.changes import add, build, delete
-from docsplit.index.first_stage import best_by_words, nearest
+from docsplit.index.first_stage import best_by_words, bm25, nearest
 from docsplit.index.index import Index
-from docsplit.index.segments import bm25, query_words
+from docsplit.index.segments import query_words
 from tests.index.conftest import ENCODER, WORDS, embed
 
 

@@ -77,7 +77,7 @@ def test_what_is_open_can_be_read_whatever_writers_do(documents, queries, built,
     assert not first.folder.exists()
     assert [hit.id for hit in opened.search(None, query_words(queries[0]), 1, "bm25")] == [documents[0].id]
     (Index(tmp_path).segments[0].folder / "texts.utf8").unlink()
-    with pytest.raises(ValueError, match=r"texts\.utf8 is gone: build the index again"):
+    with pytest.raises(ValueError, match=r"texts\.utf8 is missing\. Restore the index"):
         Index(tmp_path)
 
 

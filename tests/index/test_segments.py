@@ -6,8 +6,9 @@ import pytest
 
 from docsplit.index import changes
 from docsplit.index.changes import add, build, delete
+from docsplit.index.first_stage import bm25
 from docsplit.index.index import Index
-from docsplit.index.segments import Segment, Strings, bm25, merge_segments, query_words, renew_segment
+from docsplit.index.segments import Segment, Strings, merge_segments, query_words, renew_segment
 from docsplit.index.vectors import Vectors
 from tests.index.conftest import ENCODER, WORDS
 

@@ -1,5 +1,6 @@
 """An index of an encoder that adds words: documents and passages have them, and queries have none."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -72,13 +73,21 @@ def test_without_words_there_is_nothing_more_than_before(scattered, documents, t
     assert encoder.in_index(tmp_path, Index(tmp_path).manifest) is encoder
 
 
-def test_words_that_are_gone_are_named(worded, worded_encoder, documents, tmp_path):
+def test_words_that_are_gone_or_damaged_are_named(worded, worded_encoder, documents, tmp_path):
     build(tmp_path, documents[:5], worded_encoder, WORDS)
     encoder, index = worded_encoder.with_words, Index(tmp_path)
     assert with_words_of(encoder, tmp_path, index.manifest) is encoder  # its own
-    vars(index.manifest)["words"] = WordsEntry("words-1", 5)
-    with pytest.raises(ValueError, match=r"words-1/words\.safetensors is gone: .* build it again"):
-        with_words_of(encoder, tmp_path, index.manifest)
+    add(tmp_path, documents[5:30], worded_encoder)
+    manifest = Index(tmp_path).manifest
+    file = tmp_path / manifest.words.folder / "words.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"words\.safetensors has changed since it was written"):
+        with_words_of(encoder, tmp_path, manifest)
+    shutil.rmtree(file.parent)
+    with pytest.raises(ValueError, match=r"words-\w+: files\.json is missing\. Try again if another process"):
+        with_words_of(encoder, tmp_path, manifest)
 
 
 def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, tmp_path):
@@ -144,9 +153,8 @@ def test_tokens_are_those_of_an_index_that_was_built_so(reads_little, documents,
 def test_an_index_without_counts_of_tokens_opens_and_says_nothing(
     merged, reads_little, documents, tmp_path, monkeypatch
 ):
-    build(tmp_path, documents[:10], reads_little, WORDS)
-    (file,) = tmp_path.glob("segments/*/tokens.npy")
-    file.unlink()
+    build(tmp_path, documents[:10], dataclasses.replace(reads_little, count_tokens=None), WORDS)
+    assert not list(tmp_path.glob("segments/*/tokens.npy"))
     monkeypatch.setattr(changes, "MOST_SMALL_SEGMENTS", 1 if merged else 16)
     assert add(tmp_path, documents[10:20], reads_little).reading is None
     assert read_manifest(tmp_path).tokens is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tqdm.auto import tqdm
 
-from docsplit.index.milvus import Milvus
+from docsplit.index.databases.milvus import Milvus
 from docsplit.index.results import Exported
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ class Milvus:
         self.uri, self.name = uri, name
 
     def create(self, dimension: int, replace: bool) -> None:
-        """Make the collection, as `docsplit.index.databases.Database` says."""
+        """Make the collection, as `docsplit.index.databases.export.Database` says."""
         from pymilvus import DataType
 
         if self.client.has_collection(self.name):

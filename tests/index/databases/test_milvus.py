@@ -7,9 +7,9 @@ import pytest
 import search
 from docsplit.data.readers.base import Document
 from docsplit.index.changes import build, delete
-from docsplit.index.databases import export
+from docsplit.index.databases.export import export
+from docsplit.index.databases.milvus import LONGEST_TEXT, _cut
 from docsplit.index.index import Index
-from docsplit.index.milvus import LONGEST_TEXT, _cut
 from docsplit.index.results import Exported
 from tests.conftest import free_port
 from tests.index.conftest import ENCODER, WORDS, embed
