@@ -7,6 +7,7 @@
     python search.py duplicates notes.index
     python search.py clusters notes.index --count 12
     python search.py info notes.index
+    python search.py check notes.index                                   # reads every file: is all as it was written?
     python search.py export notes.index --to milvus http://localhost:19530  # to serve many people; or a file.db
 
 Documents are the files of a folder: text (.txt, .md, .rst, .tex, .html), .pdf, .docx, .pptx, and the rows of .jsonl,
@@ -34,7 +35,7 @@ from docsplit.index.arguments import (
     export_options,
     query_options,
 )
-from docsplit.index.results import Answer, Clusters, Deleted, Duplicates, Info, Result
+from docsplit.index.results import Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.display import Style
 
@@ -176,6 +177,15 @@ def info(options: argparse.Namespace) -> Iterator[Info]:
     yield Info.of(Index(options.index))
 
 
+def check(options: argparse.Namespace) -> Iterator[Checked]:
+    """Read all of an index; a ValueError follows the result if something is damaged."""
+    from docsplit.index.check import check
+
+    yield (checked := check(options.index))
+    if checked.faults:
+        raise ValueError(f"The index in {options.index} is not sound: {counted(len(checked.faults), 'fault')}.")
+
+
 def export(options: argparse.Namespace) -> Iterator[Result]:
     """Write an index into a database."""
     from docsplit.index.databases.export import export
@@ -202,6 +212,7 @@ VERBS = {
     "duplicates": Verb("Find pairs of documents that say nearly the same.", duplicates_options, duplicates),
     "clusters": Verb("Group documents, and name each group by words.", clusters_options, clusters),
     "info": Verb("Say what an index holds, and which encoder it needs.", lambda parser: None, info),
+    "check": Verb("Read every file of an index: exits with 0 only if all are sound.", lambda parser: None, check),
     "export": Verb("Write the passages into a vector database, which serves others.", export_options, export),
 }
 

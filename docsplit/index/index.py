@@ -22,9 +22,8 @@ from docsplit.data.passages import to_passages
 from docsplit.data.words import telling_words, words_in
 from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
-from docsplit.index.manifest import REMEDY, UNSEALED, check_files, read_manifest
+from docsplit.index.manifest import REMEDY, UNSEALED, check_files, read_manifest, refuse_unfinished
 from docsplit.index.segments import Segment, open_segment
-from docsplit.runtime.names import command_name
 from docsplit.runtime.sealed import READ_WHEN_OPENED, Damaged
 
 logger = logging.getLogger(__name__)
@@ -78,9 +77,7 @@ class Index:
         self.directory = Path(directory)
         while True:
             self.manifest = read_manifest(self.directory)
-            if not self.manifest.is_built:
-                build = f"{command_name('search.py')} build"
-                raise ValueError(f"The index in {directory} is not built to its end: run `{build}` again.")
+            refuse_unfinished(self.directory, self.manifest)
             try:
                 check_files(self.directory, self.manifest, READ_WHEN_OPENED)
                 self.segments = [open_segment(self.directory, entry) for entry in self.manifest.segments]

@@ -225,10 +225,32 @@ def all_files(directory: Path, manifest: Manifest) -> dict[str, FileRecord]:
         FileNotFoundError: if one is missing.
     """
     records = dict(manifest.files)
-    for path in (directory / name for name in manifest.files if name.endswith(f"/{SEAL}")):
-        folder = path.parent.relative_to(directory).as_posix()
-        records |= {f"{folder}/{name}": record for name, record in records_in(read_sealed(path), path).items()}
+    for name in manifest.files:
+        records |= files_beside(directory, name) if name.endswith(f"/{SEAL}") else {}
     return records
+
+
+def files_beside(directory: Path, seal: str) -> dict[str, FileRecord]:
+    """Return what a `files.json` records; all names are those in the folder of the index.
+
+    Raises:
+        Damaged: if it is damaged.
+        FileNotFoundError: if it is missing.
+    """
+    folder, path = seal.removesuffix(SEAL), directory / seal
+    return {f"{folder}{name}": record for name, record in records_in(read_sealed(path), path).items()}
+
+
+def refuse_unfinished(directory: Path, manifest: Manifest) -> None:
+    """Refuse an index whose first build has not come to its end.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    if not manifest.is_built:
+        raise ValueError(
+            f"The index in {directory} is not built to its end: run `{command_name('search.py')} build` again."
+        )
 
 
 def check_encoder(manifest: Manifest, encoder: "Description") -> None:

@@ -87,6 +87,27 @@ class Added(Built):
 
 
 @dataclass
+class Checked(Result):
+    """What `check` has read, and what is damaged.
+
+    Attributes:
+        documents: in the segments that could be looked into.
+        bytes: of all files.
+        faults: a line for each damaged thing, with its remedy.
+    """
+
+    documents: int = 0
+    files: int = 0
+    bytes: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write the faults, or that there is none."""
+        read = f"{counted(self.files, 'file')} ({self.bytes / 1e6:,.1f} MB) with {counted(self.documents, 'document')}"
+        return self.faults or [f"The index is sound: {read}, all as they were written."]
+
+
+@dataclass
 class Deleted(Result):
     """How many documents were taken out."""
 

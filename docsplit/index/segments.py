@@ -298,7 +298,7 @@ def seal_segment(folder: Path) -> None:
 
     The lists of deleted rows come later; the manifest records the one in use.
     """
-    files = [file for file in sorted(folder.iterdir()) if not file.name.startswith("deleted-")]
+    files = [file for file in sorted(folder.iterdir()) if file.name != SEAL and not file.name.startswith("deleted-")]
     write_sealed(folder / SEAL, {"files": records_to_json(folder, files)})
     flush_folder(folder)
 

@@ -18,6 +18,7 @@ from docsplit.index.index import Index
 from docsplit.index.results import Added
 from docsplit.runtime.sealed import Damaged
 from tests.index.conftest import ENCODER, WORDS, answers
+from tests.index.mutations import contents
 from tests.processes import Script
 
 OTHER = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
@@ -81,13 +82,6 @@ def test_bad_input_leaves_the_index_as_it_was(documents, queries, tmp_path):
     assert counts == Added(documents=1, passages=1, empty=1, replaced=0, unchanged=0)
     with pytest.raises(ValueError, match="None of the documents has text"):
         build(tmp_path / "other", [Document("e", "")], ENCODER, WORDS)
-
-
-def contents(directory):
-    """All files of a folder."""
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("marks", [[], ["lock"], ["segments/" + "0" * 32 + "/ids.utf8", "lock"]])

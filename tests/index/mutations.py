@@ -1,0 +1,136 @@
+"""Damage a file of an index, and hold what is promised: the same answers, or one line that names the file.
+
+    wanted = answers(directory)
+    for seed in range(1000):
+        trial(directory, seed, answers, wanted)
+
+A trial flips a bit, or cuts, empties, lengthens or removes a file, and puts it back afterwards. It holds for opening
+and querying, for `check`, and for a change, which has to leave every file as it is.
+"""
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from docsplit.index.changes import LOCK, delete
+from docsplit.index.check import check
+from docsplit.index.manifest import FILE
+
+NO_INDEX = "There is no index in"  # where the manifest is gone
+MOST_MEMORY = 2**26  # of a trial with a small index
+
+
+def flip(content: bytearray, rng: np.random.Generator) -> None:
+    """Change one bit."""
+    content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+
+
+def overwrite(content: bytearray, rng: np.random.Generator) -> None:
+    """Write other bytes over up to 64."""
+    start = int(rng.integers(len(content)))
+    part = slice(start, start + int(rng.integers(1, 65)))
+    content[part] = rng.bytes(len(content[part]))
+
+
+def truncate(content: bytearray, rng: np.random.Generator) -> None:
+    """Cut the end off, perhaps all."""
+    del content[int(rng.integers(len(content))) :]
+
+
+def lengthen(content: bytearray, rng: np.random.Generator) -> None:
+    """Add some bytes."""
+    content += rng.bytes(int(rng.integers(1, 100)))
+
+
+def swap(content: bytearray, rng: np.random.Generator) -> None:
+    """Exchange two bytes."""
+    first, second = rng.integers(len(content), size=2)
+    content[first], content[second] = content[second], content[first]
+
+
+MUTATIONS = (flip, flip, overwrite, truncate, lengthen, swap, None)  # None: the file goes
+
+
+def files_of(directory: Path) -> list[Path]:
+    """List all files in a folder and the folders in it."""
+    return [Path(place) / name for place, _, names in sorted(os.walk(directory)) for name in sorted(names)]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Read all files of a folder."""
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files_of(directory)}
+
+
+def trial(directory: Path, seed: int, answers: Callable[[Path], Any], wanted: Any) -> str:
+    """Damage one file of an index, use the index, and put the file back.
+
+    Args:
+        directory: of a small index, sound.
+        answers: opens an index and returns what it finds, comparable by `==`.
+        wanted: what it finds in the sound index.
+
+    Returns: `same` or `named`.
+
+    Raises:
+        AssertionError: if the damage changes an answer, is not named, or makes a change lose or alter a file.
+    """
+    rng = np.random.default_rng(seed)
+    name = str(rng.choice([path.relative_to(directory).as_posix() for path in files_of(directory)]))
+    path, mutation = directory / name, MUTATIONS[rng.integers(len(MUTATIONS))]
+    original = path.read_bytes()
+    content = bytearray(original)
+    if mutation is None:
+        path.unlink()
+    elif content or mutation is lengthen:
+        mutation(content, rng)
+        path.write_bytes(content)
+    is_harmless = name == LOCK or (mutation is not None and content == original)
+    try:
+        outcome = _outcome(directory, name, wanted, answers)
+        assert not is_harmless or outcome == "same", "refused, though nothing has changed"
+        assert is_harmless or outcome == "named" or name == FILE, "not noticed"  # spaces in the manifest do not count
+    except BaseException as error:
+        error.add_note(f"seed {seed}: {getattr(mutation, '__name__', 'remove')} {name}")
+        raise
+    finally:
+        path.write_bytes(original)
+    return outcome
+
+
+def _outcome(directory: Path, name: str, wanted: Any, answers: Callable[[Path], Any]) -> str:
+    tracemalloc.start()
+    try:
+        error = None
+        found = answers(directory)
+    except ValueError as refused:
+        error = refused
+    faults = _faults(directory)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < MOST_MEMORY, f"{peak:,} bytes of memory"
+    if error is None:
+        assert found == wanted, "other answers"
+        assert not faults, f"`check` alone refuses it: {faults}"
+        return "same"
+    for lines in ([str(error)], faults):
+        assert not any("\n" in line for line in lines), lines
+        assert any(str(directory / name) in line or NO_INDEX in line for line in lines), lines
+    before = contents(directory)
+    try:
+        delete(directory, [])
+    except ValueError:
+        assert contents(directory) == before, "a change has altered files"
+    else:
+        raise AssertionError("a change did not refuse the index")
+    return "named"
+
+
+def _faults(directory: Path) -> list[str]:
+    try:
+        return check(directory).faults
+    except ValueError as error:
+        return [str(error)]
