@@ -144,7 +144,8 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
     assert "'a' is given twice" in failure_of(search.main, "build", tmp_path / "twice.jsonl", *build[2:])
     assert "None of the documents has text" in failure_of(search.main, "build", tmp_path / "empty.jsonl", *build[2:])
     assert "There is an index" in failure_of(search.main, *build[:-1], index)
-    assert "There is no index" in failure_of(search.main, "query", tmp_path / "other", "kettle")
+    assert "is not built to its end" in failure_of(search.main, "query", tmp_path / "other", "kettle")
+    assert "There is no index" in failure_of(search.main, "query", tmp_path / "nowhere", "kettle")
     assert "The query is empty" in failure_of(search.main, "query", index, " ")
     assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
     with pytest.raises(SystemExit):
