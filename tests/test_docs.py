@@ -128,7 +128,7 @@ def runnable(page):
 
 def test_the_tutorial_runs_as_it_is_written_and_then_publishing_and_searching(tmp_path, reader):
     tutorial, publishing, searching = map(runnable, ("tutorial.md", "publishing.md", "searching.md"))
-    assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 8)
+    assert (len(tutorial), len(publishing), len(searching)) == (5, 2, 9)
     first = subprocess.run(["python", *tutorial[0]], **reader.keywords, capture_output=True, text=True)
     assert first.returncode == 0, first.stdout + first.stderr
     for words in tutorial[1:]:  # without the imports, which are those of the first
