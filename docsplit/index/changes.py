@@ -161,6 +161,7 @@ def _beginning(directory: Path, encoder: IndexEncoder, passage_words: int) -> It
                 f"{directory} has no index but other files, {others[0]} for one: name a new folder for the index."
             )
     directory.mkdir(parents=True, exist_ok=True)
+    flush(directory.parent)
     with _locked(directory):
         if (directory / FILE).exists() and read_manifest(directory).is_built:
             raise ValueError(

@@ -47,25 +47,11 @@ def check(directory: Path) -> Checked:
             "Build it again."
         )
     damaged = _read_all(directory, manifest, checked)
-    segments: list[Segment] = []
-    total = sum(entry.documents for entry in manifest.segments)
-    with tqdm(total=total, desc="Checking documents", unit="document", delay=1) as progress:
-        for entry in manifest.segments:
-            folder = f"segments/{entry.name}"
-            if any(name.startswith(f"{folder}/") for name in damaged):
-                continue
-            try:
-                segment = open_segment(directory, entry)
-            except Damaged as error:
-                checked.faults.append(str(error))
-                continue
-            reasons = list(_reasons(segment, entry, manifest.passage_words))
-            checked.faults += [f"{directory / folder}: {reason}. {REMEDY}" for reason in reasons]
-            checked.documents += segment.num_documents
-            segments.append(segment)
-            progress.update(entry.documents)
+    segments = _read_segments(directory, manifest, damaged, checked)
     if not damaged and len(segments) == len(manifest.segments):
         checked.faults += [f"{directory}: {reason}. {REMEDY}" for reason in _reasons_of_all(segments, manifest)]
+    if checked.faults and read_manifest(directory) != manifest:  # another process has changed the index meanwhile
+        return check(directory)
     return checked
 
 
@@ -84,6 +70,28 @@ def _read_all(directory: Path, manifest: Manifest, checked: Checked) -> list[str
             progress.update(record.size)
     checked.files, checked.bytes = len(records), total
     return damaged
+
+
+def _read_segments(directory: Path, manifest: Manifest, damaged: list[str], checked: Checked) -> list[Segment]:
+    """Look into the segments without a damaged file, note what does not fit in them, and return those that open."""
+    segments = []
+    total = sum(entry.documents for entry in manifest.segments)
+    with tqdm(total=total, desc="Checking documents", unit="document", delay=1) as progress:
+        for entry in manifest.segments:
+            folder = f"segments/{entry.name}"
+            if any(name.startswith(f"{folder}/") for name in damaged):
+                continue
+            try:
+                segment = open_segment(directory, entry)
+            except Damaged as error:
+                checked.faults.append(str(error))
+                continue
+            reasons = _reasons(segment, entry, manifest.passage_words)
+            checked.faults += [f"{directory / folder}: {reason}. {REMEDY}" for reason in reasons]
+            checked.documents += segment.num_documents
+            segments.append(segment)
+            progress.update(entry.documents)
+    return segments
 
 
 def _reasons(segment: Segment, entry: SegmentEntry, passage_words: int) -> Iterator[str]:

@@ -22,7 +22,7 @@ from docsplit.data.passages import to_passages
 from docsplit.data.words import telling_words, words_in
 from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
-from docsplit.index.manifest import REMEDY, UNSEALED, check_files, read_manifest, refuse_unfinished
+from docsplit.index.manifest import UNSEALED, check_files, read_manifest, refuse_unfinished
 from docsplit.index.segments import Segment, open_segment
 from docsplit.runtime.sealed import READ_WHEN_OPENED, Damaged
 
@@ -82,12 +82,9 @@ class Index:
                 check_files(self.directory, self.manifest, READ_WHEN_OPENED)
                 self.segments = [open_segment(self.directory, entry) for entry in self.manifest.segments]
                 break
-            except (FileNotFoundError, Damaged) as error:
-                if read_manifest(self.directory) != self.manifest:
-                    continue  # a writer was faster
-                if isinstance(error, Damaged):
+            except (Damaged, FileNotFoundError):
+                if read_manifest(self.directory) == self.manifest:  # else a writer was faster
                     raise
-                raise Damaged(f"{error.filename} is missing. {REMEDY}") from error
         if self.manifest.version == UNSEALED:
             logger.warning(
                 f"The index in {directory} is of version {UNSEALED}, without checksums: damage goes unnoticed, and it "

@@ -284,12 +284,14 @@ def open_segment(directory: Path, entry: SegmentEntry) -> Segment:
     """Open a segment that a manifest names, and map its files.
 
     Raises:
-        FileNotFoundError: if one of them is gone.
-        Damaged: if one does not fit the others.
+        Damaged: if one is gone, or does not fit the others.
     """
     folder = segment_folder(directory, entry.name)
-    segment = Segment(folder, np.array(open_array(folder / entry.deleted))) if entry.deleted else Segment(folder)
-    segment.open()
+    try:
+        segment = Segment(folder, np.array(open_array(folder / entry.deleted))) if entry.deleted else Segment(folder)
+        segment.open()
+    except FileNotFoundError as error:
+        raise Damaged(f"{error.filename} is missing. {REMEDY}") from error
     return segment
 
 

@@ -1,11 +1,12 @@
 """Changes of an index: the answers do not depend on how documents came in, and a failure leaves it as it was."""
 
 import dataclasses
+import itertools
 import json
 import logging
+import multiprocessing
 import os
 import shutil
-import textwrap
 import time
 
 import numpy as np
@@ -14,12 +15,12 @@ import pytest
 from docsplit.data.readers.base import Document
 from docsplit.index import changes
 from docsplit.index.changes import add, build, delete, writing
+from docsplit.index.check import check
 from docsplit.index.index import Index
 from docsplit.index.results import Added
 from docsplit.runtime.sealed import Damaged
 from tests.index.conftest import ENCODER, WORDS, answers
 from tests.index.mutations import contents
-from tests.processes import Script
 
 OTHER = {"name": "other", "hash": "x", "pooling": "cls", "dimension": 8}
 
@@ -266,6 +267,7 @@ def test_files_are_on_the_disk_before_the_manifest_names_them(documents, tmp_pat
     )
     assert len(before) == (change == "build")
     assert calls[last + 1] == ("sync", str(directory))
+    assert change != "build" or calls[0] == ("sync", str(tmp_path))  # with the name of the folder
     done = {path for kind, path in calls[:last] if kind == "sync"}
     renamed = {path: number for number, (kind, path) in enumerate(calls) if kind == "replace"}
     new = set(directory.rglob("*")) - old - {directory / "lock", directory / "manifest.json"}
@@ -298,24 +300,6 @@ def test_a_full_disk_leaves_the_index_as_it_was(documents, queries, tmp_path, mo
     assert len(list((tmp_path / "segments").iterdir())) == 2  # what was left unfinished is gone
 
 
-KILLED = """
-    import sys
-    from pathlib import Path
-    from tests.index.conftest import ENCODER
-    from docsplit.data.readers.base import Document
-    from docsplit.index.changes import add, delete
-
-    directory, number = Path(sys.argv[1]), 0
-    while True:
-        added = [Document(f"more {number} {one}", f"A text number {number} about {one}.") for one in range(5)]
-        add(directory, added, ENCODER)
-        delete(directory, [document.id for document in added])
-        number += 1
-        if number == 2:
-            print("ready", flush=True)
-"""
-
-
 def test_there_is_one_writer_at_a_time(documents, tmp_path):
     build(tmp_path, documents[:5], ENCODER, WORDS)
     with writing(tmp_path), pytest.raises(ValueError, match="Another process changes the index"):
@@ -345,21 +329,31 @@ def test_what_a_reader_holds_is_removed_later(documents, tmp_path, monkeypatch, 
     ]
 
 
+def change_again_and_again(directory, ready):
+    """Add five documents and delete them, until somebody ends this process."""
+    for number in itertools.count():
+        added = [Document(f"more {number} {one}", f"A text number {number} about {one}.") for one in range(5)]
+        add(directory, added, ENCODER)
+        delete(directory, [document.id for document in added])
+        if number == 1:
+            ready.set()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no process is forked there")
 def test_killed_at_any_moment_it_is_the_old_or_the_new_index(documents, queries, tmp_path):
     build(tmp_path / "index", documents[:20], ENCODER, WORDS)
-    wanted = answers(tmp_path / "index", queries, "dense")
-    script = tmp_path / "again.py"
-    script.write_text(textwrap.dedent(KILLED))
-    for wait in (0.0, 0.013, 0.031):
-        process = Script(script, tmp_path / "index")
-        while "ready" not in process.stdout:
-            assert process.returncode is None, process.stderr
-            time.sleep(0.01)
+    wanted, forked = answers(tmp_path / "index", queries, "dense"), multiprocessing.get_context("fork")
+    for wait in (0.0, 0.007, 0.013, 0.031):
+        ready = forked.Event()
+        process = forked.Process(target=change_again_and_again, args=(tmp_path / "index", ready))
+        process.start()
+        assert ready.wait(120)
         time.sleep(wait)
         process.kill()
-        process.wait()
+        process.join()
         index = Index(tmp_path / "index")
         assert len(index) in (20, 25)
+        assert check(tmp_path / "index").faults == []
         ids = [segment.ids[row] for segment, row in index.documents()]
         delete(tmp_path / "index", [name for name in ids if name.startswith("more")])
         assert answers(tmp_path / "index", queries, "dense") == wanted
