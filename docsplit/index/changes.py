@@ -94,7 +94,8 @@ def _remove_unnamed(directory: Path, manifest: Manifest) -> None:
     named, left = set(manifest.names()), {path.relative_to(directory).as_posix() for path in paths}
     for name in sorted(left - named):
         path = directory / name
-        if (NAMES.fullmatch(name) or PARTIALS.fullmatch(name)) and not path.is_symlink():
+        is_ours = (NAMES.fullmatch(name) or PARTIALS.fullmatch(name)) and not path.is_symlink()
+        if is_ours and path.is_dir() == (not path.suffix):
             _remove(path)
 
 

@@ -109,6 +109,7 @@ def test_only_what_changes_write_is_removed(documents, tmp_path):
     (segment,) = (tmp_path / "segments").iterdir()
     theirs = ["segments/precious/thesis.txt", "cache/notes.txt", "words-backup/a", "words-1/a", "approximate-a.faiss"]
     theirs += [f"segments/{segment.name}/deleted-pages.npy", "segments/0123/a", "deleted-01234567.npy", "lock.txt"]
+    theirs += ["words-aaaaaaaa", "segments/" + "a" * 32, "approximate-aaaaaaaa.faiss/a"]  # files for folders ...
     ours = ["segments/" + "0" * 32 + "/ids.utf8", "words-01234567/a", "approximate-01234567.faiss"]
     ours += [f"segments/{segment.name}/deleted-01234567.npy", ".manifest.json.12.partial", "cache/embeddings-0a/a"]
     ours += [f"segments/{segment.name}/.deleted-01234567.npy.7.partial"]
