@@ -51,9 +51,9 @@ def duplicates(index: Index, threshold: float = 0.95) -> list[Pair]:
     pairs, scores, total = _most_similar(index.document_vectors(), threshold)
     if total > len(pairs):
         logger.warning(f"{total:,} pairs: the {len(pairs):,} most similar are kept. Raise the threshold for fewer.")
-    in_pairs, rows_of = np.unique(pairs, return_inverse=True)
+    in_pairs, inverse = np.unique(pairs, return_inverse=True)
     documents = [places[number] for number in in_pairs.tolist()]
-    rows_of = rows_of.reshape(pairs.shape)  # (K, 2), of `documents`
+    rows_of: np.ndarray = inverse.reshape(pairs.shape)  # (K, 2), of `documents`
     same_words = jaccard_of_pairs([segment.texts[row] for segment, row in documents], rows_of)
     names = [(segment.ids[row], segment.titles[row]) for segment, row in documents]
     rows = []

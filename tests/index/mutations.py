@@ -93,9 +93,8 @@ def trial(directory: Path, seed: int, answers: Callable[[Path], Any], wanted: An
         outcome = _outcome(directory, name, wanted, answers)
         assert not is_harmless or outcome == "same", "refused, though nothing has changed"
         assert is_harmless or outcome == "named" or name == FILE, "not noticed"  # spaces in the manifest do not count
-    except BaseException as error:
-        error.add_note(f"seed {seed}: {getattr(mutation, '__name__', 'remove')} {name}")
-        raise
+    except Exception as error:  # a traceback, too
+        raise AssertionError(f"seed {seed}, {getattr(mutation, '__name__', 'remove')} {name}: {error!r}") from error
     finally:
         path.write_bytes(original)
     return outcome
