@@ -22,7 +22,8 @@ def results_of(folder):
 
 def starts(folder):
     """Return the starts of each cell: its value, the process, and whether it was told to go on."""
-    return [path.read_text().splitlines() for path in sorted((folder / "work").glob("*/out/starts.txt"))]
+    texts = [path.read_text() for path in sorted((folder / "work").glob("*/out/starts.txt"))]
+    return [text.splitlines() for text in texts if text]  # not yet written: not yet started
 
 
 def wait_for(condition):

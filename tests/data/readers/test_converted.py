@@ -58,7 +58,11 @@ def test_real_files_are_converted(read):
     assert converter_version()
 
 
-@pytest.mark.parametrize("content", [b"", b"%PDF", b"A plain text.", make_docx("a", "b")[:100], make_pdf(["a"])[:150]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"%PDF", b"A plain text.", make_docx("a", "b")[:100], make_pdf(["a"])[:150]],
+    ids=["empty", "only a head", "text", "half a docx", "half a pdf"],  # a docx has its time in it
+)
 @pytest.mark.parametrize("suffix", [".pdf", ".docx", ".pptx"])
 def test_real_damaged_files_are_not_read_as_plain_text(read, content, suffix):
     pytest.importorskip("markitdown")
