@@ -1,0 +1,187 @@
+"""A disk that is full, broken or read-only at each change that a training's save or an index's verb makes."""
+
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+from docsplit.index.changes import build
+from docsplit.index.index import Index
+from tests.index.conftest import ENCODER, WORDS, answers
+from tests.processes import Script
+from tests.soak.engine import BrokenPromise, Case
+from tests.soak.faults import Faults, full_disk
+from tests.soak.indexes import OLD, QUERIES, VERBS
+from tests.soak.trainings import UNATTENDED, differences, start_training, tensors_of, whole_run
+
+CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EACCES}
+FAILED, CRASHED = 3, 4  # exit codes of a child: one line, a traceback
+FAULTY = """
+import runpy, sys
+from pathlib import Path
+from tests.soak.faults import Faults
+folder, fails, code = sys.argv[1:4]
+faults = Faults(Path(folder), None if fails == "none" else int(fails), int(code))
+sys.argv = ["run_docsplit_pretraining.py", *sys.argv[4:]]
+try:
+    runpy.run_path("run_docsplit_pretraining.py", run_name="__main__")
+finally:
+    print(f"changes: {faults.count}", flush=True)
+"""
+
+
+def faulty_disks(count: int) -> Iterator[Case]:
+    """Fail each change of each index verb with each error, then as many changes of trainings as `count` leaves."""
+    return islice(chain(_index_cases(), _training_cases()), count)
+
+
+def _index_cases() -> Iterator[Case]:
+    for verb in VERBS:
+        with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as folder:
+            changes = _faulty_verb(verb, Path(folder), None, 0)[1]
+        for number in range(changes):
+            for name, code in CODES.items():
+                yield Case(
+                    f"{verb}, {name} at change {number}",
+                    lambda folder, verb=verb, number=number, code=code: _attack_index(verb, number, code, folder),
+                )
+
+
+def _faulty_verb(verb: str, folder: Path, fails: int | None, code: int) -> tuple[int, int]:
+    """Run a verb in a child, on the folder `index`; return how it ended, and the changes it made."""
+    if verb != "build":
+        build(folder / "index", OLD, ENCODER, WORDS)
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        faults, end = Faults(folder / "index", fails, code), 0
+        try:
+            VERBS[verb][0](folder / "index")
+        except (OSError, ValueError) as error:
+            end = FAILED if len(str(error).splitlines()) == 1 else CRASHED
+        except BaseException:
+            end = CRASHED
+        os.write(writing, str(faults.count).encode())
+        os._exit(end)
+    os.close(writing)
+    end = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    with os.fdopen(reading) as pipe:
+        return end, int(pipe.read())
+
+
+def _attack_index(verb: str, number: int, code: int, folder: Path) -> str:
+    end, _ = _faulty_verb(verb, folder, number, code)
+    if end not in (0, FAILED):
+        raise BrokenPromise(f"it ended with {end}, not with one line")
+    _check_index(verb, folder)
+    return "one line, then whole" if end else "went on without it"
+
+
+def _check_index(verb: str, folder: Path) -> None:
+    run, allowed = VERBS[verb]
+    documents = len(Index(folder / "index")) if (folder / "index" / "manifest.json").exists() else 0
+    if documents not in allowed:
+        raise BrokenPromise(f"{documents} documents are left")
+    if documents != allowed[-1] or verb == "replace":
+        run(folder / "index")
+    if verb != "build":
+        build(folder / "whole", OLD, ENCODER, WORDS)
+    run(folder / "whole")
+    for method in ("dense", "bm25"):
+        if answers(folder / "index", QUERIES, method) != answers(folder / "whole", QUERIES, method):
+            raise BrokenPromise(f"other answers by {method} than an index without a fault")
+
+
+def _training_cases() -> Iterator[Case]:
+    """Fail each change of the output folder of a training that starts, saves and finishes."""
+    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as folder:
+        counted = _faulty_training(Path(folder) / "run", "none", 0)
+    changes = int(counted.stdout.rsplit("changes: ", 1)[1])
+    for number in range(changes):
+        for name, code in CODES.items():
+            yield Case(
+                f"training, {name} at change {number}",
+                lambda folder, number=number, code=code: _attack_training(number, code, folder),
+            )
+
+
+def _faulty_training(output_dir: Path, fails: int | str, code: int) -> Script:
+    (script,) = start_training("docsplit", output_dir, *UNATTENDED, prefix=("-c", FAULTY, output_dir, fails, code))
+    return script.wait()
+
+
+def _attack_training(number: int, code: int, folder: Path) -> str:
+    wanted = whole_run("docsplit")[1]
+    script = _faulty_training(folder / "run", number, code)
+    if "Traceback" in script.stderr:
+        raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
+    (again,) = start_training("docsplit", folder / "run", *UNATTENDED)
+    if again.wait().returncode:
+        raise BrokenPromise(f"the next run ends with {again.returncode}: {again.stderr.strip().splitlines()[-1:]}")
+    if different := differences(wanted, tensors_of(folder / "run")):
+        raise BrokenPromise(different)
+    return "one line, then bit for bit" if script.returncode else "went on without it"
+
+
+def full_disks(count: int) -> Iterator[Case]:
+    """Let the disk be full after each of `count` amounts of bytes: half of the cases build an index, half train."""
+    for number in range(count):
+        name, attack = (("build", _fill_by_index), ("training", _fill_by_training))[number % 2]
+        share = (number // 2 + 1) / (count // 2 + 1)
+        yield Case(f"{name}, full at {share:.3f}", lambda folder, attack=attack, share=share: attack(share, folder))
+
+
+def _fill_by_index(share: float, folder: Path) -> str:
+    build(folder / "whole", OLD, ENCODER, WORDS)
+    kilobytes = int(share * _kilobytes(folder / "whole")) + 4
+    with full_disk(folder / "disk", kilobytes) as disk:
+        process = os.fork()
+        if process == 0:
+            try:
+                build(disk / "index", OLD, ENCODER, WORDS)
+            except (OSError, ValueError):
+                os._exit(FAILED)
+            except BaseException:
+                os._exit(CRASHED)
+            os._exit(0)
+        end = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        if end not in (0, FAILED):
+            raise BrokenPromise(f"it ended with {end}, not with one line")
+        if end and (disk / "index" / "manifest.json").exists():
+            raise BrokenPromise("an index that failed is there")
+        if not end and answers(disk / "index", QUERIES, "dense") != answers(folder / "whole", QUERIES, "dense"):
+            raise BrokenPromise("other answers")
+    return "one line, no index" if end else "it was enough"
+
+
+def _fill_by_training(share: float, folder: Path) -> str:
+    wanted = whole_run("docsplit")[1]
+    (whole,) = start_training("docsplit", folder / "whole")
+    if whole.wait().returncode:
+        raise RuntimeError(whole.stderr)
+    kilobytes = int(share * _kilobytes(folder / "whole") * 1.5) + 4
+    with full_disk(folder / "disk", kilobytes) as disk:
+        (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
+        script.wait()
+        if "Traceback" in script.stderr:
+            raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
+        if (disk / "run").exists():
+            shutil.copytree(disk / "run", folder / "run", symlinks=True)
+    (again,) = start_training("docsplit", folder / "run", *UNATTENDED)
+    if again.wait().returncode:
+        raise BrokenPromise(f"the next run ends with {again.returncode}: {again.stderr.strip().splitlines()[-1:]}")
+    if different := differences(wanted, tensors_of(folder / "run")):
+        raise BrokenPromise(different)
+    return "one line, then bit for bit" if script.returncode else "it was enough"
+
+
+def _kilobytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) // 1024
+
+
+if sys.platform != "linux":
+    raise RuntimeError("These attacks need Linux: /proc, fork and mount.")
