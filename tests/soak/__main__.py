@@ -17,6 +17,7 @@ from pathlib import Path
 os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
 
 from docsplit.runtime.files import ROOT, write_text
+from tests.soak.damage import damaged_indexes
 from tests.soak.disks import faulty_disks, full_disks
 from tests.soak.engine import Part, run_part, summary, table
 from tests.soak.indexes import killed_verbs
@@ -28,6 +29,7 @@ PARTS = {
         "SIGKILL up to three times a training: it ends with the same parameters, bit for bit", killed_trainings, 200
     ),
     "killed index verbs": Part("SIGKILL: the old index or the new one is left", killed_verbs, 100),
+    "damaged indexes": Part("a file changes: the same answers, or one line that names it", damaged_indexes, 1000),
     "failing disks": Part(
         "an error at each change of a folder: one line; the next run ends as if nothing had happened",
         faulty_disks,

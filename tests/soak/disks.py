@@ -10,12 +10,11 @@ from itertools import chain, islice
 from pathlib import Path
 
 from docsplit.index.changes import build
-from docsplit.index.index import Index
 from tests.index.conftest import ENCODER, WORDS, answers
 from tests.processes import Script
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.faults import Faults, full_disk
-from tests.soak.indexes import OLD, QUERIES, VERBS
+from tests.soak.indexes import OLD, QUERIES, VERBS, documents_in
 from tests.soak.trainings import UNATTENDED, differences, start_training, tensors_of, whole_run
 
 CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EACCES}
@@ -83,7 +82,7 @@ def _attack_index(verb: str, number: int, code: int, folder: Path) -> str:
 
 def _check_index(verb: str, folder: Path) -> None:
     run, allowed = VERBS[verb]
-    documents = len(Index(folder / "index")) if (folder / "index" / "manifest.json").exists() else 0
+    documents = documents_in(folder / "index")
     if documents not in allowed:
         raise BrokenPromise(f"{documents} documents are left")
     if documents != allowed[-1] or verb == "replace":
@@ -151,7 +150,7 @@ def _fill_by_index(share: float, folder: Path) -> str:
         end = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if end not in (0, FAILED):
             raise BrokenPromise(f"it ended with {end}, not with one line")
-        if end and (disk / "index" / "manifest.json").exists():
+        if end and documents_in(disk / "index"):
             raise BrokenPromise("an index that failed is there")
         if not end and answers(disk / "index", QUERIES, "dense") != answers(folder / "whole", QUERIES, "dense"):
             raise BrokenPromise("other answers")
