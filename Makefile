@@ -7,7 +7,7 @@ ENGINE_TESTS = tests/index/test_approximate.py tests/index/databases tests/index
 BIN = $(VENV)/bin
 CODE = docsplit tests benchmarks *.py
 
-.PHONY: help install install-dev quickstart test test-all test-engines lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
+.PHONY: help install install-dev quickstart test test-all test-engines soak lint fix bench bench-scaling bench-micro-batches bench-loading bench-long bench-segmentation bench-probing bench-analyses clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ test: install-dev  ## the default tests, WORKERS at a time
 
 test-all: install-dev  ## and the slow ones
 	$(BIN)/python -m pytest -m "not gpu"
+
+soak: install-dev  ## attack for hours: kills, full disks, damage, hostile files; goes on where it was stopped
+	$(BIN)/python -m tests.soak
 
 test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus, faiss and markitdown, which it installs
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS)
