@@ -5,7 +5,7 @@ import pytest
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import Run
+from docsplit.training.run import Run, take_output
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def test_a_new_run_leaves_nothing_that_an_earlier_one_prepared(tiny_model, optio
     tiny_model.save_pretrained(tmp_path / "checkpoint-4")
     (tmp_path / TARGETS_FILE).touch()
     for checkpoint, is_kept in ((tmp_path / "checkpoint-4", True), (None, False)):
-        run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model)
+        run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model, take_output(options))
         run.prepare_objective()
         assert (tmp_path / TARGETS_FILE).exists() == is_kept
         assert run.results == {}
