@@ -59,8 +59,10 @@ def main() -> None:
         write_card_of_conversion,
     )
     from docsplit.release.model_card import write_card
+    from docsplit.runtime.output_folder import OutputFolder, Writer
     from modeling_docsplit import DocSplitForContrastivePretraining
 
+    folder = OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", hub.WRITTEN)).take()
     if options.push_to_hub:  # a token that may not write is found before the work
         name = options.hub_model_id or options.out.resolve().name
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
@@ -97,6 +99,7 @@ def main() -> None:
             record.save(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)
+    folder.close()
     print(
         f"{options.out}: {options.max_positions} positions, window {options.attention_window}; on texts of up to "
         f"{options.attention_window // 2 + 1} tokens it differs from {options.source} by {difference:.1e}."

@@ -45,10 +45,11 @@ def main() -> None:
     from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
-    from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
+    from docsplit.release.onnx import FILES, TOLERANCE, export, largest_difference, write_tokenizer
+    from docsplit.runtime.output_folder import OutputFolder, Writer
 
+    folder = OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)).take()
     encoder = load_encoder(options.encoder, device="cpu")
-    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "model.onnx"
     embedder = export(encoder, path)
     difference = largest_difference(embedder, path, longest=min(tokens_read(encoder) or 512, 512))
@@ -61,6 +62,7 @@ def main() -> None:
     if family_of(embedder.config).rows == "passages":
         shutil.copy(PASSAGES_FILE, options.out)
         print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
+    folder.close()
     length = "of unit length" if embedder.unit_length else "for dot products"
     print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, "

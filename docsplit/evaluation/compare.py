@@ -24,6 +24,8 @@ from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
 from docsplit.runtime.launching import accelerator, hardware, join_processes
+from docsplit.runtime.output_folder import ALL, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.sealed import Damaged, read_json
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
@@ -50,6 +52,7 @@ class Evaluation(ABC):
     title: ClassVar[str]  # of the tables
     card_title: ClassVar[str]  # of the section in the cards
     not_encoders: ClassVar[Sequence[str]] = ()  # names that stand among those of encoders
+    files: ClassVar[Sequence[str]] = ("results.json", "results.md")  # all that it may write into its folder
     reports_each: ClassVar[bool] = True  # False: what all encoders are compared with comes last
 
     def __init__(self, data_args: Any, args: Any):
@@ -172,6 +175,9 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
     """
     state = join_processes()
     is_main = state.is_main_process
+    folder = output_folder(evaluation)
+    if is_main:
+        folder.take()
 
     # Read the data
     with state.main_process_first():
@@ -210,7 +216,29 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         print(evaluation.report(setup))
         if evaluation.args.push_results:
             add_results(names, evaluation.card_title, setup.data, setup.folder)
+        folder.close()
     state.wait_for_everyone()
+
+
+def output_folder(evaluation: Evaluation) -> OutputFolder:
+    """Return the folder of --output_dir, to be taken. Files of before are an evaluation's beside its JSON file."""
+    cards = [f"cards/{ALL}"] if evaluation.args.push_results else []
+
+    def unrecorded(folder: Path) -> list[Path]:
+        if (folder / RECORD).exists() or not any(is_of_an_evaluation(folder / name) for name in evaluation.files):
+            return []
+        return [path for pattern in (*evaluation.files, *cards) for path in matches(folder, pattern)]
+
+    writer = Writer("an evaluation", "--output_dir", [*evaluation.files, *cards], unrecorded=unrecorded)
+    return OutputFolder(Path(evaluation.args.output_dir), writer)
+
+
+def is_of_an_evaluation(path: Path) -> bool:
+    """Whether a file is the results.json or the analysis.json of an evaluation of this project."""
+    try:
+        return path.suffix == ".json" and {"settings", "versions"} <= read_json(path).keys()
+    except (OSError, Damaged):
+        return False
 
 
 def _setup(

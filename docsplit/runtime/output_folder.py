@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 RECORD, LOCK = ".docsplit-files.json", ".docsplit-lock"
 NUMBER = "<N>"  # in the first part of a pattern: digits
-ALL = "/**/*"  # ends a pattern: all files in a folder and in the folders within
+ALL = "**/*"  # ends a pattern: all files in a folder and in the folders within
 _TAKEN: dict[Path, "OutputFolder"] = {}  # by this process
 
 
@@ -91,10 +91,16 @@ class Record:
 
 
 def record_files(folder: Path, command: str, paths: Iterable[Path]) -> None:
-    """Record files that a command wrote into a folder which it did not take."""
+    """Record files of a command in a folder that it did not take."""
     record = Record.read(folder)
     record.add(folder, command, paths)
     record.write(folder)
+
+
+def record_beside(folder: Path, name: str, paths: Iterable[Path]) -> None:
+    """Record files for the command that wrote a file of this name, if the record of the folder names that."""
+    for command in [command for command, names in Record.read(folder).files.items() if name in names]:
+        record_files(folder, command, paths)
 
 
 def matches(folder: Path, pattern: str) -> Iterator[Path]:
@@ -104,7 +110,7 @@ def matches(folder: Path, pattern: str) -> Iterator[Path]:
     if not re.search(r"[*?[<]", last):  # glob asks whether a plain name exists, which follows a link
         pattern = f"{pattern.removesuffix(last)}[{last[0]}]{last[1:]}"
     for path in sorted(folder.glob(pattern.replace(NUMBER, "[0-9]*"))):
-        if numbered and not numbered.fullmatch(path.relative_to(folder).parts[0]):
+        if (numbered and not numbered.fullmatch(path.relative_to(folder).parts[0])) or path.name in (RECORD, LOCK):
             continue
         if not pattern.endswith(ALL) or path.is_symlink() or not path.is_dir():
             yield path

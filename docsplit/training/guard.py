@@ -76,7 +76,7 @@ def keeps_start(
             count = put_back(plain, folder.path)
         kept = "the start, unchanged" if plain == start else "the encoder inside the start, without its words"
         logger.warning(
-            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
+            f"Keep what you had: {comparison}. {folder.path} holds the {count} files of {kept} "
             "(--keep_better_start false would save the trained weights)."
         )
     return True

@@ -41,16 +41,16 @@ logger = logging.getLogger("docsplit")
 COMMAND = "run_docsplit_pretraining.py"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 # What a run writes, as patterns of `docsplit.runtime.output_folder`
-PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}{ALL}", f"{NEGATIVES_FOLDER}{ALL}")
+PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
 RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin")
 IN_A_CHECKPOINT = (
     *({*hub.WRITTEN, TRAINING_DOCUMENTS_FILE} - {*checkpoints.RESULTS, "README.md", "training.png"}),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
-    *(checkpoints.MANIFEST, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}{ALL}", f".*{PARTIAL}"),
+    *(checkpoints.MANIFEST, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f".*{PARTIAL}"),
 )
 CHECKPOINTS = tuple(f"checkpoint-{NUMBER}/{name}" for name in IN_A_CHECKPOINT)
-BESIDE_CHECKPOINTS = (f"{NEGATIVES_FOLDER}{ALL}", f"{hub.ON_ITS_WAY}*{ALL}", *prepared_files())
-DISTINCTIVE = (f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}.npy", f"{hub.ON_ITS_WAY}????????{ALL}", *prepared_files())
+BESIDE_CHECKPOINTS = (f"{NEGATIVES_FOLDER}/{ALL}", f"{hub.ON_ITS_WAY}*/{ALL}", *prepared_files())
+DISTINCTIVE = (f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}.npy", f"{hub.ON_ITS_WAY}????????/{ALL}", *prepared_files())
 
 
 def take_output(options: RunOptions) -> OutputFolder:
@@ -63,7 +63,7 @@ def take_output(options: RunOptions) -> OutputFolder:
     args, start = options.training, options.start
     writes = [*RELEASED, *BESIDE_CHECKPOINTS]
     if args.overwrite_output_dir:
-        writes.append(f"checkpoint-{NUMBER}{ALL}")
+        writes.append(f"checkpoint-{NUMBER}/{ALL}")
     elif args.resume_from_checkpoint:
         writes += CHECKPOINTS
     if options.data.probe_corpus is not None and start is not None and Path(start).is_dir():
@@ -79,12 +79,13 @@ def unrecorded_files(folder: Path) -> list[Path]:
     Earlier versions kept no record. In their folders, other checkpoints beside one with a manifest are a run's too,
     with what has a name that only runs give. Names of a release are a run's where run.json is one's.
     """
-    sealed = {path: names for path in checkpoints.checkpoints(folder) if (names := _names_in_manifest(path))}
+    sealed = {path: _names_in_manifest(path) for path in checkpoints.checkpoints(folder)}
     files = [path / name for path, names in sealed.items() for name in names]
     if (folder / RECORD).exists():
         return files
-    patterns = (*CHECKPOINTS, *DISTINCTIVE) if sealed else ()
-    files += [path for each in patterns for path in matches(folder, each) if path.parent not in sealed]
+    if any((path / checkpoints.MANIFEST).exists() for path in sealed):
+        patterns = (*CHECKPOINTS, *DISTINCTIVE)
+        files += [path for each in patterns for path in matches(folder, each) if not sealed.get(path.parent)]
     if _has_run_record(folder):
         released = (*(set(RELEASED) - set(PARTS)), *PARTS[:2], *DISTINCTIVE)
         files += [path for each in released for path in matches(folder, each)]
@@ -190,7 +191,7 @@ class Run:
         if trainer.is_world_process_zero():
             self.folder.remove(checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
-                self.folder.remove((f"checkpoint-{NUMBER}{ALL}", *PARTS))
+                self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)

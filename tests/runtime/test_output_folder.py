@@ -13,7 +13,7 @@ import pytest
 
 from docsplit.runtime.output_folder import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
 
-WRITER = Writer("train.py", "--output_dir", ("README.md", "model*.bin", f"step-{NUMBER}{ALL}", "parts/*/part.json"))
+WRITER = Writer("train.py", "--output_dir", ("README.md", "model*.bin", f"step-{NUMBER}/{ALL}", "parts/*/part.json"))
 OTHER = Writer("export.py", "OUT", ("README.md",))
 
 
