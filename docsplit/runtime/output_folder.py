@@ -167,10 +167,7 @@ class OutputFolder:
         """Note what is written next; a file that is in the way, and was not when the folder was taken, is moved."""
         self._note_files()
         for path, reason in self._in_the_way(patterns).items():
-            names = (path.with_name(f"{path.name}.kept{number or ''}") for number in range(10**6))
-            aside = next(name for name in names if not os.path.lexists(name))
-            path.rename(aside)
-            logger.warning(f"{path} {reason}, and this run writes it: what was there is kept as {aside.name}.")
+            move_aside(path, reason)
         name = self.writer.name
         self.record.intended[name] = sorted({*self.record.intended.get(name, ()), *patterns})
         self.record.write(self.path)
@@ -232,6 +229,14 @@ class OutputFolder:
         with contextlib.suppress(OSError):  # the first that is not empty ends it
             for path in self.created:
                 path.rmdir()
+
+
+def move_aside(path: Path, reason: str) -> None:
+    """Rename what is at a path that a run is about to write."""
+    names = (path.with_name(f"{path.name}.kept{number or ''}") for number in range(10**6))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    logger.warning(f"{path} {reason}, and this run writes it: what was there is kept as {aside.name}.")
 
 
 def remove_empty(folder: Path, top: Path) -> None:
