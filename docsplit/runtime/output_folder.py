@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from docsplit.runtime.files import JsonObject
+from docsplit.runtime.files import JsonObject, move_aside, remove_empty
 from docsplit.runtime.sealed import Damaged, read_sealed, write_sealed
 
 logger = logging.getLogger(__name__)
@@ -163,11 +163,18 @@ class OutputFolder:
             raise
         return self
 
+    def __enter__(self) -> "OutputFolder":
+        return self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def intend(self, patterns: Collection[str]) -> None:
         """Note what is written next; a file that is in the way, and was not when the folder was taken, is moved."""
         self._note_files()
         for path, reason in self._in_the_way(patterns).items():
-            move_aside(path, reason)
+            aside = move_aside(path)
+            logger.warning(f"{path} {reason}, and this run writes it: what was there is kept as {aside.name}.")
         name = self.writer.name
         self.record.intended[name] = sorted({*self.record.intended.get(name, ()), *patterns})
         self.record.write(self.path)
@@ -175,9 +182,9 @@ class OutputFolder:
     def remove(self, patterns: Collection[str]) -> None:
         """Remove the files that fit patterns and that this command wrote, and folders that are empty then."""
         self._note_files()
-        others = self._in_the_way(patterns)
-        for path in [path for pattern in patterns for path in matches(self.path, pattern)]:
-            if path in others or any(parent in others for parent in path.parents):
+        others = self._in_the_way(patterns).keys()
+        for path in {path for pattern in patterns for path in matches(self.path, pattern)}:
+            if others & {path, *path.parents}:
                 logger.warning(f"{path} stays: no run of {self.writer.name} wrote it.")
             else:
                 path.unlink()
@@ -216,9 +223,10 @@ class OutputFolder:
                         problems[path] = "is a symbolic link" if path.is_symlink() else "is no folder"
             for path in matches(self.path, pattern):
                 command = writers.get(path.relative_to(self.path).as_posix())
-                above = [path, *path.parents][: len(path.relative_to(self.path).parts)]
-                if link := next((each for each in reversed(above) if each.is_symlink()), None):
-                    problems[link] = "is a symbolic link"
+                if links := [
+                    each for each in (path, *path.parents) if each.is_symlink() and self.path in each.parents
+                ]:
+                    problems[links[-1]] = "is a symbolic link"
                 elif path.is_dir():
                     problems[path] = "is a folder"
                 elif command != self.writer.name:
@@ -229,19 +237,3 @@ class OutputFolder:
         with contextlib.suppress(OSError):  # the first that is not empty ends it
             for path in self.created:
                 path.rmdir()
-
-
-def move_aside(path: Path, reason: str) -> None:
-    """Rename what is at a path that a run is about to write."""
-    names = (path.with_name(f"{path.name}.kept{number or ''}") for number in range(10**6))
-    aside = next(name for name in names if not os.path.lexists(name))
-    path.rename(aside)
-    logger.warning(f"{path} {reason}, and this run writes it: what was there is kept as {aside.name}.")
-
-
-def remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder, and those above it below `top`, as far as they are empty."""
-    with contextlib.suppress(OSError):
-        while folder != top:
-            folder.rmdir()
-            folder = folder.parent

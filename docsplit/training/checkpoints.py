@@ -16,8 +16,7 @@ from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import PARTIAL, JsonObject, write_text
-from docsplit.runtime.output_folder import remove_empty
+from docsplit.runtime.files import PARTIAL, JsonObject, remove_empty, write_text
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
-from docsplit.runtime.files import PARTIAL, ROOT
-from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer, move_aside, record_files
+from docsplit.runtime.files import PARTIAL, ROOT, move_aside
+from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer, record_files
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -104,7 +104,8 @@ class Folder:
             if self.output.is_dir() and not any(self.output.iterdir()):
                 self.output.rmdir()
             elif self.output.exists():
-                move_aside(self.output, "was written meanwhile")
+                aside = move_aside(self.output)
+                logger.warning(f"{self.output} was made while this run was on: what is in it is kept as {aside.name}.")
             new.rename(self.output)
         except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
             if isinstance(error, OSError) or "os error" in str(error):
