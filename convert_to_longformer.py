@@ -38,9 +38,23 @@ def parse_options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Convert, compare on short texts, and only then write."""
+    """Convert into a folder where nothing of others is in the way."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.release.hub import WRITTEN
+    from docsplit.runtime.output_folder import OutputFolder, Writer
+
+    with OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", WRITTEN)):
+        convert_checkpoint(options)
+
+
+def convert_checkpoint(options: argparse.Namespace) -> None:
+    """Convert, compare on short texts, and only then write.
+
+    Raises:
+        ValueError: for a source that cannot be converted.
+        RuntimeError: if the Longformer differs from its source.
+    """
     import torch
 
     from docsplit.data.tokenization import load_tokenizer
@@ -59,10 +73,8 @@ def main() -> None:
         write_card_of_conversion,
     )
     from docsplit.release.model_card import write_card
-    from docsplit.runtime.output_folder import OutputFolder, Writer
     from modeling_docsplit import DocSplitForContrastivePretraining
 
-    folder = OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", hub.WRITTEN)).take()
     if options.push_to_hub:  # a token that may not write is found before the work
         name = options.hub_model_id or options.out.resolve().name
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
@@ -99,7 +111,6 @@ def main() -> None:
             record.save(options.out)
         write_card(options.out, options.hub_model_id)
     tokenizer.save_pretrained(options.out)
-    folder.close()
     print(
         f"{options.out}: {options.max_positions} positions, window {options.attention_window}; on texts of up to "
         f"{options.attention_window // 2 + 1} tokens it differs from {options.source} by {difference:.1e}."

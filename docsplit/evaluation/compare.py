@@ -9,9 +9,12 @@ report               after each of them, for what comes later may fail
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+
+from accelerate import PartialState
 
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
@@ -174,11 +177,14 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    is_main = state.is_main_process
-    folder = output_folder(evaluation)
-    if is_main:
-        folder.take()
+    with output_folder(evaluation) if state.is_main_process else nullcontext():
+        _compare(evaluation, encoder_args, add_results, state)
 
+
+def _compare(
+    evaluation: Evaluation, encoder_args: EncoderArguments, add_results: AddResults, state: PartialState
+) -> None:
+    is_main = state.is_main_process
     # Read the data
     with state.main_process_first():
         evaluation.load(is_main)
@@ -216,7 +222,6 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         print(evaluation.report(setup))
         if evaluation.args.push_results:
             add_results(names, evaluation.card_title, setup.data, setup.folder)
-        folder.close()
     state.wait_for_everyone()
 
 

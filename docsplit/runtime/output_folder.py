@@ -90,17 +90,12 @@ class Record:
             self.files[each] = sorted({name for name in names if os.path.lexists(folder / name)})
 
 
-def record_files(folder: Path, command: str, paths: Iterable[Path]) -> None:
-    """Record files of a command in a folder that it did not take."""
-    record = Record.read(folder)
-    record.add(folder, command, paths)
-    record.write(folder)
-
-
 def record_beside(folder: Path, name: str, paths: Iterable[Path]) -> None:
     """Record files for the command that wrote a file of this name, if the record of the folder names that."""
-    for command in [command for command, names in Record.read(folder).files.items() if name in names]:
-        record_files(folder, command, paths)
+    record = Record.read(folder)
+    for command in [command for command, names in record.files.items() if name in names]:
+        record.add(folder, command, paths)
+        record.write(folder)
 
 
 def matches(folder: Path, pattern: str) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
-from docsplit.runtime.output_folder import OutputFolder, Record, Writer, record_files
+from docsplit.runtime.output_folder import OutputFolder, Record, Writer
 from docsplit.training import guard
 from docsplit.training.run import COMMAND
 from run_docsplit_pretraining import main
@@ -151,7 +151,7 @@ def test_a_start_that_is_not_in_the_cache_is_said(caplog):
 def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file):
     words = ["--model_name_or_path", start, "--output_dir", start, "--corpus", corpus_file, "--overwrite_output_dir"]
     assert f"{start / 'README.md'} is of no run of this project" in failure_of(main, *words)
-    for name in ("README.md", "all_results.json"):
-        (start / name).unlink()
-    record_files(start, COMMAND, [path for path in start.rglob("*") if path.is_file()])
+    record = Record()
+    record.add(start, COMMAND, [path for path in start.rglob("*") if path.is_file()])
+    record.write(start)
     assert "writes over its start" in failure_of(main, *words)

@@ -24,7 +24,7 @@ from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.files import PARTIAL, ROOT, move_aside
-from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer, record_files
+from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -100,7 +100,6 @@ class Folder:
             (new / "README.md").unlink(missing_ok=True)
             record.write(new)
             write_adapted_card(new, record.hub_model_id or self.output.name)
-            record_files(new, COMMAND, [path for path in new.rglob("*") if path.is_file()])
             if self.output.is_dir() and not any(self.output.iterdir()):
                 self.output.rmdir()
             elif self.output.exists():
