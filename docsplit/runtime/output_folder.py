@@ -128,9 +128,9 @@ class OutputFolder:
         """
         if (earlier := _TAKEN.get(self.place)) is not None:  # by a call of this process that failed
             earlier.close()
-        self.created = [path for path in (self.path, *self.path.parents) if not path.exists()]
         another = f"choose another {self.writer.option}"
         try:
+            self.created = [path for path in (self.path, *self.path.parents) if not path.exists()]
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock.acquire()
         except Timeout as error:
