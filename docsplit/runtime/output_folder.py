@@ -178,7 +178,7 @@ class OutputFolder:
         """Remove the files that fit patterns and that this command wrote, and folders that are empty then."""
         self._note_files()
         others = self._in_the_way(patterns).keys()
-        for path in {path for pattern in patterns for path in matches(self.path, pattern)}:
+        for path in sorted({path for pattern in patterns for path in matches(self.path, pattern)}):
             if others & {path, *path.parents}:
                 logger.warning(f"{path} stays: no run of {self.writer.name} wrote it.")
             else:

@@ -61,11 +61,9 @@ def take_output(options: RunOptions) -> OutputFolder:
         OSError: if nothing can be written there.
     """
     args, start = options.training, options.start
-    writes = [*RELEASED, *BESIDE_CHECKPOINTS]
+    writes = [*RELEASED, *BESIDE_CHECKPOINTS, *CHECKPOINTS]
     if args.overwrite_output_dir:
         writes.append(f"checkpoint-{NUMBER}/{ALL}")
-    elif args.resume_from_checkpoint:
-        writes += CHECKPOINTS
     if options.data.probe_corpus is not None and start is not None and Path(start).is_dir():
         writes += map(glob.escape, guard.files_of(Path(start)))  # they may be released
     writer = Writer(COMMAND, "--output_dir", writes, (*CHECKPOINTS, *BESIDE_CHECKPOINTS), unrecorded_files)

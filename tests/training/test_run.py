@@ -89,6 +89,9 @@ def test_a_resumed_run_minds_no_notes_in_its_checkpoints(options, tmp_path):
     checkpoints.seal(tmp_path / "checkpoint-4")
     fill(tmp_path, "checkpoint-4/notes.txt", "checkpoint-4/README.md")
     take_output(options).close()
-    (tmp_path / "checkpoint-6").symlink_to(tmp_path / "checkpoint-4")
-    with pytest.raises(ValueError, match="checkpoint-6 is a symbolic link"):
-        take_output(options)
+    for target in ("checkpoint-4", "nowhere"):
+        (tmp_path / "checkpoint-6").symlink_to(tmp_path / target)
+        for options.training.resume_from_checkpoint in ("newest", None):
+            with pytest.raises(ValueError, match="checkpoint-6 is a symbolic link"):
+                take_output(options)
+        (tmp_path / "checkpoint-6").unlink()
