@@ -13,6 +13,7 @@ equals the source, which is checked before anything is written.
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
 from pathlib import Path
+from typing import Any
 
 from docsplit.runtime.command_parser import CommandParser
 
@@ -38,17 +39,30 @@ def parse_options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Convert, compare on short texts, and only then write."""
+    """Convert into a folder where nothing of others is in the way."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from docsplit.release.hub import WRITTEN
+    from docsplit.runtime.output_folder import OutputFolder, Writer
+
+    with OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", WRITTEN)):
+        convert_checkpoint(options)
+
+
+def convert_checkpoint(options: argparse.Namespace) -> None:
+    """Convert, compare on short texts, and only then write.
+
+    Raises:
+        ValueError: for a source that cannot be converted.
+        RuntimeError: if the Longformer differs from its source.
+    """
     import torch
 
     from docsplit.data.tokenization import load_tokenizer
     from docsplit.embedding.overlap import training_documents_of
-    from docsplit.modeling.after_pooling import dense_configs
     from docsplit.modeling.families.longformer import LONGFORMER
     from docsplit.modeling.settings import current_settings, settings_for
-    from docsplit.modeling.starts import load_start, read_config
+    from docsplit.modeling.starts import load_start
     from docsplit.release import hub
     from docsplit.release.longformer import (
         TOLERANCE,
@@ -65,12 +79,7 @@ def main() -> None:
         name = options.hub_model_id or options.out.resolve().name
         options.hub_model_id = hub.create_repository(name, options.hub_private_repo)
 
-    settings = getattr(read_config(options.source, {}), "docsplit", None)
-    if dense_configs(settings or {}):
-        raise ValueError(
-            f"{options.source} has Dense layers after its pooling, which the Longformer would lose: convert its "
-            "transformer alone, as SentenceTransformer(NAME)[0].save(FOLDER) writes it."
-        )
+    settings = settings_of(options.source)
     start = load_start(options.source, dtype=torch.float32)
     source = start.encoder if start.has_head else with_random_head(start.encoder)
     tokenizer = load_tokenizer(options.source)
@@ -103,6 +112,24 @@ def main() -> None:
     )
     if options.push_to_hub:
         hub.push_at_the_end(options.out, options.hub_model_id, f"Longformer made of {Path(options.source).name}")
+
+
+def settings_of(source: str) -> Any:
+    """Return the settings of a checkpoint of this project or of a SentenceTransformer; None for another model.
+
+    Raises:
+        ValueError: if it has Dense layers.
+    """
+    from docsplit.modeling.after_pooling import dense_configs
+    from docsplit.modeling.starts import read_config
+
+    settings = getattr(read_config(source, {}), "docsplit", None)
+    if dense_configs(settings or {}):
+        raise ValueError(
+            f"{source} has Dense layers after its pooling, which the Longformer would lose: convert its transformer "
+            "alone, as SentenceTransformer(NAME)[0].save(FOLDER) writes it."
+        )
+    return settings
 
 
 command = as_command(main)

@@ -42,24 +42,36 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
+    from docsplit.release.onnx import FILES
+    from docsplit.runtime.output_folder import OutputFolder, Writer
+
+    with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)):
+        export_encoder(options.encoder, options.out)
+
+
+def export_encoder(name: str, out: Path) -> None:
+    """Write the files of an encoder into a folder.
+
+    Raises:
+        RuntimeError: if the file differs from PyTorch; it is removed.
+    """
     from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
 
-    encoder = load_encoder(options.encoder, device="cpu")
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "model.onnx"
+    encoder = load_encoder(name, device="cpu")
+    path = out / "model.onnx"
     embedder = export(encoder, path)
     difference = largest_difference(embedder, path, longest=min(tokens_read(encoder) or 512, 512))
     if not difference <= TOLERANCE:
         path.unlink()
         raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
-    write_tokenizer(encoder, options.encoder, options.out / "tokenizer.json")
+    write_tokenizer(encoder, name, out / "tokenizer.json")
     if prompt := resolve_prompt(encoder, None):
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     if family_of(embedder.config).rows == "passages":
-        shutil.copy(PASSAGES_FILE, options.out)
+        shutil.copy(PASSAGES_FILE, out)
         print(f"Give the passages of one document at a time, of {embedder.config.passage_words} words: passages.py.")
     length = "of unit length" if embedder.unit_length else "for dot products"
     print(

@@ -46,7 +46,7 @@ def main() -> None:
     from docsplit.release.hub import prepare_release
     from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
     from docsplit.training.models import load_start, prepare_model
-    from docsplit.training.run import Run, find_checkpoint, load_data
+    from docsplit.training.run import Run, find_checkpoint, load_data, take_output
 
     args = options.training
     start_logging(args.should_log)
@@ -55,6 +55,7 @@ def main() -> None:
     use_all_cores(args.device, args.world_size)
 
     # Load: before the documents, which take long, all that a mistyped option would stop
+    folder = take_output(options)
     checkpoint = find_checkpoint(options)
     set_seed(args.seed)
     start = load_start(options)
@@ -64,7 +65,7 @@ def main() -> None:
 
     # Prepare: the model for this tokenizer, what its objective needs of the documents, and how both make batches
     model = prepare_model(start, options, data.tokenizer)
-    run = Run(options, checkpoint, data, model)
+    run = Run(options, checkpoint, data, model, folder)
     run.prepare_objective()
     collator = make_collator(run)
     run.count_documents(collator)

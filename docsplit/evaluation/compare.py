@@ -9,9 +9,12 @@ report               after each of them, for what comes later may fail
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+
+from accelerate import PartialState
 
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
@@ -24,6 +27,8 @@ from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
 from docsplit.runtime.launching import accelerator, hardware, join_processes
+from docsplit.runtime.output_folder import ALL, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.sealed import Damaged, read_json
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}
@@ -50,6 +55,7 @@ class Evaluation(ABC):
     title: ClassVar[str]  # of the tables
     card_title: ClassVar[str]  # of the section in the cards
     not_encoders: ClassVar[Sequence[str]] = ()  # names that stand among those of encoders
+    files: ClassVar[Sequence[str]] = ("results.json", "results.md")  # all that it may write into its folder
     reports_each: ClassVar[bool] = True  # False: what all encoders are compared with comes last
 
     def __init__(self, data_args: Any, args: Any):
@@ -171,8 +177,14 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    is_main = state.is_main_process
+    with output_folder(evaluation) if state.is_main_process else nullcontext():
+        _compare(evaluation, encoder_args, add_results, state)
 
+
+def _compare(
+    evaluation: Evaluation, encoder_args: EncoderArguments, add_results: AddResults, state: PartialState
+) -> None:
+    is_main = state.is_main_process
     # Read the data
     with state.main_process_first():
         evaluation.load(is_main)
@@ -211,6 +223,27 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         if evaluation.args.push_results:
             add_results(names, evaluation.card_title, setup.data, setup.folder)
     state.wait_for_everyone()
+
+
+def output_folder(evaluation: Evaluation) -> OutputFolder:
+    """Return the folder of --output_dir, to be taken. Files of before are an evaluation's beside its JSON file."""
+    cards = [f"cards/{ALL}"] if evaluation.args.push_results else []
+
+    def unrecorded(folder: Path) -> list[Path]:
+        if (folder / RECORD).exists() or not any(is_of_an_evaluation(folder / name) for name in evaluation.files):
+            return []
+        return [path for pattern in (*evaluation.files, *cards) for path in matches(folder, pattern)]
+
+    writer = Writer("an evaluation", "--output_dir", [*evaluation.files, *cards], unrecorded=unrecorded)
+    return OutputFolder(Path(evaluation.args.output_dir), writer)
+
+
+def is_of_an_evaluation(path: Path) -> bool:
+    """Whether a file is the results.json or the analysis.json of an evaluation of this project."""
+    try:
+        return path.suffix == ".json" and {"settings", "versions"} <= read_json(path).keys()
+    except (OSError, Damaged):
+        return False
 
 
 def _setup(

@@ -37,6 +37,7 @@ RELEASE = (  # patterns of Path.glob
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
     "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
 )  # fmt: skip
+WRITTEN = (*RELEASE, "generation_config.json", "chat_template.jinja", "tokenizer.model", "spm.model")  # by saving one
 API = HfApi()  # only one, which makes uploads in the background one after another
 ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
 ON_ITS_WAY = ".push-"  # begins the name of a folder that is being uploaded

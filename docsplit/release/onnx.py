@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 TOLERANCE = 1e-5  # of each number, relative to the largest
+FILES = ("model.onnx", "model.onnx.data", "tokenizer.json", "passages.py")
 LARGEST_FILE = 2**31 - 2**24  # bytes; protobuf ends at 2 GiB, and weights beyond lie in model.onnx.data
 
 

@@ -3,6 +3,7 @@
 Only the standard library is imported at the top, since the modeling files use this module too.
 """
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -64,6 +65,22 @@ def flush_folder(directory: Path) -> None:
         for name in files:
             flush(Path(place) / name)
         flush(Path(place))
+
+
+def move_aside(path: Path) -> Path:
+    """Rename what is at a path, so that something else can be written there, and return its new path."""
+    names = (path.with_name(f"{path.name}.kept{number or ''}") for number in range(10**6))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    return aside
+
+
+def remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder, and those above it below `top`, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        while folder != top:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def refuse_missing_path(name: str | Path, expected: str) -> None:

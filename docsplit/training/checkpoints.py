@@ -16,7 +16,7 @@ from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import PARTIAL, JsonObject, write_text
+from docsplit.runtime.files import PARTIAL, JsonObject, remove_empty, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -124,9 +124,14 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
     sealed = [path for path in sorted(checkpoints(output_dir), key=_written) if _written(path) < float("inf")]
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
-        if path.resolve() not in kept:
+        if path.resolve() not in kept and not path.is_symlink():
+            files = [path / file for file, *_ in _read_manifest(path)[1]]
             (path / MANIFEST).unlink()  # first, so that a kill in between leaves nothing that counts as complete
-            shutil.rmtree(path)
+            for file in files:
+                file.unlink(missing_ok=True)
+                remove_empty(file.parent, output_dir)
+            if path.exists():
+                logger.warning(f"{path} keeps files that are not of the checkpoint.")
 
 
 def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Path | None:
@@ -210,28 +215,6 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
             f"The model differs from that of {checkpoint} (there, here): {different}. Use its options."
             f"{head if here == 0 else ''}"
         )
-
-
-def make_room(output_dir: Path, parts: Sequence[str], resumes: bool) -> None:
-    """Delete the results of an earlier run, and unless this one resumes it, its checkpoints and these parts."""
-    remove_results(output_dir)
-    if not resumes:
-        remove_earlier_run(output_dir, parts)
-
-
-def remove_earlier_run(output_dir: Path, parts: Sequence[str] = ()) -> None:
-    """Delete the checkpoints of an earlier run, and these parts: a new one is about to train."""
-    for path in [*checkpoints(output_dir), *(output_dir / name for name in parts)]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def remove_results(output_dir: Path) -> None:
-    """Delete the results and cards' records of weights that are about to change."""
-    for path in [path for pattern in RESULTS for path in output_dir.glob(pattern)]:
-        path.unlink()
 
 
 def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """The start is a candidate too: where training did not make the encoder better, the run releases the start."""
 
+import glob
 import logging
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
+from docsplit.runtime.output_folder import RECORD, OutputFolder
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import MANIFEST, RESULTS
 from docsplit.training.probe import ProbeCallback
@@ -26,7 +28,7 @@ OF_A_MODEL = (  # what a loader may read, and what is said of the model
     *("*.json", "*.txt", "*.model", "*.safetensors", "*.bin", "*.py", "README.md", "LICENSE*"),
     *("[0-9]*_*/*", "adapter/*"),
 )
-OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json"} - {TRAINING_DOCUMENTS_FILE}
+OF_A_RUN = {*RESULTS, MANIFEST, *prepared_files(), "trainer_state.json", RECORD} - {TRAINING_DOCUMENTS_FILE}
 
 
 def folder_of(start: str | None) -> Path | None:
@@ -44,7 +46,9 @@ def folder_of(start: str | None) -> Path | None:
     return Path(config).parent
 
 
-def keeps_start(probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments) -> bool:
+def keeps_start(
+    probe: ProbeCallback | None, start: Path | None, args: PretrainingArguments, folder: OutputFolder
+) -> bool:
     """Tell whether nothing beat the start on the probe's validation documents, so that its files are released.
 
     All processes must call it, with the weights that would be saved. The metric is the one that chose the best
@@ -52,6 +56,7 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
 
     Args:
         start: of `folder_of`.
+        folder: that the files go into.
     """
     if probe is None or start is None:
         return False
@@ -67,10 +72,11 @@ def keeps_start(probe: ProbeCallback | None, start: Path | None, args: Pretraini
         return False
     if probe.trainer.is_world_process_zero():
         with _without_words(start) as plain:
-            count = put_back(plain, Path(str(args.output_dir)))
+            folder.intend([glob.escape(name) for name in files_of(plain)])
+            count = put_back(plain, folder.path)
         kept = "the start, unchanged" if plain == start else "the encoder inside the start, without its words"
         logger.warning(
-            f"Keep what you had: {comparison}. {args.output_dir} holds the {count} files of {kept} "
+            f"Keep what you had: {comparison}. {folder.path} holds the {count} files of {kept} "
             "(--keep_better_start false would save the trained weights)."
         )
     return True
@@ -87,14 +93,20 @@ def _without_words(start: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+def files_of(start: Path) -> list[str]:
+    """List the names of an encoder's files in a folder, config.json last: nothing loads without it."""
+    paths = {path.relative_to(start).as_posix(): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
+    names = [name for name, path in paths.items() if path.is_file() and name not in OF_A_RUN]
+    return sorted(names, key=lambda name: Path(name).name == "config.json")
+
+
 def put_back(start: Path, output_dir: Path) -> int:
     """Fill a folder with the files of an encoder, in place of a release that is there; return how many."""
-    paths = {path.relative_to(start): path for pattern in OF_A_MODEL for path in start.glob(pattern)}
-    files = [inner for inner, path in paths.items() if path.is_file() and inner.as_posix() not in OF_A_RUN]
+    names = files_of(start)
     for pattern in (*RELEASE, TRAINING_STATE_FILE):
         for path in output_dir.glob(pattern):
             path.unlink()
-    for inner in sorted(files, key=lambda inner: inner.name == "config.json"):  # last: nothing loads without it
-        (output_dir / inner).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(paths[inner], output_dir / inner)
-    return len(files)
+    for name in names:
+        (output_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(start / name, output_dir / name)
+    return len(names)

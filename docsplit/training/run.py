@@ -1,5 +1,6 @@
 """A pretraining run: everything is loaded, the model is trained, and the results are written."""
 
+import glob
 import json
 import logging
 import sys
@@ -11,16 +12,23 @@ from accelerate.utils import gather_object
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import Trainer
 
+from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
+from docsplit.release.run_record import RUN_FILE
+from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.launching import explain_out_of_memory
+from docsplit.runtime.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.sealed import Damaged, read_json
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
 from docsplit.training.documents import TrainingData, load_documents, stream_documents
+from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback
 from docsplit.training.ranking_data import load_queries
 from docsplit.training.screen import closing_text, counts_table
@@ -30,7 +38,70 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger("docsplit")
 
+COMMAND = "run_docsplit_pretraining.py"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
+# What a run writes, as patterns of `docsplit.runtime.output_folder`
+PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
+RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin")
+IN_A_CHECKPOINT = (
+    *({*hub.WRITTEN, TRAINING_DOCUMENTS_FILE} - {*checkpoints.RESULTS, "README.md", "training.png"}),
+    *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
+    *(checkpoints.MANIFEST, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f".*{PARTIAL}"),
+)
+CHECKPOINTS = tuple(f"checkpoint-{NUMBER}/{name}" for name in IN_A_CHECKPOINT)
+BESIDE_CHECKPOINTS = (f"{NEGATIVES_FOLDER}/{ALL}", f"{hub.ON_ITS_WAY}*/{ALL}", *prepared_files())
+DISTINCTIVE = (f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}.npy", f"{hub.ON_ITS_WAY}????????/{ALL}", *prepared_files())
+
+
+def take_output(options: RunOptions) -> OutputFolder:
+    """Return the output folder, which the first process takes: another run, or files of others, stop this one.
+
+    Raises:
+        ValueError: naming the remedy.
+        OSError: if nothing can be written there.
+    """
+    args, start = options.training, options.start
+    writes = [*RELEASED, *BESIDE_CHECKPOINTS, *CHECKPOINTS]
+    if args.overwrite_output_dir:
+        writes.append(f"checkpoint-{NUMBER}/{ALL}")
+    if options.data.probe_corpus is not None and start is not None and Path(start).is_dir():
+        writes += map(glob.escape, guard.files_of(Path(start)))  # they may be released
+    writer = Writer(COMMAND, "--output_dir", writes, (*CHECKPOINTS, *BESIDE_CHECKPOINTS), unrecorded_files)
+    folder = OutputFolder(options.output_dir, writer)
+    return folder.take() if args.process_index == 0 else folder
+
+
+def unrecorded_files(folder: Path) -> list[Path]:
+    """List the files of runs in a folder that its record does not name: those that checkpoints' manifests name.
+
+    Earlier versions kept no record. In their folders, other checkpoints beside one with a manifest are a run's too,
+    with what has a name that only runs give. Names of a release are a run's where run.json is one's.
+    """
+    sealed = {path: _names_in_manifest(path) for path in checkpoints.checkpoints(folder)}
+    files = [path / name for path, names in sealed.items() for name in names]
+    if (folder / RECORD).exists():
+        return files
+    if any((path / checkpoints.MANIFEST).exists() for path in sealed):
+        patterns = (*CHECKPOINTS, *DISTINCTIVE)
+        files += [path for each in patterns for path in matches(folder, each) if not sealed.get(path.parent)]
+    if _has_run_record(folder):
+        released = (*(set(RELEASED) - set(PARTS)), *PARTS[:2], *DISTINCTIVE)
+        files += [path for each in released for path in matches(folder, each)]
+    return files
+
+
+def _names_in_manifest(checkpoint: Path) -> list[str]:
+    try:
+        return [*read_json(checkpoint / checkpoints.MANIFEST)["files"], checkpoints.MANIFEST]
+    except (OSError, Damaged, KeyError, TypeError):
+        return []
+
+
+def _has_run_record(folder: Path) -> bool:
+    try:
+        return {"options", "hardware", "processes", "commit"} <= read_json(folder / RUN_FILE).keys()
+    except (OSError, Damaged):
+        return False
 
 
 def find_checkpoint(options: RunOptions) -> Path | None:
@@ -70,12 +141,14 @@ class Run:
 
     Attributes:
         checkpoint: that the run resumes from; None for a new one.
+        folder: that everything is written into; the first process has taken it.
     """
 
     options: RunOptions
     checkpoint: Path | None
     data: TrainingData
     model: DocSplitForContrastivePretraining
+    folder: OutputFolder
 
     def __post_init__(self) -> None:
         self.results = self.data.counts  # the same dict, for all_results.json: what is prepared adds its counts
@@ -88,8 +161,7 @@ class Run:
             self.model.load_training_state(self.checkpoint)
         elif self.options.training.process_index == 0:
             # Of an earlier run in this folder; the objective replaces its own files once nothing can be refused
-            for name in set(prepared_files()) - set(self.model.objective.prepared_files):
-                (self.options.output_dir / name).unlink(missing_ok=True)
+            self.folder.remove(set(prepared_files()) - set(self.model.objective.prepared_files))
         self.model.objective.prepare(self)
 
     def neighbour_targets(self, options: Any) -> Path:
@@ -115,8 +187,9 @@ class Run:
             if self.checkpoint is None:
                 callbacks.probe.measure(with_test=True)  # logged by train(), whose clock should not count it
         if trainer.is_world_process_zero():
-            resumes = self.checkpoint is not None
-            checkpoints.make_room(self.options.output_dir, TRAINING_ONLY_FILES, resumes=resumes)
+            self.folder.remove(checkpoints.RESULTS)  # of weights that are about to change
+            if self.checkpoint is None:
+                self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
@@ -128,7 +201,9 @@ class Run:
     def finish(self, trainer: Trainer, callbacks: Callbacks, train_loss: float) -> None:
         """Save the better of trained encoder and start, and write and push the results; all processes call it."""
         args, probe, history = self.options.training, callbacks.probe, trainer.state.log_history
-        kept_start = guard.keeps_start(probe, self.start_folder, args)
+        if trainer.is_world_process_zero():
+            self.folder.intend(RELEASED)
+        kept_start = guard.keeps_start(probe, self.start_folder, args, self.folder)
         if not kept_start:
             self._save(trainer)
 
@@ -150,6 +225,7 @@ class Run:
             callbacks.pushes.wait()
             outdated = list(hub.RELEASE) if kept_start else ["evaluations/*"]
             hub.push_at_the_end(self.options.output_dir, callbacks.pushes.repo_id, outdated=outdated)
+        self.folder.close()
         print(f"\n{closing_text(self.options, self.results)}")
 
     def _save(self, trainer: Trainer) -> None:

@@ -126,6 +126,20 @@ class ToyArguments(ComparisonArguments):
     output_dir: str = "outputs"
 
 
+def test_a_file_that_is_none_of_an_evaluation_stops_before_anything_is_read(run_here, data, tmp_path):
+    """Files of earlier versions, which kept no record, are an evaluation's beside its results.json."""
+    args = ToyArguments(output_dir=str(tmp_path))
+    toy = Lengths(LabelledArguments(train_file="nowhere.jsonl"), args)
+    (tmp_path / "results.md").write_text("mine")
+    for results in ("", "[]", '{"settings": {}}'):
+        (tmp_path / "results.json").write_text(results)
+        with pytest.raises(ValueError, match=r"results\.json is of no run .*move it away \(1 more are in the way\)"):
+            run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
+    (tmp_path / "results.json").write_text('{"settings": {}, "versions": {}}')
+    with pytest.raises((ValueError, OSError), match=r"nowhere\.jsonl"):
+        run_here(lambda: compare(toy, EncoderArguments(["a"]), print))
+
+
 @pytest.mark.parametrize("reports_each", [True, False])
 def test_what_can_fail_comes_first_and_reports_follow_each_encoder(
     encoder, data, run_here, tmp_path, capsys, reports_each

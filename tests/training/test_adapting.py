@@ -465,13 +465,15 @@ adapt(sys.argv[1], sys.argv[2], sys.argv[3])
     out = tmp_path / "new" / "out"
     script = Script("-c", code, reads_little, tmp_path / "documents.txt", out)
     deadline = time.monotonic() + 60
-    while not list(out.parent.glob(f".out.*.partial/output/{ADAPTATION_FILE}")):
+    while not list(out.parent.glob(f".out.partial/output/{ADAPTATION_FILE}")):
         assert time.monotonic() < deadline
         assert script.returncode is None, script.stderr
         time.sleep(0.02)
+    with pytest.raises(ValueError, match=rf"in use by process {script.pid} on .*: wait until it has ended, or choose"):
+        adapt(str(reads_little), CORPUS, out, options())
     os.kill(script.pid, signal.SIGKILL)
     script.wait()
-    assert [path.name for path in out.parent.iterdir()] == [f".out.{script.pid}.partial"]
+    assert [path.name for path in out.parent.iterdir()] == [".out.partial"]
     adapt(str(reads_little), CORPUS, out, options())
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     assert words_of(load_encoder(str(out), device="cpu")) is not None

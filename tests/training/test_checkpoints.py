@@ -96,19 +96,17 @@ def test_a_new_run_does_not_mix_with_an_earlier_one(output_dir):
         checkpoints.to_resume_from(output_dir, None, overwrite=False)
     assert checkpoints.to_resume_from(output_dir, None, overwrite=True) is None
     assert len(checkpoints.checkpoints(output_dir)) == 3  # nothing is removed before the new run can start
-    checkpoints.remove_earlier_run(output_dir)
-    assert checkpoints.checkpoints(output_dir) == []
 
 
-def test_results_of_weights_that_change_go_and_nothing_else(tmp_path):
-    ours = ["all_results.json", "run.json", "evaluations/news/results.json", "evaluations/news/few_shot.png"]
-    ours += ["training_documents.safetensors"]
-    theirs = ["README.md", "notes.txt", "evaluations/mine.txt", "evaluations/news/comments.md"]
-    for name in ours + theirs:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    checkpoints.remove_results(tmp_path)
-    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")) == sorted(theirs)
+def test_rotation_removes_the_files_of_the_manifest_alone(output_dir, tmp_path, caplog):
+    (output_dir / "checkpoint-5" / "1_Pooling" / "notes.txt").write_text("mine")
+    (output_dir / "checkpoint-10").rename(tmp_path / "elsewhere")
+    (output_dir / "checkpoint-10").symlink_to(tmp_path / "elsewhere")
+    checkpoints.rotate(output_dir, keep=1, best=None)
+    left = [path.relative_to(output_dir).as_posix() for path in (output_dir / "checkpoint-5").rglob("*.*")]
+    assert left == ["checkpoint-5/1_Pooling/notes.txt"]
+    assert "checkpoint-5 keeps files that are not of the checkpoint" in caplog.text
+    assert checkpoints.why_incomplete(tmp_path / "elsewhere") is None
 
 
 def test_after_going_back_the_newest_is_the_one_written_last(output_dir):

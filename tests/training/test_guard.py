@@ -13,7 +13,9 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.runtime.output_folder import OutputFolder, Record, Writer
 from docsplit.training import guard
+from docsplit.training.run import COMMAND
 from run_docsplit_pretraining import main
 from tests.conftest import make_corpus
 
@@ -105,11 +107,14 @@ def test_the_metric_that_chooses_among_checkpoints_decides(start, tmp_path, chos
         split=SimpleNamespace(validation_texts=["a", "b"]),
         trainer=SimpleNamespace(is_world_process_zero=lambda: True),
     )
-    args = SimpleNamespace(metric_for_best_model=chosen_by, output_dir=tmp_path, keep_better_start=True)
-    assert guard.keeps_start(probe, start, args) is kept
-    assert (tmp_path / "model.safetensors").exists() is kept
-    assert not guard.keeps_start(None, start, args)
-    assert not guard.keeps_start(probe, None, args)
+    args = SimpleNamespace(metric_for_best_model=chosen_by, keep_better_start=True)
+    folder = OutputFolder(tmp_path / "out", Writer("train", "--output_dir", ())).take()
+    assert guard.keeps_start(probe, start, args, folder) is kept
+    folder.close()
+    assert (tmp_path / "out" / "model.safetensors").exists() is kept
+    assert set(Record.read(folder.path).files.get("train", [])) == set(guard.files_of(start) if kept else [])
+    assert not guard.keeps_start(None, start, args, folder)
+    assert not guard.keeps_start(probe, None, args, folder)
 
 
 def test_an_earlier_release_leaves_nothing_behind(start, tmp_path):
@@ -145,4 +150,8 @@ def test_a_start_that_is_not_in_the_cache_is_said(caplog):
 
 def test_a_run_does_not_write_over_its_start(failure_of, start, corpus_file):
     words = ["--model_name_or_path", start, "--output_dir", start, "--corpus", corpus_file, "--overwrite_output_dir"]
+    assert f"{start / 'README.md'} is of no run of this project" in failure_of(main, *words)
+    record = Record()
+    record.add(start, COMMAND, [path for path in start.rglob("*") if path.is_file()])
+    record.write(start)
     assert "writes over its start" in failure_of(main, *words)

@@ -1,11 +1,14 @@
 """A run between its loading and its results: what it prepares, and what it leaves."""
 
+import json
+
 import pytest
 
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
+from docsplit.training import checkpoints
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import Run
+from docsplit.training.run import Run, take_output, unrecorded_files
 
 
 @pytest.fixture
@@ -14,11 +17,81 @@ def options(tmp_path):
     return RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
 
 
+def fill(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
 def test_a_new_run_leaves_nothing_that_an_earlier_one_prepared(tiny_model, options, tmp_path):
     tiny_model.save_pretrained(tmp_path / "checkpoint-4")
     (tmp_path / TARGETS_FILE).touch()
+    checkpoints.seal(tmp_path / "checkpoint-4")
     for checkpoint, is_kept in ((tmp_path / "checkpoint-4", True), (None, False)):
-        run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model)
+        run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model, take_output(options))
         run.prepare_objective()
         assert (tmp_path / TARGETS_FILE).exists() == is_kept
         assert run.results == {}
+
+
+OF_A_RUN = ("README.md", "model.safetensors", "evaluations/news/results.json", "evaluations/news/few_shot.png")
+MINED = f"negatives/{'0a' * 12}.npy"
+RUN_JSON = json.dumps({"options": {}, "hardware": "cpu", "processes": 1, "commit": None})
+
+
+def test_without_a_record_names_of_a_release_are_a_runs_beside_its_run_json(tmp_path):
+    fill(tmp_path, *OF_A_RUN, MINED, TARGETS_FILE, "negatives/mine.npy", "notes.txt", "checkpoint-4/config.json")
+    for text in ("", "{", "[]", '{"options": 1}'):  # a user's
+        (tmp_path / "run.json").write_text(text)
+        assert unrecorded_files(tmp_path) == []
+    (tmp_path / "run.json").write_text(RUN_JSON)
+    ours = {path.relative_to(tmp_path).as_posix() for path in unrecorded_files(tmp_path)}
+    assert ours == {*OF_A_RUN, MINED, TARGETS_FILE, "run.json"}
+
+
+def test_without_a_record_manifests_say_what_is_of_checkpoints(tmp_path):
+    fill(tmp_path, "checkpoint-4/optimizer.pt", "checkpoint-4/odd.name", "checkpoint-6/optimizer.pt", *OF_A_RUN, MINED)
+    assert unrecorded_files(tmp_path) == []
+    checkpoints.seal(tmp_path / "checkpoint-4")
+    fill(tmp_path, "checkpoint-4/config.json", "checkpoint-6/notes.txt")  # a user's
+    ours = {path.relative_to(tmp_path).as_posix() for path in unrecorded_files(tmp_path)}
+    of_checkpoint = {f"checkpoint-4/{name}" for name in ("optimizer.pt", "odd.name", checkpoints.MANIFEST)}
+    assert ours == {*of_checkpoint, "checkpoint-6/optimizer.pt", MINED}
+    (tmp_path / "checkpoint-4" / checkpoints.MANIFEST).write_text("damaged")
+    ours = {path.relative_to(tmp_path).as_posix() for path in unrecorded_files(tmp_path)}
+    assert ours == (of_checkpoint - {"checkpoint-4/odd.name"}) | {
+        *("checkpoint-4/config.json", "checkpoint-6/optimizer.pt", MINED)
+    }
+
+
+@pytest.mark.parametrize("name", [
+    "README.md", "config.json", "run.json", "modules.json", "tokenizer.json", "training.png", "negatives/a.npy",
+    "adapter/adapter_config.json", "evaluations/x/results.json", TARGETS_FILE, "checkpoint-4/notes.txt",
+])  # fmt: skip
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
+    """Beside checkpoints of a run that was killed, too, with --overwrite_output_dir."""
+    options.training.overwrite_output_dir = True
+    if has_run:
+        take_output(options)
+        fill(tmp_path, "checkpoint-4/config.json")
+        checkpoints.seal(tmp_path / "checkpoint-4")
+        take_output(options).close()
+    fill(tmp_path, name)
+    with pytest.raises(ValueError, match=rf"{name} is of no run .*: choose another --output_dir, or move it away\."):
+        take_output(options)
+    assert (tmp_path / name).exists()
+
+
+def test_a_resumed_run_minds_no_notes_in_its_checkpoints(options, tmp_path):
+    options.training.resume_from_checkpoint = "newest"
+    fill(tmp_path, "checkpoint-4/optimizer.pt")
+    checkpoints.seal(tmp_path / "checkpoint-4")
+    fill(tmp_path, "checkpoint-4/notes.txt", "checkpoint-4/README.md")
+    take_output(options).close()
+    for target in ("checkpoint-4", "nowhere"):
+        (tmp_path / "checkpoint-6").symlink_to(tmp_path / target)
+        for options.training.resume_from_checkpoint in ("newest", None):
+            with pytest.raises(ValueError, match="checkpoint-6 is a symbolic link"):
+                take_output(options)
+        (tmp_path / "checkpoint-6").unlink()

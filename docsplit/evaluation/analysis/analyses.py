@@ -69,10 +69,17 @@ class Measured:
     map: tuple[np.ndarray, str] | None = None  # (D, 2), and how it was made
 
 
+FIGURES = ("redundancy", "similarity", "attention", "graph_attention_document", "graph_attention_nodes", "map")
+
+
 class EmbeddingAnalysis(LabelledEvaluation):
     """What embeddings see of documents, analysed for one encoder after another."""
 
     card_title = "Clusters"
+    files = (
+        *(*LabelledEvaluation.files, JSON_FILE, MARKDOWN_FILE, HTML_FILE),
+        *(f"{figure}.{kind}" for figure in FIGURES for kind in ("png", "csv")),
+    )
     not_encoders = (TFIDF,)
     args: AnalysisArguments
     documents: Documents

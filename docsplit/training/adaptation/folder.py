@@ -1,6 +1,6 @@
 """The folder that adapting an encoder writes, whole or not at all, and the training that may come before."""
 
-import glob
+import contextlib
 import json
 import logging
 import os
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 import torch.distributed as dist
 from accelerate.utils import broadcast_object_list
@@ -24,13 +23,15 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
-from docsplit.runtime.files import PARTIAL, ROOT
+from docsplit.runtime.files import PARTIAL, ROOT, move_aside
+from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
 
 logger = logging.getLogger(__name__)
 
+COMMAND = "adapt.py"
 # What tells a process of its launcher; a training of one process is not to know.
 OF_THE_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -44,35 +45,39 @@ class Folder:
 
     Raises:
         ValueError: if there is something at `output`.
-        OSError: if nothing can be written beside it.
+        OSError: if nothing can be written beside it, on entering; a ValueError if another run writes it.
     """
 
     def __init__(self, output: Path, is_first: bool = True):
         self.given, self.output, self.is_first = output, output.resolve(), is_first
         if output.is_file() or (output.is_dir() and any(output.iterdir())):
             raise ValueError(f"{output} exists and is not empty: name another OUTPUT, or remove it.")
-        self.work = self.output.with_name(f".{self.output.name}.{os.getpid()}{PARTIAL}")
+        self.work = self.output.with_name(f".{self.output.name}{PARTIAL}")
+        self.taken = OutputFolder(self.work, Writer(COMMAND, "OUTPUT", (ALL,)))
 
     def __enter__(self) -> "Folder":
         if self.is_first:
-            try:
-                self.output.parent.mkdir(parents=True, exist_ok=True)
-                self._remove_what_killed_runs_left()
-                self.work.mkdir()
-            except OSError as error:
-                raise OSError(f"{self.given} cannot be written: name another OUTPUT. The cause: {error}") from error
+            self.taken.take()
+            if self._empty():
+                logger.info(f"{self.work} was left by a killed run: it is emptied.")
         return self
 
-    def _remove_what_killed_runs_left(self) -> None:
-        for left in self.output.parent.glob(f".{glob.escape(self.output.name)}.*{PARTIAL}"):
-            process = left.name.split(".")[-2]
-            if not process.isdecimal() or int(process) == os.getpid() or not psutil.pid_exists(int(process)):
-                logger.info(f"{left} was left by a killed run: it is removed.")
-                shutil.rmtree(left, ignore_errors=True)
+    def _empty(self) -> int:
+        """Empty the working folder but for what says whose it is; return how many files and folders went."""
+        paths = [path for path in self.work.iterdir() if path.name not in (LOCK, RECORD)]
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return len(paths)
 
     def __exit__(self, *_: object) -> None:
         if self.is_first:
-            shutil.rmtree(self.work, ignore_errors=True)
+            self._empty()
+            self.taken.close()
+            with contextlib.suppress(OSError):  # another run has it already
+                self.work.rmdir()
 
     def write(self, variant: Variant, record: Adaptation, texts: Sequence[str], is_changed: bool) -> None:
         """Write what was chosen, its record and its card.
@@ -95,8 +100,11 @@ class Folder:
             (new / "README.md").unlink(missing_ok=True)
             record.write(new)
             write_adapted_card(new, record.hub_model_id or self.output.name)
-            if self.output.exists():
-                self.output.rmdir()  # it is empty
+            if self.output.is_dir() and not any(self.output.iterdir()):
+                self.output.rmdir()
+            elif self.output.exists():
+                aside = move_aside(self.output)
+                logger.warning(f"{self.output} was made while this run was on: what is in it is kept as {aside.name}.")
             new.rename(self.output)
         except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
             if isinstance(error, OSError) or "os error" in str(error):

@@ -20,9 +20,10 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
 from docsplit.release.run_record import Start
+from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Record, Writer
 from docsplit.training.adaptation import folder as folder_module
 from docsplit.training.adaptation.candidates import Side, Variant
-from docsplit.training.adaptation.folder import Folder, train
+from docsplit.training.adaptation.folder import COMMAND, Folder, train
 from docsplit.training.adaptation.options import AdaptOptions
 from tests.conftest import make_corpus
 
@@ -121,29 +122,42 @@ def test_what_fails_at_the_end_leaves_nothing(side, tmp_path, monkeypatch, error
 def test_a_folder_that_cannot_be_written_beside_is_an_error_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(OSError, match=r"out cannot be written: name another OUTPUT\. The cause: .*file"),
+        pytest.raises(OSError, match=r"out\.partial cannot be written: choose another OUTPUT\. The cause: .*file"),
         Folder(tmp_path / "file" / "out"),
     ):
         raise AssertionError("it began")
 
 
-def test_what_killed_runs_left_is_removed_and_running_ones_stay(tmp_path, caplog):
+def test_what_a_killed_run_left_goes_and_another_run_is_not_disturbed(tmp_path, caplog):
     caplog.set_level("INFO")
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left, ours, running, other = (
-        tmp_path / f".{name}.{process}.partial"
-        for name, process in (("out", ended.pid), ("out", os.getpid()), ("out", os.getppid()), ("other", ended.pid))
-    )
-    for folder in (left, ours, running, other):
-        folder.mkdir()
-        (folder / "model.safetensors").write_text("")
+    other = tmp_path / ".other.partial"
+    for folder in (other, tmp_path / ".out.partial"):
+        OutputFolder(folder, Writer(COMMAND, "OUTPUT", (ALL,))).take()
+        (folder / "output").mkdir()
+        (folder / "output" / "model.safetensors").write_text("half")
     with Folder(tmp_path / "out") as folder:
-        assert folder.work == ours
-        assert not list(ours.iterdir())  # in a container, each run has the number of the one before
-        assert not left.exists()
-    assert names(tmp_path) == sorted([running.name, other.name])
-    assert f"{left} was left by a killed run: it is removed." in caplog.text
+        assert names(folder.work) == [RECORD, LOCK]
+        assert f"{folder.work} was left by a killed run: it is emptied." in caplog.text
+        assert Record.read(folder.work).running["pid"] == os.getpid()
+    assert names(tmp_path) == [other.name]
+    assert (other / "output" / "model.safetensors").exists()
+
+
+def test_a_users_file_in_the_working_folder_stops_the_run(tmp_path):
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"notes\.txt is of no run of this project"), Folder(tmp_path / "out"):
+        raise AssertionError("it began")
+    assert names(tmp_path / ".out.partial") == ["notes.txt"]
+
+
+def test_what_appears_at_the_output_meanwhile_is_kept(side, tmp_path):
+    with Folder(tmp_path / "out") as folder:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+        folder.write(Variant(side, "static"), record(Variant(side, "static")), TEXTS, False)
+    assert names(tmp_path) == ["out", "out.kept"]
+    assert names(tmp_path / "out.kept") == ["notes.txt"]
 
 
 def test_other_processes_write_nothing(tmp_path):
