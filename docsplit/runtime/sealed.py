@@ -161,12 +161,14 @@ def why_damaged(directory: Path, records: dict[str, FileRecord], most_bytes: flo
             size = (directory / name).stat().st_size
             if size != record.size:
                 return f"{name} has {size:,} bytes, not {record.size:,}"
-            if read and FileRecord.of(directory / name) != record:
+            if read and type(record).of(directory / name) != record:
                 return f"{name} has changed since it was written"
         except FileNotFoundError:
             return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror or error}"
+        except ValueError:  # a lone surrogate, or a NUL
+            return f"{name!r} is no name of a file"
     return None
 
 

@@ -1,12 +1,11 @@
 """Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
-After everything else is on disk, `seal` writes a manifest of all files with their sizes and digests, through a
-rename. A directory without a fitting manifest does not count: it is never resumed from and never kept in place of a
-complete one.
+After everything else is on the disk, `seal` writes a manifest that records all files (`docsplit.runtime.sealed`). A
+directory without a fitting manifest does not count: it is never resumed from and never kept in place of a complete
+one.
 """
 
 import hashlib
-import json
 import logging
 import re
 import shutil
@@ -15,12 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.saving import WEIGHTS_FILE
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import PARTIAL, JsonObject, write_text
+from docsplit.runtime.files import JsonObject, flush, flush_folder
+from docsplit.runtime.sealed import Damaged, FileRecord, read_json, read_sealed, records_in, seal_folder, why_damaged
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "checkpoint_manifest.json"
+IN_EACH = ({WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"}, {"config.json"}, {"trainer_state.json"})  # one of each
 RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # belongs to the weights
@@ -32,16 +34,13 @@ NOT_OF_THE_MODEL = (
 
 
 def seal(directory: Path) -> None:
-    """Mark a directory as complete: name, size and SHA-256 of each file in it. Files half-written at a kill go."""
-    for file in directory.rglob(f".*{PARTIAL}"):
-        file.unlink()
-    files = {
-        str(file.relative_to(directory)): {"size": file.stat().st_size, "sha256": _digest(file)}
-        for file in sorted(directory.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
-    }
-    manifest = {"written": time.time(), "files": files}
-    write_text(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    """Mark a directory as complete, once it is on the disk, by a record of each file in it.
+
+    When this returns the mark is on the disk too: older checkpoints may go.
+    """
+    flush_folder(directory)
+    seal_folder(directory, MANIFEST, written=time.time())
+    flush(directory.parent)
 
 
 def without_pickled_arguments(directory: Path) -> None:
@@ -51,45 +50,58 @@ def without_pickled_arguments(directory: Path) -> None:
 
 def why_incomplete(directory: Path) -> str | None:
     """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
-    if not (directory / MANIFEST).exists():
-        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
     try:
-        for name, size, digest in _read_manifest(directory)[1]:
-            file = directory / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != size:
-                return f"{name} has {file.stat().st_size} bytes, not {size}"
-            if _digest(file) != digest:
-                return f"{name} has changed since it was written"
-    except ValueError as error:
-        return f"its {MANIFEST} cannot be understood ({error})"
-    except OSError as error:
-        return f"it cannot be read ({error})"
-    return None
+        return why_damaged(directory, _read_manifest(directory)[1])
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
+    except Damaged as error:
+        return str(error).removesuffix(".")
 
 
-def _read_manifest(directory: Path) -> tuple[float, list[tuple[str, int, str]]]:
-    """Read when a directory was sealed, and name, size and SHA-256 of each file.
+def _read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
+    """Read when a directory was sealed, and the records of its files.
 
     Raises:
-        OSError: if there is none, or it cannot be read.
-        ValueError: if it is something else: a bit may have flipped in it.
+        FileNotFoundError: if there is no manifest.
+        Damaged: if it is not what `seal` wrote, or records no checkpoint.
     """
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        files = [(name, int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
-        return float(manifest["written"]), files
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+    path = directory / MANIFEST
+    content = read_json(path, finite=True)
+    if content.keys() == {"written", "files"}:
+        records = _records_of_earlier_version(content, path)
+    else:
+        content = read_sealed(path)
+        records = records_in(content, path)
+    if not isinstance(written := content.get("written"), float):
+        raise Damaged(f"{path} is damaged: it does not say when it was written.")
+    for names in IN_EACH:
+        if not names & records.keys():
+            raise Damaged(f"{path} names no {min(names)}, which each checkpoint has.")
+    return written, records
 
 
-def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+class _RecordOfEarlierVersion(FileRecord):
+    """A file's size and, in place of XXH3, its SHA-256."""
+
+    @classmethod
+    def of(cls, path: Path) -> "_RecordOfEarlierVersion":
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+                size += len(block)
+        return cls(size, digest.hexdigest())
+
+
+def _records_of_earlier_version(content: JsonObject, path: Path) -> dict[str, FileRecord]:
+    """Read a manifest without a checksum of itself; one that has lost it records no SHA-256."""
+    files = content["files"]
+    entries = list(files.values()) if isinstance(files, dict) else [None]
+    if not all(isinstance(entry, dict) and entry.keys() == {"size", "sha256"} for entry in entries):
+        raise Damaged(f"{path} is damaged: it has no checksum.")
+    files = {name: {"size": entry["size"], "xxh3": entry["sha256"]} for name, entry in files.items()}
+    records = records_in({"files": files}, path)
+    return {name: _RecordOfEarlierVersion(record.size, record.xxh3) for name, record in records.items()}
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
@@ -102,7 +114,7 @@ def _written(directory: Path) -> float:
     """Read when a directory was sealed: not the order of steps, where a run went back to an older checkpoint."""
     try:
         return _read_manifest(directory)[0]
-    except (OSError, ValueError):
+    except (OSError, Damaged):
         return float("inf")  # looked at first, and passed over
 
 
@@ -196,9 +208,9 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
         config: of the model that is about to be resumed, as it would be saved.
 
     Raises:
-        ValueError: naming what differs.
+        ValueError: naming what differs, or the file that is damaged.
     """
-    saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    saved = read_json(checkpoint / "config.json")
     if "docsplit" in saved:
         saved["docsplit"] = current_settings(saved["docsplit"])
     names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
