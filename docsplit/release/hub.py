@@ -65,6 +65,11 @@ def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None)
     return create_repository(repo_id or output_dir.resolve().name, private)
 
 
+def release_files(directory: Path) -> list[Path]:
+    """List the files of the release in a folder."""
+    return [path for pattern in RELEASE for path in directory.glob(pattern) if path.is_file()]
+
+
 def push(
     directory: Path, repo_id: str, message: str, whole_as: str | None = None, outdated: list[str] | None = None
 ) -> str:
@@ -75,7 +80,7 @@ def push(
             was given. None: the release alone, at the top.
         outdated: patterns of files on the Hub that go if they are not uploaded again.
     """
-    names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+    names = [path.relative_to(directory).as_posix() for path in release_files(directory)]
     if "model.safetensors" in names:  # a head that is there already belongs to other weights
         outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
 

@@ -16,6 +16,7 @@ from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
+from docsplit.runtime.files import flush_files
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
@@ -142,6 +143,8 @@ class Run:
         if not trainer.is_world_process_zero():
             return
 
+        # Results say that the weights are there: these are on the disk first
+        flush_files(hub.release_files(self.options.output_dir))
         repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
         description = reporting.describe_run(args.device.type, args.world_size, repo_id)
         loss_name = self.model.objective.loss_name

@@ -24,7 +24,7 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
-from docsplit.runtime.files import PARTIAL, ROOT
+from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -97,7 +97,9 @@ class Folder:
             write_adapted_card(new, record.hub_model_id or self.output.name)
             if self.output.exists():
                 self.output.rmdir()  # it is empty
+            flush_folder(new)
             new.rename(self.output)
+            flush(self.output.parent)
         except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
             if isinstance(error, OSError) or "os error" in str(error):
                 cause = " ".join(str(error).split())
