@@ -1,6 +1,6 @@
 """Prepare documents: tokenise their sentences once, hold out parts, find exact and near duplicates.
 
-`datasets` caches `tokenize`: a second run on the same text, tokenizer and splitter starts within seconds. The
+The cache keeps what `tokenize` makes: a second run on the same text, tokenizer and splitter starts within seconds. The
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
 """
 
@@ -22,6 +22,7 @@ from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, seg
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
+from docsplit.runtime.caches import map_once
 from docsplit.runtime.files import hash_of_code
 
 logger = logging.getLogger(__name__)
@@ -89,11 +90,12 @@ def tokenize(
     passage_words = segmentation.passage_words
     if passage_words is not None:
         features |= {name: [Value("int32")] for name in PASSAGE_COLUMNS}
-    tokenized = dataset.map(
+    tokenized = map_once(
+        dataset,
         tokenize_batch,
+        _fingerprint(dataset, tokenizer, segmentation),
         batched=True,
         batch_size=100,  # a batch of books must fit into memory
-        new_fingerprint=_fingerprint(dataset, tokenizer, segmentation),
         remove_columns=dataset.column_names,
         features=Features(features),
         fn_kwargs={"tokenizer": tokenizer, "segmentation": segmentation},
