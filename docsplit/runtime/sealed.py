@@ -54,22 +54,26 @@ def read_json(path: Path, finite: bool = False) -> JsonObject:
         FileNotFoundError: if there is no such file.
         Damaged: if it cannot be read or holds no JSON object.
     """
+    if not isinstance(content := read_values(path, finite), dict):
+        raise Damaged(f"{path} is damaged: it holds no JSON object.")
+    return content
+
+
+def read_values(path: Path, finite: bool = False) -> Any:
+    """Read JSON that may be damaged, an object or not, as `read_json` does."""
     strict: dict[str, Any] = {
         "parse_constant": _refuse_constant,
         "parse_float": _finite,
         "object_pairs_hook": _without_duplicates,
     }
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), **(strict if finite else {}))
+        return json.loads(path.read_text(encoding="utf-8"), **(strict if finite else {}))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: it holds no JSON ({_first_line(error)}).") from error
-    if not isinstance(content, dict):
-        raise Damaged(f"{path} is damaged: it holds no JSON object.")
-    return content
 
 
 def write_sealed(path: Path, content: JsonObject) -> None:
