@@ -1,28 +1,23 @@
 """Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
-After everything else is on the disk, `seal` writes a manifest that records all files (`docsplit.runtime.sealed`). A
-directory without a fitting manifest does not count: it is never resumed from and never kept in place of a complete
-one.
+A directory without a fitting manifest (`docsplit.modeling.manifest`) does not count: it is never resumed from, and
+never kept in place of a complete one.
 """
 
-import hashlib
 import logging
 import re
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.saving import WEIGHTS_FILE
+from docsplit.modeling.manifest import MANIFEST, read_manifest, why_incomplete
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import JsonObject, flush, flush_folder
-from docsplit.runtime.sealed import Damaged, FileRecord, read_json, read_sealed, records_in, seal_folder, why_damaged
+from docsplit.runtime.files import JsonObject
+from docsplit.runtime.sealed import Damaged, read_json
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "checkpoint_manifest.json"
-IN_EACH = ({WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"}, {"config.json"}, {"trainer_state.json"})  # one of each
 RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # belongs to the weights
@@ -33,75 +28,9 @@ NOT_OF_THE_MODEL = (
 )
 
 
-def seal(directory: Path) -> None:
-    """Mark a directory as complete, once it is on the disk, by a record of each file in it.
-
-    When this returns the mark is on the disk too: older checkpoints may go.
-    """
-    flush_folder(directory)
-    seal_folder(directory, MANIFEST, written=time.time())
-    flush(directory.parent)
-
-
 def without_pickled_arguments(directory: Path) -> None:
     """Remove Trainer's training_args.bin, which only pickle reads, and nothing does."""
     (directory / "training_args.bin").unlink(missing_ok=True)
-
-
-def why_incomplete(directory: Path) -> str | None:
-    """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
-    try:
-        return why_damaged(directory, _read_manifest(directory)[1])
-    except FileNotFoundError:
-        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
-    except Damaged as error:
-        return str(error).removesuffix(".")
-
-
-def _read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
-    """Read when a directory was sealed, and the records of its files.
-
-    Raises:
-        FileNotFoundError: if there is no manifest.
-        Damaged: if it is not what `seal` wrote, or records no checkpoint.
-    """
-    path = directory / MANIFEST
-    content = read_json(path, finite=True)
-    if content.keys() == {"written", "files"}:
-        records = _records_of_earlier_version(content, path)
-    else:
-        content = read_sealed(path)
-        records = records_in(content, path)
-    if not isinstance(written := content.get("written"), float):
-        raise Damaged(f"{path} is damaged: it does not say when it was written.")
-    for names in IN_EACH:
-        if not names & records.keys():
-            raise Damaged(f"{path} names no {min(names)}, which each checkpoint has.")
-    return written, records
-
-
-class _RecordOfEarlierVersion(FileRecord):
-    """A file's size and, in place of XXH3, its SHA-256."""
-
-    @classmethod
-    def of(cls, path: Path) -> "_RecordOfEarlierVersion":
-        digest, size = hashlib.sha256(), 0
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-                size += len(block)
-        return cls(size, digest.hexdigest())
-
-
-def _records_of_earlier_version(content: JsonObject, path: Path) -> dict[str, FileRecord]:
-    """Read a manifest without a checksum of itself; one that has lost it records no SHA-256."""
-    files = content["files"]
-    entries = list(files.values()) if isinstance(files, dict) else [None]
-    if not all(isinstance(entry, dict) and entry.keys() == {"size", "sha256"} for entry in entries):
-        raise Damaged(f"{path} is damaged: it has no checksum.")
-    files = {name: {"size": entry["size"], "xxh3": entry["sha256"]} for name, entry in files.items()}
-    records = records_in({"files": files}, path)
-    return {name: _RecordOfEarlierVersion(record.size, record.xxh3) for name, record in records.items()}
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
@@ -113,7 +42,7 @@ def checkpoints(output_dir: Path) -> list[Path]:
 def _written(directory: Path) -> float:
     """Read when a directory was sealed: not the order of steps, where a run went back to an older checkpoint."""
     try:
-        return _read_manifest(directory)[0]
+        return read_manifest(directory)[0]
     except (OSError, Damaged):
         return float("inf")  # looked at first, and passed over
 

@@ -28,7 +28,6 @@ from docsplit.embedding.project_modules import without_words
 from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
 from docsplit.runtime.caches import cache_directory
-from docsplit.runtime.sealed import Damaged
 from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
 
@@ -97,7 +96,7 @@ def _saved_targets(path: Path, start: str) -> Targets | None:
         return Targets(path)
     except FileNotFoundError:
         reason = f"{path} is not there"
-    except Damaged as error:
+    except ValueError as error:
         reason = str(error).removesuffix(".")
     logger.warning(f"{reason}: the targets are made again from {start}.")
     return None

@@ -1,58 +1,30 @@
 """A checkpoint counts only when it is whole."""
 
-import hashlib
 import json
 import os
 import shutil
-import time
 
 import pytest
 
+from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.sealed import FileRecord
 from docsplit.training import checkpoints
+from tests.conftest import write_checkpoint
+from tests.modeling.test_manifest import seal_as_before
 from tests.mutations import mutated_copy
-
-
-def write_checkpoint(directory):
-    (directory / "1_Pooling").mkdir(parents=True)
-    (directory / "model.safetensors").write_bytes(os.urandom(1000))
-    for name in ("config.json", "trainer_state.json", "1_Pooling/config.json"):
-        (directory / name).write_text('{"epoch": 1.0}')
-    (directory / "optimizer.pt").write_bytes(b"state")
-
-
-def seal_as_before(directory):
-    """Write the manifest of an earlier version, with SHA-256 and without a checksum of itself."""
-    files = {
-        str(file.relative_to(directory)): {
-            "size": file.stat().st_size,
-            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        }
-        for file in directory.rglob("*")
-        if file.is_file()
-    }
-    (directory / checkpoints.MANIFEST).write_text(json.dumps({"written": time.time(), "files": files}))
 
 
 @pytest.fixture
 def output_dir(tmp_path):
     for step in (5, 10, 100):
         write_checkpoint(tmp_path / f"checkpoint-{step}")
-        checkpoints.seal(tmp_path / f"checkpoint-{step}")
+        seal(tmp_path / f"checkpoint-{step}")
     return tmp_path
 
 
 def test_the_newest_is_the_one_written_last(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
-
-
-def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(output_dir):
-    left = output_dir / "checkpoint-5" / f".training_state.safetensors.4242{PARTIAL}"
-    left.write_bytes(b"half")
-    checkpoints.seal(left.parent)
-    assert not left.exists()
-    assert checkpoints.why_incomplete(left.parent) is None
 
 
 def flip_bits_of(path, name):
@@ -65,39 +37,39 @@ def flip_bits_of(path, name):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda directory: (directory / checkpoints.MANIFEST).unlink(), f"no {checkpoints.MANIFEST}"),
-        (lambda directory: (directory / checkpoints.MANIFEST).write_text('{"files": {"mod'), "holds no JSON"),
-        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"written"'), "checksum"),
-        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"checksum"'), "checksum"),
+        (lambda directory: (directory / MANIFEST).unlink(), f"no {MANIFEST}"),
+        (lambda directory: (directory / MANIFEST).write_text('{"files": {"mod'), "holds no JSON"),
+        (lambda directory: flip_bits_of(directory / MANIFEST, b'"written"'), "checksum"),
+        (lambda directory: flip_bits_of(directory / MANIFEST, b'"checksum"'), "checksum"),
         (lambda directory: (directory / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda directory: os.truncate(directory / "model.safetensors", 10), "10 bytes"),
         (lambda directory: (directory / "1_Pooling" / "config.json").unlink(), "config.json is missing"),
     ],
 )
 def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
-    assert checkpoints.why_incomplete(output_dir / "checkpoint-100") is None
+    assert why_incomplete(output_dir / "checkpoint-100") is None
     damage(output_dir / "checkpoint-100")
-    assert reason in checkpoints.why_incomplete(output_dir / "checkpoint-100")
+    assert reason in why_incomplete(output_dir / "checkpoint-100")
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-10"
     assert reason in caplog.text
     with pytest.raises(ValueError, match="Cannot resume"):
         checkpoints.to_resume_from(output_dir, str(output_dir / "checkpoint-100"), overwrite=False)
 
 
-@pytest.mark.parametrize("seal", [checkpoints.seal, seal_as_before])
+@pytest.mark.parametrize("seal", [seal, seal_as_before])
 def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, caplog):
     """30 of each, half of them in the manifest."""
     whole, damaged = tmp_path / "whole", tmp_path / "run" / "checkpoint-2"
     write_checkpoint(tmp_path / "run" / "checkpoint-1")
-    checkpoints.seal(tmp_path / "run" / "checkpoint-1")
+    seal(tmp_path / "run" / "checkpoint-1")
     write_checkpoint(whole)
     seal(whole)
-    manifest = json.loads((whole / checkpoints.MANIFEST).read_text())
+    manifest = json.loads((whole / MANIFEST).read_text())
     for seed in range(30):
-        how = mutated_copy(whole, damaged, seed, checkpoints.MANIFEST if seed % 2 else None)
-        reason = checkpoints.why_incomplete(damaged)
+        how = mutated_copy(whole, damaged, seed, MANIFEST if seed % 2 else None)
+        reason = why_incomplete(damaged)
         if reason is None:  # a line's end that is gone; the time of an earlier version
-            found = json.loads((damaged / checkpoints.MANIFEST).read_text())
+            found = json.loads((damaged / MANIFEST).read_text())
             assert found == manifest | ({"written": found["written"]} if "checksum" not in manifest else {}), how
         else:
             assert "\n" not in reason
@@ -110,16 +82,6 @@ def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, ca
         checkpoints.rotate(damaged.parent, keep=2, best=None)  # keeps what it does not understand
         shutil.rmtree(damaged)
         caplog.clear()
-
-
-@pytest.mark.parametrize("left_out", ["model.safetensors", "config.json", "trainer_state.json"])
-def test_a_manifest_must_name_what_each_checkpoint_has(tmp_path, left_out):
-    write_checkpoint(tmp_path)
-    (tmp_path / left_out).unlink()
-    checkpoints.seal(tmp_path)
-    assert checkpoints.why_incomplete(tmp_path) == (
-        f"{tmp_path / checkpoints.MANIFEST} names no {left_out}, which each checkpoint has"
-    )
 
 
 def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypatch):
@@ -146,10 +108,10 @@ def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypa
     monkeypatch.setattr(shutil, "rmtree", note_rmtree)
     new = output_dir / "checkpoint-200"
     write_checkpoint(new)
-    checkpoints.seal(new)
+    seal(new)
     checkpoints.rotate(output_dir, keep=1, best=None)
-    files = {str(file.relative_to(output_dir)) for file in new.rglob("*") if file.name != checkpoints.MANIFEST}
-    named = events.index(("name", f"checkpoint-200/{checkpoints.MANIFEST}"))
+    files = {str(file.relative_to(output_dir)) for file in new.rglob("*") if file.name != MANIFEST}
+    named = events.index(("name", f"checkpoint-200/{MANIFEST}"))
     assert {path for _, path in events[: named - 1]} == files | {"checkpoint-200"}
     assert events[named - 1][1].endswith(PARTIAL)
     assert events[named + 1 : named + 3] == [("flush", "checkpoint-200"), ("flush", ".")]
@@ -168,7 +130,7 @@ def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):
 
 
 def test_a_manifest_that_cannot_be_read_takes_no_place_in_the_rotation(output_dir):
-    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).write_text("[]")
+    (output_dir / "checkpoint-5" / MANIFEST).write_text("[]")
     checkpoints.rotate(output_dir, keep=1, best=None)
     assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-5", "checkpoint-100"]
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
@@ -197,7 +159,7 @@ def test_results_of_weights_that_change_go_and_nothing_else(tmp_path):
 def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
     """A run resumed from checkpoint-5, since the later ones went wrong, writes checkpoint-7."""
     write_checkpoint(output_dir / "checkpoint-7")
-    checkpoints.seal(output_dir / "checkpoint-7")
+    seal(output_dir / "checkpoint-7")
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-7"
     checkpoints.rotate(output_dir, keep=2, best=None)
     assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-7", "checkpoint-100"]
@@ -205,7 +167,7 @@ def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
 
 def test_a_checkpoint_without_optimizer_cannot_be_resumed(output_dir):
     (output_dir / "checkpoint-100" / "optimizer.pt").unlink()
-    checkpoints.seal(output_dir / "checkpoint-100")
+    seal(output_dir / "checkpoint-100")
     with pytest.raises(ValueError, match="save_only_model"):
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
@@ -219,7 +181,7 @@ def test_true_in_a_recipe_is_the_newest(output_dir):
 def test_where_none_is_complete_nothing_is_removed_unless_told(output_dir, monkeypatch, caplog):
     for directory in checkpoints.checkpoints(output_dir):
         flip_bits_of(directory / "optimizer.pt", b"state")
-    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).unlink()  # as of stock Trainer
+    (output_dir / "checkpoint-5" / MANIFEST).unlink()  # as of stock Trainer
     with pytest.raises(ValueError, match="--overwrite_output_dir") as refusal:
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
     assert "checkpoint-5: it has no" in str(refusal.value)

@@ -10,6 +10,7 @@ dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, t
 once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,9 @@ from torch import Tensor, nn
 
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Preparation
 from docsplit.runtime.files import add_arrays, write_whole
-from docsplit.runtime.sealed import Damaged
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
-DIGEST = "xxh3"  # of tensors and description, in the file's metadata
+DIGEST = "digest"  # of tensors and description, in the file's metadata
 
 
 class Targets:
@@ -39,7 +39,7 @@ class Targets:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        Damaged: if it is not what `write` wrote.
+        ValueError: if it is not what `write` wrote.
     """
 
     def __init__(self, path: Path):
@@ -51,11 +51,11 @@ class Targets:
         except FileNotFoundError:
             raise
         except (SafetensorError, OSError, ValueError) as error:
-            raise Damaged(f"{path} is damaged: {' '.join(str(error).split())}.") from error
+            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}.") from error
         if digest is None:
-            raise Damaged(f"{path} has no {DIGEST}: it was damaged, or written by an earlier version.")
+            raise ValueError(f"{path} has no {DIGEST}: it was damaged, or written by an earlier version.")
         if digest != _digest(tensors, self.about):
-            raise Damaged(f"{path} is damaged: it does not fit its {DIGEST}.")
+            raise ValueError(f"{path} is damaged: it does not fit its {DIGEST}.")
         self.document_ids = tensors["document_ids"]  # (N,) int64, ascending
         self.vectors = tensors["vectors"]  # (N, H) float16, of length one
 
@@ -84,9 +84,7 @@ class Targets:
 
 
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
-    import xxhash
-
-    digest = xxhash.xxh3_128()
+    digest = hashlib.blake2b(digest_size=16)
     add_arrays(digest, {name: tensor.numpy() for name, tensor in tensors.items()}, about)
     return digest.hexdigest()
 
