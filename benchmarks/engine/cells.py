@@ -65,7 +65,7 @@ from benchmarks.engine.results import Record, Results, Row, check_rows, read_res
 from benchmarks.engine.study import RECORD, Cell, Study, resolve
 from docsplit.runtime.ending import end_with
 from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
-from docsplit.runtime.sealed import Damaged, read_json, read_sealed, read_values, write_sealed
+from docsplit.runtime.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
 
 SPENT = "seconds.json"  # in a cell's folder once a step is finished
 PID = "pid"  # in a cell's folder while it runs
@@ -178,7 +178,7 @@ class Running:
         for measure in resolve(self.cell.measures, self.variables):
             path = Path(measure.get("file") or measure["rows"])
             if "rows" in measure:
-                rows = read_values(path)
+                rows = read_any_json(path)
             else:
                 where, content = measure.get("where", {}), read_json(path)
                 rows = content.get("rows", [content])

@@ -234,17 +234,22 @@ def _with_tokens(ids: dict[str, list[list[int]]]) -> tuple[dict[str, list[list[i
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0."""
+    """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0.
+
+    As `Dataset.train_test_split`, whose cache nobody verifies.
+    """
     dataset = dataset.with_format("numpy")
     if size == 0:
         return dataset, None
-    parts = dataset.train_test_split(test_size=min(size, max(len(dataset) // 10, 1)), seed=seed)
-    return parts["train"], with_fixed_draws(parts["test"])
+    size = min(size, max(len(dataset) // 10, 1))
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    return dataset.select(order[size:]), with_fixed_draws(dataset.select(order[:size]))
 
 
 def with_fixed_draws(dataset: Dataset) -> Dataset:
     """Add a column `epoch`, so that the collator draws the documents in the same way in each evaluation."""
-    return dataset.with_format("numpy").add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
+    rows = dataset.flatten_indices(keep_in_memory=True).with_format("numpy")
+    return rows.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
 def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:

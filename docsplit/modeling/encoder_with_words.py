@@ -251,7 +251,10 @@ class EncoderWithWords(InputModule):
         files = {name: cls.load_file_path(model_name_or_path, name, FOLDER, **hub) for name in FILES}
         if missing := [f"{FOLDER}/{name}" for name, path in files.items() if path is None]:
             raise ValueError(f"{model_name_or_path} has no {' and no '.join(missing)}: fit the words again.")
-        config = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8"))
+        try:
+            config = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{files[CONFIG]} is damaged: fit the words again. The cause: {error}") from error
         inner_type: Any = config.get("inner_type") if isinstance(config, dict) else None
         if module_class is None:
             trusts = kwargs.get("trust_remote_code", False)

@@ -57,7 +57,7 @@ def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **optio
         dataset.map(function, new_fingerprint=key, cache_file_name=file, load_from_cache_file=False, **options)
 
     directory = build_once(cache_directory() / f"rows-{key}", build)
-    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.glob("*.arrow"))])
+    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.glob("rows*.arrow"))])
     rows._fingerprint = key
     return rows
 

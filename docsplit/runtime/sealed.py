@@ -54,13 +54,14 @@ def read_json(path: Path, finite: bool = False) -> JsonObject:
         FileNotFoundError: if there is no such file.
         Damaged: if it cannot be read or holds no JSON object.
     """
-    if not isinstance(content := read_values(path, finite), dict):
+    content = read_any_json(path, finite)
+    if not isinstance(content, dict):
         raise Damaged(f"{path} is damaged: it holds no JSON object.")
     return content
 
 
-def read_values(path: Path, finite: bool = False) -> Any:
-    """Read JSON that may be damaged, an object or not, as `read_json` does."""
+def read_any_json(path: Path, finite: bool = False) -> Any:
+    """Read a JSON file that may be damaged, whatever it holds; for the rest as `read_json`."""
     strict: dict[str, Any] = {
         "parse_constant": _refuse_constant,
         "parse_float": _finite,

@@ -113,6 +113,22 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     return None
 
 
+def refuse_damaged_best(best: str | None) -> None:
+    """Stop before weights are released that were loaded from a checkpoint which is not as it was written.
+
+    Args:
+        best: the checkpoint that Trainer loads at the end, if there is one.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    if best is not None and (reason := why_incomplete(Path(best))):
+        raise ValueError(
+            f"The best checkpoint, {best}, cannot be released: {reason}. Mend it from a copy, or add "
+            "--resume_from_checkpoint --load_best_model_at_end false, which releases the last weights."
+        )
+
+
 def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
     """Stop if one of these is a checkpoint that a new run in `output_dir` would remove, or would write over.
 

@@ -124,6 +124,8 @@ class Run:
         if callbacks.interrupt.received:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
+        if args.load_best_model_at_end:
+            checkpoints.refuse_damaged_best(trainer.state.best_model_checkpoint)
         return output.training_loss
 
     def finish(self, trainer: Trainer, callbacks: Callbacks, train_loss: float) -> None:

@@ -89,6 +89,8 @@ def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch
     assert len(files) == (num_proc or 1)
     assert doubled(function=None)[:] == rows[:]
     assert doubled(function=None)._fingerprint == rows._fingerprint == f"doubled-{num_proc}"
+    rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
+    assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
     assert not caplog.records
     for seed in range(60 if num_proc is None else 3):
         how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)

@@ -118,6 +118,15 @@ def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypa
     assert [kind for kind, _ in events[named + 3 :]] == ["remove"] * 3
 
 
+def test_weights_of_a_damaged_checkpoint_are_not_released(output_dir):
+    best = output_dir / "checkpoint-10"
+    checkpoints.refuse_damaged_best(None)
+    checkpoints.refuse_damaged_best(str(best))
+    flip_bits_of(best / "optimizer.pt", b"state")
+    with pytest.raises(ValueError, match=r"checkpoint-10, cannot be released: optimizer\.pt has changed"):
+        checkpoints.refuse_damaged_best(str(best))
+
+
 def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):
     (output_dir / "checkpoint-200").mkdir()  # a run was killed while it wrote this one
     checkpoints.rotate(output_dir, keep=1, best=str(output_dir / "checkpoint-5"))
