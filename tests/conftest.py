@@ -70,6 +70,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def write_checkpoint(directory: Path) -> None:
+    """Write files of the names that a checkpoint has, without a manifest."""
+    (directory / "1_Pooling").mkdir(parents=True)
+    (directory / "model.safetensors").write_bytes(os.urandom(1000))
+    for name in ("config.json", "trainer_state.json", "1_Pooling/config.json"):
+        (directory / name).write_text('{"epoch": 1.0}')
+    (directory / "optimizer.pt").write_bytes(b"state")
+
+
 @pytest.fixture
 def run_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Runs a script's `main` with these options in this process, without the seconds that a new one takes to start."""

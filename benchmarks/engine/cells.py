@@ -54,17 +54,20 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 from filelock import FileLock, Timeout
 
-from benchmarks.engine.results import Record, Results, Row, read_results, write_results
+from benchmarks.engine.results import Record, Results, Row, check_rows, read_results, write_results
 from benchmarks.engine.study import RECORD, Cell, Study, resolve
+from docsplit.runtime.ending import end_with
 from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
+from docsplit.runtime.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
 
+SPENT = "seconds.json"  # in a cell's folder once a step is finished
 PID = "pid"  # in a cell's folder while it runs
 TAIL_LINES = 30  # of the log of a failed cell
 POLL_SECONDS = 0.05
@@ -96,10 +99,8 @@ class Running:
         self.folder = self.study.folder(self.cell)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.variables = self.study.paths | {"folder": str(self.folder)}
-        spent = self.folder / "seconds.json"  # of steps that were finished before: by the clock, and of the cores
-        self.seconds: list[float]
-        self.cpu_seconds: list[float]
-        self.seconds, self.cpu_seconds = json.loads(spent.read_text()) if spent.exists() else ([], [])
+        # Of steps that were finished before: by the clock, and of the cores
+        self.seconds, self.cpu_seconds = _spent(self.folder / SPENT, len(self.cell.steps))
         write_text(self.folder / PID, str(os.getpid()))
         self._start_next()
 
@@ -138,7 +139,7 @@ class Running:
         self.seconds.append(time.monotonic() - self.step_started)
         error = f"exit code {self.process.returncode}" if self.process.returncode else None
         if error is None and len(self.seconds) < len(self.cell.steps):
-            write_text(self.folder / "seconds.json", json.dumps([self.seconds, self.cpu_seconds]))
+            write_sealed(self.folder / SPENT, {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds})
             self._start_next()
             return False
         self._finish(error)
@@ -150,6 +151,7 @@ class Running:
         if error is None:
             try:
                 rows = list(self._rows())
+                json.dumps(rows, allow_nan=False)
             except (OSError, ValueError, KeyError) as problem:
                 error = f"nothing to measure: {type(problem).__name__}: {problem}"
         record = Record(
@@ -167,25 +169,43 @@ class Running:
             record.error = f"step {self.step}: {error}"
             log = (self.folder / f"step-{self.step}.log").read_text(errors="replace")
             record.log = log.splitlines()[-TAIL_LINES:]
-        write_text(self.folder / RECORD, json.dumps(asdict(record), indent=1))
+        record.write(self.folder / RECORD)
         (self.folder / PID).unlink()
 
     def _rows(self) -> Iterator[Row]:
         """Yield what the steps measured, each row with the cell's fields."""
         fields = {"cell": self.cell.key} | self.cell.fields
         for measure in resolve(self.cell.measures, self.variables):
-            content = json.loads(Path(measure.get("file") or measure["rows"]).read_text(encoding="utf-8"))
+            path = Path(measure.get("file") or measure["rows"])
             if "rows" in measure:
-                rows = content
+                rows = read_any_json(path)
             else:
-                where = measure.get("where", {})
+                where, content = measure.get("where", {}), read_json(path)
                 rows = content.get("rows", [content])
+                if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                    raise Damaged(f"{path} holds no list of rows.")
                 rows = [row for row in rows if all(row.get(name) == value for name, value in where.items())]
                 if len(rows) != 1:
                     raise ValueError(f"{len(rows)} rows of {measure['file']} have {where}, expected one.")
                 rows = [{"metric": measure["metric"], "value": rows[0][measure["value"]]}]
+            check_rows(rows, path)
             for row in rows:
                 yield fields | row | {"seconds": round(sum(self.seconds), 2)}
+
+
+def _spent(path: Path, num_steps: int) -> tuple[list[float], list[float]]:
+    """Read the seconds of the steps that a stopped cell has finished; none, with a line, where that is damaged."""
+    try:
+        content = read_sealed(path)
+        seconds, cpu_seconds = content["seconds"], content["cpu_seconds"]
+        if len(seconds) == len(cpu_seconds) < num_steps:
+            return seconds, cpu_seconds
+        print(f"{path} is of another study: the cell starts from its first step.", flush=True)
+    except FileNotFoundError:
+        pass
+    except Damaged as error:
+        print(f"{error} The cell starts from its first step.", flush=True)
+    return [], []
 
 
 def _cpu_seconds_of_children() -> float:
@@ -304,6 +324,19 @@ def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, ou
     )
 
 
+def open_study(path: Path, given: Mapping[str, Any], options: argparse.Namespace) -> Study:
+    """Open a study with the options of `add_options`; end the process in one line where it cannot be understood."""
+    try:
+        return Study(path, options.work_dir, given, options.output, options.any_code)
+    except Damaged as error:
+        end_with(
+            f"{error} Take it from a copy, or move it away: a study writes its results anew from its --work_dir "
+            f"({options.work_dir})."
+        )
+    except (OSError, ValueError) as error:
+        end_with(str(error))
+
+
 def list_or_run(study: Study, options: argparse.Namespace) -> int:
     """List or run the cells, as the options say; return the exit code."""
     with only_runner(study.work_dir) as is_alone:
@@ -338,7 +371,7 @@ def run_study(
     add_options(parser, f"outputs/{path.parent.name}_study", f"benchmarks/results/{path.parent.name}.json")
     options = parser.parse_args()
     given = {name: value for name in ("data_dir", *arguments) if (value := getattr(options, name)) is not None}
-    study = Study(path, options.work_dir, given, options.output, options.any_code)
+    study = open_study(path, given, options)
     missing = tuple(name for name in arguments if name not in study.variables)
     study.groups = {name: group for name, group in study.groups.items() if not name.startswith(missing)}
     code = list_or_run(study, options)
@@ -363,7 +396,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     given = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in options.set)}
-    sys.exit(list_or_run(Study(options.study, options.work_dir, given, options.output, options.any_code), options))
+    sys.exit(list_or_run(open_study(options.study, given, options), options))
 
 
 if __name__ == "__main__":

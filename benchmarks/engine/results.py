@@ -6,18 +6,23 @@ a row says how many it has, and they lie in `<study>.npz`, an array a cell.
 """
 
 import json
+import math
+import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from docsplit.runtime.files import write_text, write_whole
+from docsplit.runtime.sealed import CHECKSUM, Damaged, read_json, read_sealed, write_sealed
 
 STEPS = 1e5  # of a sample to one: samples have five decimals
 SAMPLES = "samples"
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)  # an .npz
 Row = dict[str, Any]  # cell, data, task, method, seed, metric, value, seconds, and what the study adds
 
 
@@ -36,6 +41,39 @@ class Record:
     rows: list[Row] = field(default_factory=list)
     error: str | None = None
     log: list[str] | None = None  # the end of a failed step's
+
+    @classmethod
+    def from_json(cls, values: Any, path: Path) -> "Record":
+        """Make a record of what a file holds.
+
+        Raises:
+            Damaged: if that is no record.
+        """
+        try:
+            record = cls(**values)
+        except TypeError as error:
+            raise Damaged(f"{path} is damaged: it holds no record of a cell ({error}).") from error
+        texts = (record.name, record.status, record.key, record.content, record.commit or "", record.error or "")
+        numbers = [record.seconds, record.cpu_seconds, *_as_list(record.steps)]
+        if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
+            raise Damaged(f"{path} is damaged: a record of a cell has values of another type.")
+        check_rows(record.rows, path)
+        return record
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """Read a record that `write` wrote, or an earlier version without a checksum.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            Damaged: if it is not what was written.
+        """
+        content = read_json(path)
+        return cls.from_json(read_sealed(path) if CHECKSUM in content else content, path)
+
+    def write(self, path: Path) -> None:
+        """Write the record whole or not at all."""
+        write_sealed(path, asdict(self))
 
     def without_rows(self) -> dict[str, Any]:
         """Return the cell's entry in the results."""
@@ -73,17 +111,57 @@ class Results:
         return f"Cells not run: {', '.join(missing) or 'none'}. Failed: {', '.join(failed) or 'none'}."
 
 
+def check_rows(rows: Any, path: Path) -> None:
+    """Refuse what are no rows: objects that have a metric and a finite value, and samples if they have any.
+
+    Raises:
+        Damaged: naming the file that they are from.
+    """
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Damaged(f"{path} holds no list of rows.")
+    for row in rows:
+        if not isinstance(row.get("metric"), str) or not _is_number(row.get("value")):
+            raise Damaged(f"{path} has a row without a metric and a number: {str(row)[:100]}.")
+        samples = row.get(SAMPLES, 0)
+        if not all(map(_is_number, samples if isinstance(samples, list) else [samples])):
+            raise Damaged(f"{path} has samples of {row['metric']} that are no numbers.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def read_results(path: Path) -> Results:
-    """Return the results that `write_results` wrote, samples included."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    rows = defaultdict[str, list[Row]](list)
-    for row in [*content["rows"], *content["apart_rows"]]:
-        rows[row["cell"]].append(row)
-    _fill_in_samples(rows, path.with_suffix(".npz"))
-    cells, apart = (
-        {key: Record(**entry, rows=rows[key]) for key, entry in content[name].items()} for name in ("cells", "apart")
-    )
-    return Results(content["versions"], content["not_run"], content["waiting"], cells, apart)
+    """Return the results that `write_results` wrote, samples included.
+
+    Raises:
+        FileNotFoundError: if there are none.
+        Damaged: if they are not as written.
+    """
+    content = read_json(path)
+    try:
+        rows = defaultdict[str, list[Row]](list)
+        for some in (content["rows"], content["apart_rows"]):
+            check_rows(some, path)
+            for row in some:
+                rows[row["cell"]].append(row)
+        _fill_in_samples(rows, path.with_suffix(".npz"))
+        cells, apart = (
+            {key: Record.from_json(entry | {"rows": rows[key]}, path) for key, entry in content[name].items()}
+            for name in ("cells", "apart")
+        )
+        versions, not_run, waiting = content["versions"], content["not_run"], content["waiting"]
+        has_names = isinstance(not_run, list) and all(isinstance(name, str) for name in not_run)
+        if not has_names or not isinstance(versions, dict) or not isinstance(waiting, dict):
+            raise Damaged(f"{path} is damaged: versions, not_run or waiting are of another type.")
+        return Results(versions, not_run, waiting, cells, apart)
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise Damaged(f"{path} is damaged: it holds no results of a study ({problem}).") from error
 
 
 def write_results(results: Results, path: Path) -> None:
@@ -117,11 +195,19 @@ def _fill_in_samples(rows: Mapping[str, list[Row]], path: Path) -> None:
     sampled = {key: [row for row in of_cell if SAMPLES in row] for key, of_cell in rows.items()}
     if not any(sampled.values()):
         return
-    with np.load(path) as file:
-        for key, of_cell in sampled.items():
-            ends = np.cumsum([row[SAMPLES] for row in of_cell])
-            for row, steps in zip(of_cell, np.split(file[key], ends[:-1]) if of_cell else []):
-                row[SAMPLES] = (steps / STEPS).tolist()
+    try:
+        with np.load(path) as file:
+            samples = {key: file[key] for key, of_cell in sampled.items() if of_cell}
+    except UNREADABLE as error:
+        raise Damaged(f"{path} is damaged: {' '.join(str(error).split())}.") from error
+    for key, steps in samples.items():
+        if not all(isinstance(row[SAMPLES], int) for row in sampled[key]):
+            raise Damaged(f"{path.with_suffix('.json')} is damaged: cell {key} has no numbers of samples.")
+        ends = np.cumsum([row[SAMPLES] for row in sampled[key]])
+        if ends[-1] != len(steps):
+            raise Damaged(f"{path} is damaged: it has {len(steps)} samples of cell {key}, not {ends[-1]}.")
+        for row, some in zip(sampled[key], np.split(steps, ends[:-1])):
+            row[SAMPLES] = (some / STEPS).tolist()
 
 
 def _counted(row: Row) -> Row:

@@ -15,6 +15,7 @@ import yaml
 
 from benchmarks.engine.results import Record, Results, read_results
 from docsplit.runtime.files import ROOT, hash_of_code, versions
+from docsplit.runtime.sealed import Damaged
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds
@@ -97,7 +98,7 @@ class Study:
             for name, value in given.items()
             if isinstance(value, str) and Path(value).exists()
         }
-        self.work_dir, self.hashes = work_dir.resolve(), dict[str, str]()
+        self.work_dir, self.hashes, self.damaged = work_dir.resolve(), dict[str, str](), set[Path]()
         self.code: list[str] = content.get("code") or self._default_code()
         self.code_of = {name: hash_of_code(*self.code, *group.get("code", [])) for name, group in self.groups.items()}
 
@@ -185,8 +186,14 @@ class Study:
     def record(self, cell: Cell) -> Record | None:
         """Return the record of a finished cell, from its folder or the results; None if it is not finished."""
         path = self.folder(cell) / RECORD
-        if path.exists():
-            return Record(**json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return Record.read(path)
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            if path not in self.damaged:
+                print(f"{error} The cell {cell.name} counts as stopped.", flush=True)
+                self.damaged.add(path)
         return self.finished.get(cell.key) or self.of_any_code.get(cell.content)
 
     def forget(self, cell: Cell) -> None:

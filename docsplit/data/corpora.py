@@ -25,7 +25,7 @@ from docsplit.data.readers.base import Document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.corpus import data_files_of, load_local
 from docsplit.data.readers.documents import read_documents
-from docsplit.runtime.caches import build_once, cache_directory
+from docsplit.runtime.caches import build_once, cache_directory, map_once
 from docsplit.runtime.files import hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)
@@ -179,12 +179,17 @@ def add_text(dataset: Dataset, text_column: str) -> Dataset:
     Raises:
         ValueError: naming the columns found.
     """
+    key = Hasher.hash((dataset._fingerprint, text_column, hash_of_code("docsplit/data/readers")))
     if text_column in dataset.column_names:
         if not isinstance(dataset.features[text_column], datasets.List | datasets.LargeList):
             return dataset
         features = datasets.Features(dataset.features | {text_column: datasets.Value("string")})
-        return dataset.map(
-            lambda row: {text_column: join_paragraphs(row[text_column])}, features=features, desc="Joining paragraphs"
+        return map_once(
+            dataset,
+            lambda row: {text_column: join_paragraphs(row[text_column])},
+            key,
+            features=features,
+            desc="Joining paragraphs",
         )
     check_text_column(dataset.column_names, text_column)
-    return dataset.map(join_sections, fn_kwargs={"text_column": text_column}, desc="Joining sections")
+    return map_once(dataset, join_sections, key, fn_kwargs={"text_column": text_column}, desc="Joining sections")

@@ -1,6 +1,6 @@
 """Prepare documents: tokenise their sentences once, hold out parts, find exact and near duplicates.
 
-`datasets` caches `tokenize`: a second run on the same text, tokenizer and splitter starts within seconds. The
+The cache keeps what `tokenize` makes: a second run on the same text, tokenizer and splitter starts within seconds. The
 trade-off: the ids of the whole corpus lie on disk (2 bytes a token); views are drawn from them in each epoch.
 """
 
@@ -23,6 +23,7 @@ from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, seg
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
+from docsplit.runtime.caches import map_once
 from docsplit.runtime.files import hash_of_code
 
 logger = logging.getLogger(__name__)
@@ -91,11 +92,12 @@ def tokenize(
     passage_words = segmentation.passage_words
     if passage_words is not None:
         features |= {name: [Value("int32")] for name in PASSAGE_COLUMNS}
-    tokenized = dataset.map(
+    tokenized = map_once(
+        dataset,
         tokenize_batch,
+        _fingerprint(dataset, tokenizer, segmentation),
         batched=True,
         batch_size=100,  # a batch of books must fit into memory
-        new_fingerprint=_fingerprint(dataset, tokenizer, segmentation),
         remove_columns=dataset.column_names,
         features=Features(features),
         fn_kwargs={"tokenizer": tokenizer, "segmentation": segmentation},
@@ -234,17 +236,22 @@ def _with_tokens(ids: dict[str, list[list[int]]]) -> tuple[dict[str, list[list[i
 
 
 def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0."""
+    """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0.
+
+    As `Dataset.train_test_split`, whose cache nobody verifies.
+    """
     dataset = dataset.with_format("numpy")
     if size == 0:
         return dataset, None
-    parts = dataset.train_test_split(test_size=min(size, max(len(dataset) // 10, 1)), seed=seed)
-    return parts["train"], with_fixed_draws(parts["test"])
+    size = min(size, max(len(dataset) // 10, 1))
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    return dataset.select(order[size:]), with_fixed_draws(dataset.select(order[:size]))
 
 
 def with_fixed_draws(dataset: Dataset) -> Dataset:
     """Add a column `epoch`, so that the collator draws the documents in the same way in each evaluation."""
-    return dataset.with_format("numpy").add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
+    rows = dataset.flatten_indices(keep_in_memory=True).with_format("numpy")
+    return rows.add_column("epoch", np.zeros(len(dataset), dtype=np.int64))
 
 
 def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:

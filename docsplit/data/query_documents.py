@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, Features, List, Value, load_from_disk
+from datasets.fingerprint import Hasher
 from pyarrow import compute
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -22,8 +23,8 @@ from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow,
 from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
-from docsplit.runtime.caches import build_once, cache_directory
-from docsplit.runtime.files import add_texts
+from docsplit.runtime.caches import build_once, cache_directory, map_once
+from docsplit.runtime.files import add_texts, hash_of_code
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +73,14 @@ class Collection:
         folder = build_once(cache_directory() / f"collection-{digest.hexdigest()}", write)
         documents = load_from_disk(str(folder / "documents"))
         features = Features({"seen_id": Value("int64"), "sketch": List(Value("uint32"), length=SKETCH_SIZE)})
-        seen = documents.map(
-            _seen, batched=True, batch_size=TEXTS_AT_ONCE, remove_columns=documents.column_names, features=features
+        seen = map_once(
+            documents,
+            _seen,
+            Hasher.hash((documents._fingerprint, "seen", hash_of_code("docsplit/data"))),
+            batched=True,
+            batch_size=TEXTS_AT_ONCE,
+            remove_columns=documents.column_names,
+            features=features,
         )
         segmentation = replace(segmentation, text_column="text", keep_all=True)
         without_passages = replace(segmentation, passage_words=None)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from docsplit.runtime.files import write_whole
+from docsplit.runtime.files import add_arrays, write_whole
 
 TRAINING_DOCUMENTS_FILE = "training_documents.safetensors"
 SHARES = ("seen_in_pretraining_share", "near_duplicate_share")  # of the test documents, in rows of results
@@ -311,7 +311,6 @@ class TrainingDocuments:
 
 
 def _digest(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
-    digest = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=16)
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tensors[name].shape};".encode() + tensors[name].tobytes())
+    digest = hashlib.blake2b(digest_size=16)
+    add_arrays(digest, tensors, metadata)
     return digest.hexdigest()

@@ -15,6 +15,7 @@ segmenting or tokenising it.
 
 import itertools
 import json
+import logging
 import multiprocessing
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ from docsplit.data.readers.data_files import undecodable_lines
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
+from docsplit.runtime.sealed import Damaged, read_json, read_sealed, write_sealed
+
+logger = logging.getLogger(__name__)
 
 LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, and the number of batches
 ROWS_READ_AT_ONCE = 1000
@@ -136,7 +140,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
             ValueError: if the checkpoint is of no stream, or documents would now be dealt out in another way.
         """
         try:
-            state = json.loads((checkpoint / LAYOUT_FILE).read_text(encoding="utf-8"))
+            state = read_json(checkpoint / LAYOUT_FILE)
         except FileNotFoundError as error:
             raise ValueError(f"{checkpoint} was made without --streaming: resume it without, too.") from error
         num_batches = state.pop("num_batches")
@@ -189,8 +193,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
         position, start = 0, 0  # of the next text, of the first text in the block
         block: list[str] = []
         for shard in shards if shared else shards[reader::readers]:
-            size_file = self.sizes / (f"{shard}-{reader}-of-{readers}" if shared else str(shard))
-            size = int(size_file.read_text()) if size_file.exists() else None
+            size_file = self.sizes / (f"{shard}-{reader}-of-{readers}.json" if shared else f"{shard}.json")
+            size = _size_in(size_file)
             if size is not None and position + size <= wanted:
                 position += size
                 continue
@@ -206,7 +210,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     block = []
             if size is None:
                 size_file.parent.mkdir(parents=True, exist_ok=True)
-                write_text(size_file, str(position - before))
+                write_sealed(size_file, {"documents": position - before})
         yield (start if block else position), block
 
     def _texts(self, shard: int, first: int, step: int) -> Iterator[str]:
@@ -244,6 +248,17 @@ class DocumentStream(torch.utils.data.IterableDataset):
             }
             self.num_dropped.value += len(feature["unit_lengths"]) == 0
             yield feature
+
+
+def _size_in(size_file: Path) -> int | None:
+    """Read how many documents a shard has; None where nobody has counted them, or the note is damaged."""
+    try:
+        return read_sealed(size_file)["documents"]
+    except FileNotFoundError:
+        return None
+    except Damaged as error:
+        logger.warning(f"{error} The documents of this shard are counted again.")
+        return None
 
 
 def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.modeling.encoding import micro_batches
-from docsplit.runtime.caches import build_once
+from docsplit.runtime.caches import build_once, is_cached
 from docsplit.runtime.files import add_texts
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def in_chunks(
     def tokenize(start: int) -> tuple[Path | None, Any]:
         chunk = _valid_unicode(texts[start : start + CHUNK_TEXTS])
         path = cache_dir / _hash_of_texts(chunk) if cache_dir else None
-        return path, None if path is not None and path.exists() else embedder.tokenize(chunk)
+        return path, None if path is not None and is_cached(path) else embedder.tokenize(chunk)
 
     def advance(first: int, share: float) -> None:
         progress.update(first + int(share * min(in_a_round, len(texts) - first)) - progress.n)

@@ -8,6 +8,7 @@ The vectors of tokens are made by `docsplit.embedding.lexical_ridge`. A copy of 
 encoder: `SentenceTransformer(path, trust_remote_code=True)`.
 """
 
+import hashlib
 import json
 import math
 import shutil
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from sentence_transformers.base.modules import InputModule, Module
 from sentence_transformers.util import import_module_class
 from tokenizers import Tokenizer
@@ -32,6 +33,7 @@ FOLDER = "words"  # in the folder of the encoder
 OF_WORDS = ("word_ids", "word_starts", "word_weights")  # what `Words.preprocess` gives
 HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 FILES = CONFIG, TABLE, TOKENIZER = "config.json", "words.safetensors", "tokenizer.json"
+DIGEST = "digest"  # in the metadata of the table; tables of earlier versions have no metadata
 CHUNK_TEXTS = 256  # tokenised at once: a token takes some hundred bytes on the way to its id
 
 
@@ -81,8 +83,8 @@ class Words(nn.Module):
         """Write tokens, vectors and tokenizer."""
         tensors = {"pieces": self.pieces.cpu(), "vectors": self.vectors().detach().cpu().contiguous()}
         tensors |= {"sublinear": torch.tensor(self.sublinear), "neighbours": torch.tensor(self.neighbours)}
-        save_file(tensors, folder / TABLE)
         self.tokenizer.save(str(folder / TOKENIZER))
+        save_file(tensors, folder / TABLE, metadata={DIGEST: _digest(tensors, folder / TOKENIZER)})
 
     @classmethod
     def load(cls, table: str, tokenizer: str) -> "Words":
@@ -92,8 +94,10 @@ class Words(nn.Module):
             ValueError: naming the file, if it does not hold tokens and finite vectors of this tokenizer.
         """
         try:
-            tensors = load_file(table)
-        except SafetensorError as error:
+            with safe_open(table, "pt") as file:
+                metadata = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as error:
             raise ValueError(f"{table} is damaged: fit the words again. The cause: {error}") from error
         try:
             read = Tokenizer.from_file(tokenizer)
@@ -106,8 +110,19 @@ class Words(nn.Module):
             raise ValueError(f"{table} has numbers that are no tokens or not finite: fit the words again.")
         if len(pieces) and not 0 <= int(pieces.min()) <= int(pieces.max()) < token_count(read):
             raise ValueError(f"{table} has tokens that {tokenizer} does not have: fit the words again.")
+        if metadata is not None and metadata.get(DIGEST) != _digest(tensors, Path(tokenizer)):
+            raise ValueError(f"{table} or {tokenizer} has changed since they were written: fit the words again.")
         settings = bool(tensors.get("sublinear", False)), int(tensors.get("neighbours", 0))
         return cls(read, pieces.long(), vectors, *settings)
+
+
+def _digest(tensors: dict[str, Tensor], tokenizer: Path) -> str:
+    """Hash the tensors and the tokenizer's file: a damaged table would give other vectors without a word."""
+    digest = hashlib.blake2b(tokenizer.read_bytes(), digest_size=16)
+    for name in sorted(tensors):
+        values = tensors[name].numpy()
+        digest.update(f"{name} {values.dtype} {values.shape};".encode() + values.tobytes())
+    return digest.hexdigest()
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
@@ -236,7 +251,10 @@ class EncoderWithWords(InputModule):
         files = {name: cls.load_file_path(model_name_or_path, name, FOLDER, **hub) for name in FILES}
         if missing := [f"{FOLDER}/{name}" for name, path in files.items() if path is None]:
             raise ValueError(f"{model_name_or_path} has no {' and no '.join(missing)}: fit the words again.")
-        config = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8"))
+        try:
+            config = json.loads(Path(str(files[CONFIG])).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ValueError(f"{files[CONFIG]} is damaged: fit the words again. The cause: {error}") from error
         inner_type: Any = config.get("inner_type") if isinstance(config, dict) else None
         if module_class is None:
             trusts = kwargs.get("trust_remote_code", False)

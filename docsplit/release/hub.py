@@ -21,6 +21,7 @@ from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.families.table import code_files
+from docsplit.modeling.manifest import MANIFEST, why_incomplete
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 
 T = TypeVar("T")
@@ -66,6 +67,11 @@ def prepare_release(output_dir: Path, repo_id: str | None, private: bool | None)
     return create_repository(repo_id or output_dir.resolve().name, private)
 
 
+def release_files(directory: Path) -> list[Path]:
+    """List the files of the release in a folder."""
+    return [path for pattern in RELEASE for path in directory.glob(pattern) if path.is_file()]
+
+
 def push(
     directory: Path, repo_id: str, message: str, whole_as: str | None = None, outdated: list[str] | None = None
 ) -> str:
@@ -75,8 +81,13 @@ def push(
         whole_as: the folder on the Hub for all of it, to resume from; its trainer_state.json names --output_dir as it
             was given. None: the release alone, at the top.
         outdated: patterns of files on the Hub that go if they are not uploaded again.
+
+    Raises:
+        ValueError: if it is a checkpoint with a file that has changed since it was written.
     """
-    names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+    if (directory / MANIFEST).exists() and (reason := why_incomplete(directory)):
+        raise ValueError(f"{directory} is not uploaded: {reason}.")
+    names = [path.relative_to(directory).as_posix() for path in release_files(directory)]
     if "model.safetensors" in names:  # a head that is there already belongs to other weights
         outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
 

@@ -5,8 +5,12 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from docsplit.runtime.sealed import READ_WHEN_OPENED, seal_folder, why_folder_damaged
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,28 @@ def is_cached(directory: Path) -> bool:
     finally:
         shutil.rmtree(damaged, ignore_errors=True)
     return False
+
+
+def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **options: Any) -> "Dataset":
+    """Map the rows of a data set into a folder of the cache, once, or in memory if that is where they are.
+
+    Args:
+        key: a hash of all that the new rows depend on, and their fingerprint.
+        options: of `datasets.Dataset.map`, whose own cache nobody verifies.
+    """
+    from datasets import Dataset, concatenate_datasets
+
+    if not dataset.cache_files:
+        return dataset.map(function, new_fingerprint=key, **options)
+
+    def build(directory: Path) -> None:
+        file = str(directory / "rows.arrow")
+        dataset.map(function, new_fingerprint=key, cache_file_name=file, load_from_cache_file=False, **options)
+
+    directory = build_once(cache_directory() / f"rows-{key}", build)
+    rows = concatenate_datasets([Dataset.from_file(str(file)) for file in sorted(directory.glob("rows*.arrow"))])
+    rows._fingerprint = key
+    return rows
 
 
 def build_once(directory: Path, build: Callable[[Path], object]) -> Path:

@@ -5,9 +5,10 @@ Only the standard library is imported at the top, since the modeling files use t
 
 import contextlib
 import hashlib
+import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -29,7 +30,7 @@ JsonObject = dict[str, Any]  # an object of a JSON file, whose names the file de
 class Digest(Protocol):
     """A hash of `hashlib`."""
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: Any, /) -> None:
         """Add these bytes."""
 
 
@@ -83,6 +84,16 @@ def remove_empty(folder: Path, top: Path) -> None:
             folder = folder.parent
 
 
+def flush_files(files: Iterable[Path]) -> None:
+    """Wait until files, and then their names, are on the disk."""
+    folders = set()
+    for file in files:
+        flush(file)
+        folders.add(file.parent)
+    for folder in folders:
+        flush(folder)
+
+
 def refuse_missing_path(name: str | Path, expected: str) -> None:
     """Refuse a name that can only be a path and leads nowhere, so that the Hub is not asked for it.
 
@@ -118,6 +129,15 @@ def add_texts(digest: Digest, texts: Iterable[str]) -> None:
     for text in texts:
         encoded = text.encode(errors="surrogatepass")
         digest.update(f"{len(encoded)};".encode() + encoded)
+
+
+def add_arrays(digest: Digest, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
+    """Add numpy arrays with their names, types and shapes to a hash, and what a file of them says besides."""
+    digest.update(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.reshape(-1).view("uint8"))
 
 
 def hash_of_code(*names: str) -> str:

@@ -24,6 +24,7 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.query_documents import QueryDocumentCollator
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
+from docsplit.modeling.manifest import seal
 from docsplit.release.hub import push_in_background
 from docsplit.training import checkpoints
 
@@ -232,7 +233,7 @@ class CheckpointCallback(TrainerCallback):
         if state.is_world_process_zero:
             output_dir = Path(str(args.output_dir))
             checkpoints.without_pickled_arguments(output_dir / f"checkpoint-{state.global_step}")
-            checkpoints.seal(output_dir / f"checkpoint-{state.global_step}")
+            seal(output_dir / f"checkpoint-{state.global_step}")
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
 

@@ -1,26 +1,23 @@
 """Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
-After everything else is on disk, `seal` writes a manifest of all files with their sizes and digests, through a
-rename. A directory without a fitting manifest does not count: it is never resumed from and never kept in place of a
-complete one.
+A directory without a fitting manifest (`docsplit.modeling.manifest`) does not count: it is never resumed from, and
+never kept in place of a complete one.
 """
 
-import hashlib
-import json
 import logging
 import re
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
+from docsplit.modeling.manifest import MANIFEST, read_manifest, why_incomplete
 from docsplit.modeling.settings import current_settings
-from docsplit.runtime.files import PARTIAL, JsonObject, remove_empty, write_text
+from docsplit.runtime.files import JsonObject, remove_empty
+from docsplit.runtime.sealed import Damaged, read_json
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "checkpoint_manifest.json"
 RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # belongs to the weights
@@ -31,65 +28,9 @@ NOT_OF_THE_MODEL = (
 )
 
 
-def seal(directory: Path) -> None:
-    """Mark a directory as complete: name, size and SHA-256 of each file in it. Files half-written at a kill go."""
-    for file in directory.rglob(f".*{PARTIAL}"):
-        file.unlink()
-    files = {
-        str(file.relative_to(directory)): {"size": file.stat().st_size, "sha256": _digest(file)}
-        for file in sorted(directory.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
-    }
-    manifest = {"written": time.time(), "files": files}
-    write_text(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
-
-
 def without_pickled_arguments(directory: Path) -> None:
     """Remove Trainer's training_args.bin, which only pickle reads, and nothing does."""
     (directory / "training_args.bin").unlink(missing_ok=True)
-
-
-def why_incomplete(directory: Path) -> str | None:
-    """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
-    if not (directory / MANIFEST).exists():
-        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
-    try:
-        for name, size, digest in _read_manifest(directory)[1]:
-            file = directory / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != size:
-                return f"{name} has {file.stat().st_size} bytes, not {size}"
-            if _digest(file) != digest:
-                return f"{name} has changed since it was written"
-    except ValueError as error:
-        return f"its {MANIFEST} cannot be understood ({error})"
-    except OSError as error:
-        return f"it cannot be read ({error})"
-    return None
-
-
-def _read_manifest(directory: Path) -> tuple[float, list[tuple[str, int, str]]]:
-    """Read when a directory was sealed, and name, size and SHA-256 of each file.
-
-    Raises:
-        OSError: if there is none, or it cannot be read.
-        ValueError: if it is something else: a bit may have flipped in it.
-    """
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        files = [(name, int(entry["size"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
-        return float(manifest["written"]), files
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def checkpoints(output_dir: Path) -> list[Path]:
@@ -101,8 +42,8 @@ def checkpoints(output_dir: Path) -> list[Path]:
 def _written(directory: Path) -> float:
     """Read when a directory was sealed: not the order of steps, where a run went back to an older checkpoint."""
     try:
-        return _read_manifest(directory)[0]
-    except (OSError, ValueError):
+        return read_manifest(directory)[0]
+    except (OSError, Damaged):
         return float("inf")  # looked at first, and passed over
 
 
@@ -125,7 +66,7 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
     kept = {path.resolve() for path in sealed[-keep:]} | ({Path(best).resolve()} if best else set())
     for path in sealed:
         if path.resolve() not in kept and not path.is_symlink():
-            files = [path / file for file, *_ in _read_manifest(path)[1]]
+            files = [path / name for name in read_manifest(path)[1]]
             (path / MANIFEST).unlink()  # first, so that a kill in between leaves nothing that counts as complete
             for file in files:
                 file.unlink(missing_ok=True)
@@ -177,6 +118,22 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
     return None
 
 
+def refuse_damaged_best(best: str | None) -> None:
+    """Stop before weights are released that were loaded from a checkpoint which is not as it was written.
+
+    Args:
+        best: the checkpoint that Trainer loads at the end, if there is one.
+
+    Raises:
+        ValueError: naming the remedy.
+    """
+    if best is not None and (reason := why_incomplete(Path(best))):
+        raise ValueError(
+            f"The best checkpoint, {best}, cannot be released: {reason}. Mend it from a copy, or add "
+            "--resume_from_checkpoint --load_best_model_at_end false, which releases the last weights."
+        )
+
+
 def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:
     """Stop if one of these is a checkpoint that a new run in `output_dir` would remove, or would write over.
 
@@ -201,9 +158,9 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
         config: of the model that is about to be resumed, as it would be saved.
 
     Raises:
-        ValueError: naming what differs.
+        ValueError: naming what differs, or the file that is damaged.
     """
-    saved = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    saved = read_json(checkpoint / "config.json")
     if "docsplit" in saved:
         saved["docsplit"] = current_settings(saved["docsplit"])
     names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}

@@ -13,12 +13,13 @@ from huggingface_hub import try_to_load_from_cache
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import has_words, save_plain
+from docsplit.modeling.manifest import MANIFEST
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.runtime.output_folder import RECORD, OutputFolder
 from docsplit.training.arguments import PretrainingArguments
-from docsplit.training.checkpoints import MANIFEST, RESULTS
+from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback
 
 logger = logging.getLogger(__name__)

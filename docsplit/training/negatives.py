@@ -24,13 +24,15 @@ from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.encode import embed_documents, embed_queries, identity
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.search import make_comparable, search
-from docsplit.index.segments import write_array
-from docsplit.runtime.files import hash_of_code, write_text
+from docsplit.runtime.caches import build_once
+from docsplit.runtime.files import flush, flush_folder, hash_of_code, write_text
+from docsplit.runtime.sealed import READ_WHEN_OPENED, read_json, why_folder_damaged
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 
 logger = logging.getLogger(__name__)
 
 NOTE = "negatives.json"  # in a checkpoint
+FILE = "negatives.npy"  # in a folder of its own, with its record
 CODE = (
     *("docsplit/training/negatives.py", "docsplit/embedding", "docsplit/modeling", "docsplit/data"),
     "docsplit/runtime/vectors.py",
@@ -80,7 +82,7 @@ class NegativesCallback(TrainerCallback):
 
     Raises:
         ValueError: if negatives change at half of a training of a single epoch, or the file that the checkpoint names
-            is not there.
+            is not there or damaged.
     """
 
     def __init__(self, trainer: Trainer, options: QueryArguments, checkpoint: Path | None):
@@ -94,11 +96,11 @@ class NegativesCallback(TrainerCallback):
         self.file: str | None = None
         self.note = None
         if checkpoint is not None and (checkpoint / NOTE).exists():
-            self.note = json.loads((checkpoint / NOTE).read_text(encoding="utf-8"))
-            if self.note["file"] is not None and not (self.folder / self.note["file"]).exists():
+            self.note = read_json(checkpoint / NOTE)
+            if self.note["file"] is not None and (reason := _why_unusable(self.folder / self.note["file"])):
                 raise ValueError(
-                    f"{checkpoint} was trained with the negatives of {self.folder / self.note['file']}, which is not "
-                    "there: put it back, or start a new run from these weights with --model_name_or_path."
+                    f"{checkpoint} was trained with the negatives of {self.folder / self.note['file']}, but {reason}: "
+                    "put it back, or start a new run from these weights with --model_name_or_path."
                 )
 
     def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
@@ -137,18 +139,24 @@ class NegativesCallback(TrainerCallback):
         ranking = self.dataset.collection.ranking
         about = [weights, ranking.fingerprint(), self.dataset.numbers.tolist(), hash_of_code(*CODE)]
         about += [options.negatives_depth, options.negatives_min_rank, options.negatives_margin]
-        file = f"{hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()}.npy"
-        if args.process_index == 0 and not (self.folder / file).exists():
+        key = hashlib.blake2b(json.dumps(about).encode(), digest_size=12).hexdigest()
+
+        def build(folder: Path) -> None:
             depth = min(options.negatives_depth, len(ranking.documents))
             if vectors is None:
                 queries = [ranking.queries[number] for number in self.dataset.numbers]
                 ranked = BM25(ranking.documents).retrieve(queries, depth)
             else:
                 ranked = search(*vectors, depth)
-            self._write(file, ranked, kind)
+            np.save(folder / FILE, self._mine(ranked, kind))
+
+        if args.process_index == 0:
+            build_once(self.folder / key, build)
+            flush_folder(self.folder / key)  # checkpoints name it
+            flush(self.folder)
         if args.world_size > 1:
             dist.barrier()
-        return file
+        return f"{key}/{FILE}"
 
     def _embed(self) -> tuple[tuple[np.ndarray, np.ndarray], str]:
         """Embed training queries and all documents with the current weights; return them and the hash of the weights.
@@ -176,8 +184,8 @@ class NegativesCallback(TrainerCallback):
             shutil.rmtree(folder)
         return (asked, documents), weights
 
-    def _write(self, file: str, ranked: Retrieved, kind: str) -> None:
-        """Mine the ranking of `kind`, log what was skipped, and write."""
+    def _mine(self, ranked: Retrieved, kind: str) -> np.ndarray:
+        """Mine the ranking of `kind`, and log what was skipped."""
         ids, relevant_ids = self.dataset.collection.document_ids, self.dataset.relevant_ids
         has_no_tokens = ~self.dataset.collection.has_tokens[ranked.rows]
         ranked.rows[has_no_tokens & (ranked.rows >= 0)] = -1
@@ -189,5 +197,13 @@ class NegativesCallback(TrainerCallback):
             f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents to draw from, for {len(pools):,} queries. "
             f"Skipped: {skipped} of the ranked ones. {few:,} queries have too few, and get random ones too."
         )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_array(self.folder / file, pools)
+        return pools
+
+
+def _why_unusable(file: Path) -> str | None:
+    """Say why a run cannot go on with a file of negatives; None if it can."""
+    if not file.exists():
+        return f"{file.name} is not there"
+    if file.name != FILE:  # of an earlier version, which recorded nothing
+        return None
+    return why_folder_damaged(file.parent, most_bytes=READ_WHEN_OPENED)

@@ -20,7 +20,7 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
-from docsplit.runtime.files import PARTIAL
+from docsplit.runtime.files import PARTIAL, flush_files
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.sealed import Damaged, read_json
@@ -92,8 +92,8 @@ def unrecorded_files(folder: Path) -> list[Path]:
 
 def _names_in_manifest(checkpoint: Path) -> list[str]:
     try:
-        return [*read_json(checkpoint / checkpoints.MANIFEST)["files"], checkpoints.MANIFEST]
-    except (OSError, Damaged, KeyError, TypeError):
+        return [*checkpoints.read_manifest(checkpoint)[1], checkpoints.MANIFEST]
+    except (OSError, Damaged):
         return []
 
 
@@ -196,6 +196,8 @@ class Run:
         if callbacks.interrupt.received:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
+        if args.load_best_model_at_end:
+            checkpoints.refuse_damaged_best(trainer.state.best_model_checkpoint)
         return output.training_loss
 
     def finish(self, trainer: Trainer, callbacks: Callbacks, train_loss: float) -> None:
@@ -217,6 +219,8 @@ class Run:
         if not trainer.is_world_process_zero():
             return
 
+        # Results say that the weights are there: these are on the disk first
+        flush_files(hub.release_files(self.options.output_dir))
         repo_id = callbacks.pushes.repo_id if callbacks.pushes is not None else None
         description = reporting.describe_run(args.device.type, args.world_size, repo_id)
         loss_name = self.model.objective.loss_name

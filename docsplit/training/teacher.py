@@ -70,18 +70,17 @@ def provide_targets(
     started, path, document_ids = perf_counter(), options.output_dir / TARGETS_FILE, data.document_ids()
     about = {"options": json.dumps(asdict(smoothing), sort_keys=True)}
     about |= {"documents": hashlib.blake2b(document_ids.astype("<i8").tobytes(), digest_size=16).hexdigest()}
-    saved = Targets.about(path) if checkpoint is not None else None
+    saved = _saved_targets(path, options.start) if checkpoint is not None else None
     if saved is None:
-        if checkpoint is not None:
-            logger.warning(f"{path} is not there: the targets are made again from {options.start}.")
         targets = _make_targets(options, smoothing, config, document_ids)
         if options.training.process_index == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             Targets.write(path, torch.from_numpy(document_ids), torch.from_numpy(targets), about)
         if options.training.world_size > 1:
             dist.barrier()
-    elif about != saved:
-        different = {name: (saved.get(name), value) for name, value in about.items() if saved.get(name) != value}
+    elif about != saved.about:
+        there = saved.about
+        different = {name: (there.get(name), value) for name, value in about.items() if there.get(name) != value}
         raise ValueError(
             f"{path} has the targets of other documents or options (there, here): {different}. Resume with the "
             "corpus and the options of the run, or start a new one."
@@ -89,6 +88,18 @@ def provide_targets(
     data.counts["distillation_targets"] = len(document_ids)
     data.counts["distillation_seconds"] = round(perf_counter() - started, 2)
     return path
+
+
+def _saved_targets(path: Path, start: str) -> Targets | None:
+    """Open the targets that a run was started with; None, with a warning, where they have to be made again."""
+    try:
+        return Targets(path)
+    except FileNotFoundError:
+        reason = f"{path} is not there"
+    except ValueError as error:
+        reason = str(error).removesuffix(".")
+    logger.warning(f"{reason}: the targets are made again from {start}.")
+    return None
 
 
 def _make_targets(

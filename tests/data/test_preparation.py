@@ -199,6 +199,9 @@ def test_tokenising_twice_reads_the_cache(corpus_file, wordpiece, tmp_path):
     runs = [tokenize(load_corpus(str(corpus_file)), tokenizer) for tokenizer in tokenizers]
     files = [[Path(file["filename"]) for file in dataset.cache_files] for dataset, _ in runs]
     assert files[0] == files[1] != []
+    parts = hold_out(runs[0][0], 8, seed=0)
+    assert [set(part.cache_files[0].values()) for part in parts if part.cache_files] == [{str(files[0][0])}]
+    assert {file.name for file in files[0][0].parent.iterdir()} == {"rows.arrow", "files.json"}  # all is verified
     other = tokenize(load_corpus(str(corpus_file)), wordpiece, Segmentation(sentence_splitter="sentencizer"))[0]
     assert other.cache_files[0]["filename"] != str(files[0][0])
 
@@ -266,6 +269,9 @@ def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, 
     assert (len(train), len(held_out)) == (len(documents) - 5, 5)
     assert not set(train["document_id"][:].tolist()) & set(held_out["document_id"][:].tolist())
     assert set(held_out["epoch"][:].tolist()) == {0}
+    expected = documents.train_test_split(test_size=5, seed=0)
+    assert train["document_id"][:].tolist() == expected["train"]["document_id"][:]
+    assert held_out["document_id"][:].tolist() == expected["test"]["document_id"][:]
     _, at_most_a_tenth = hold_out(documents, 10**6, seed=0)
     assert len(at_most_a_tenth) == len(documents) // 10
     rest, count = without_documents(documents, set(held_out["document_id"][:].tolist()))

@@ -18,6 +18,7 @@ from docsplit.data.corpora import stream_corpus
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.preparation import Segmentation, document_id
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
+from tests.mutations import mutate
 
 TEXTS = [f"Document number {index} is here. It has a second sentence." for index in range(103)]
 
@@ -97,6 +98,22 @@ def test_resuming_anywhere_gives_what_would_have_come(files, make, known, shards
                 file.unlink()
         # the end of a pass is among them
         assert next_documents(stream, 0, readers, 40, skip) == whole[skip : skip + 40], skip
+
+
+def test_damaged_sizes_of_shards_are_counted_again(make, tmp_path, caplog):
+    pa.parquet.write_table(pa.table({"text": TEXTS}), tmp_path / "all.parquet", row_group_size=6)
+    corpus = tmp_path / "all.parquet"
+    expected = next_documents(make(corpus), 0, 1, 20, skip=140)
+    sizes = sorted(make(corpus).sizes.glob("*"))
+    assert len(sizes) == 18
+    for seed in range(60):
+        how = mutate(sizes[seed % len(sizes)], seed)
+        if (path := sizes[seed % len(sizes)]).is_dir():
+            path.rmdir()
+        caplog.clear()
+        assert next_documents(make(corpus), 0, 1, 20, skip=140) == expected, how
+        assert len(caplog.records) <= 1, how  # nothing is said of a note that is gone
+    assert "are counted again" in caplog.text
 
 
 def test_resuming_late_reads_no_more_than_resuming_early(make, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.encoding import micro_batches
 from docsplit.runtime import launching
+from tests.mutations import mutate
 
 
 def vectors(model, texts, **options):
@@ -93,6 +94,30 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
         return largest
 
     assert peak(1000) < 1.2 * peak(50)
+
+
+def test_no_damaged_embedding_is_taken_from_the_cache(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(chunks, "CHUNK_TEXTS", 4)
+
+    def embedded():
+        parts = chunks.in_chunks(["a", "b", "c", "d", "e"], Ones(), False, tmp_path)
+        return np.concatenate([part[:, :10] for part, _ in parts])
+
+    class Ones:
+        def tokenize(self, texts):
+            return texts
+
+        def embed(self, tokenized, advance):
+            return np.random.default_rng(len(tokenized)).normal(size=(len(tokenized), 40))
+
+    expected = embedded()
+    assert not caplog.records
+    for seed in range(60):
+        files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+        how = mutate(files[seed % len(files)], seed)
+        caplog.clear()
+        np.testing.assert_array_equal(embedded(), expected, err_msg=how)
+        assert ["is made again" in record.message for record in caplog.records] == [True], how
 
 
 def test_a_column_of_a_dataset_is_embedded(checkpoint, texts, tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from docsplit.modeling import encoder_with_words
 from docsplit.modeling.encoder_with_words import AddWords, Words, add_words, token_count, token_ids
+from tests.mutations import mutated_copy
 
 VOCABULARY = {"ship": 0, "sea": 1, "[UNK]": 2, "bread": 5}  # with ids that no token has
 VECTORS = torch.tensor([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]])  # of ship and bread
@@ -126,6 +127,22 @@ def test_a_damaged_table_is_named(words, tmp_path, tensors, problem):
     save_file(tensors, tmp_path / "words.safetensors")
     with pytest.raises(ValueError, match=rf"words\.safetensors .*{problem}.*: fit the words again"):
         Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
+
+
+def test_no_damaged_file_of_words_is_believed(words, tmp_path):
+    (tmp_path / "whole").mkdir()
+    words.save(tmp_path / "whole")
+    for seed in range(60):
+        how = mutated_copy(tmp_path / "whole", tmp_path / f"{seed}", seed)
+        with pytest.raises(ValueError, match="fit the words again") as error:
+            Words.load(*(str(tmp_path / f"{seed}" / name) for name in ("words.safetensors", "tokenizer.json")))
+        assert "\n" not in str(error.value), how
+
+
+def test_a_table_of_an_earlier_version_has_no_digest(words, tmp_path):
+    words.save(tmp_path)
+    save_file(load_file(tmp_path / "words.safetensors"), tmp_path / "words.safetensors")
+    assert Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json")).pieces.tolist() == [0, 5]
 
 
 @pytest.mark.parametrize("name", ["words.safetensors", "tokenizer.json"])

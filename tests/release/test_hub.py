@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from multiprocessing import forkserver
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import BertForMaskedLM, BertModel
 
 from docsplit.modeling.families.table import code_files
+from docsplit.modeling.manifest import seal
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.runtime.output_folder import record_beside
 from docsplit.training.arguments import PretrainingArguments
-from tests.conftest import tiny_config
+from tests.conftest import tiny_config, write_checkpoint
 from tests.processes import ROOT, Script, start_server
 from tests.release.hub_server import TOKEN, HubServer
 
@@ -288,6 +290,18 @@ def test_a_card_of_the_hub_is_made_beside_the_code_of_its_repository(monkeypatch
     release_hub.download_card_files("tester/adapted", tmp_path)
     assert {"README.md", "adapt.json", "encoder_with_words.py", *code_files()} <= set(wanted)
     assert not [name for name in wanted if "safetensors" in name and not name.endswith(".json")]
+
+
+def test_a_checkpoint_that_changed_is_not_uploaded(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path)
+    seal(tmp_path)
+    (tmp_path / "README.md").write_text("a card that came later")
+    monkeypatch.setattr(release_hub.API, "upload_folder", lambda **options: SimpleNamespace(commit_url="the commit"))
+    assert release_hub.push(tmp_path, "somebody/encoder", "message") == "the commit"
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    for whole_as in (None, "last-checkpoint"):
+        with pytest.raises(ValueError, match=r"is not uploaded: model\.safetensors has 13 bytes, not 1,000"):
+            release_hub.push(tmp_path, "somebody/encoder", "message", whole_as)
 
 
 def test_a_failure_at_the_end_names_the_command_that_finishes(hub, python, tmp_path, monkeypatch):

@@ -1,8 +1,12 @@
 """A folder of the cache is built once, whole, and again when it is damaged."""
 
+from pathlib import Path
+
+import datasets
 import pytest
 
-from docsplit.runtime.caches import build_once, is_cached
+from docsplit.runtime.caches import build_once, is_cached, map_once
+from tests.mutations import mutate
 
 
 class Builder:
@@ -60,3 +64,36 @@ def test_a_damaged_directory_is_built_again(tmp_path, caplog, name, content, rea
     build_once(folder, build)
     assert build.times == 2
     assert len(caplog.records) == 1
+
+
+def double(batch):
+    return {"number": [2 * number for number in batch["number"]]}
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_rows_are_mapped_once_and_no_damaged_ones_are_read(tmp_path, monkeypatch, caplog, num_proc):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    numbers = datasets.Dataset.from_dict({"number": list(range(100)), "text": ["some words"] * 100})
+    assert map_once(numbers, double, "of-memory", batched=True).cache_files == []
+    numbers.save_to_disk(tmp_path / "numbers")
+    numbers = datasets.load_from_disk(tmp_path / "numbers")
+
+    def doubled(function=double):
+        return map_once(
+            numbers, function, f"doubled-{num_proc}", batched=True, num_proc=num_proc, remove_columns=["text"]
+        )
+
+    rows = doubled()
+    assert rows[:] == {"number": list(range(0, 200, 2))}
+    files = [Path(entry["filename"]) for entry in rows.cache_files]
+    assert len(files) == (num_proc or 1)
+    assert doubled(function=None)[:] == rows[:]
+    assert doubled(function=None)._fingerprint == rows._fingerprint == f"doubled-{num_proc}"
+    rows.select([3, 1]).flatten_indices()  # `datasets` writes beside them
+    assert len(list(files[0].parent.glob("*.arrow"))) == len(files) + 1
+    assert not caplog.records
+    for seed in range(60 if num_proc is None else 3):
+        how = mutate([*files, files[0].with_name("files.json")][seed % (len(files) + 1)], seed)
+        caplog.clear()
+        assert doubled()[:] == {"number": list(range(0, 200, 2))}, how
+        assert len([record for record in caplog.records if "is made again" in record.message]) == 1, how

@@ -8,6 +8,8 @@ import torch
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.embedding.overlap import contamination
+from docsplit.modeling.manifest import MANIFEST
+from docsplit.runtime.sealed import read_sealed
 from run_docsplit_pretraining import main
 from tests.old_checkpoints import CHECKPOINTS, EXPECTED, LAST_STEP, STEP, embed, losses_after, words_of
 
@@ -26,7 +28,10 @@ def test_all_kinds_are_there_and_hold_no_place_of_this_machine():
 def test_an_old_run_goes_on_as_it_would_have(kind, run_here, tmp_path):
     shutil.copytree(CHECKPOINTS / kind, tmp_path / f"checkpoint-{STEP}")
     run_here(main, *words_of(kind), "--output_dir", tmp_path, "--resume_from_checkpoint")
-    losses = losses_after(tmp_path / f"checkpoint-{LAST_STEP}")
+    checkpoint = tmp_path / f"checkpoint-{LAST_STEP}"
+    files = {file.relative_to(checkpoint).as_posix() for file in checkpoint.rglob("*") if file.is_file()}
+    assert read_sealed(checkpoint / MANIFEST)["files"].keys() == files - {MANIFEST}  # adapter, queue: whatever resumes
+    losses = losses_after(checkpoint)
     assert losses == pytest.approx(KINDS[kind]["losses"], rel=TOLERANCE)
     # else the old checkpoint was passed over, and the run began anew
     state = json.loads((tmp_path / f"checkpoint-{LAST_STEP}" / "trainer_state.json").read_text())

@@ -1,34 +1,30 @@
 """A checkpoint counts only when it is whole."""
 
+import json
 import os
+import shutil
 
 import pytest
 
+from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
+from docsplit.runtime.files import PARTIAL
+from docsplit.runtime.sealed import FileRecord
 from docsplit.training import checkpoints
+from tests.conftest import write_checkpoint
+from tests.modeling.test_manifest import seal_as_before
+from tests.mutations import mutated_copy
 
 
 @pytest.fixture
 def output_dir(tmp_path):
     for step in (5, 10, 100):
-        directory = tmp_path / f"checkpoint-{step}"
-        (directory / "1_Pooling").mkdir(parents=True)
-        (directory / "model.safetensors").write_bytes(os.urandom(1000))
-        (directory / "1_Pooling" / "config.json").write_text("{}")
-        (directory / "optimizer.pt").write_bytes(b"state")
-        checkpoints.seal(directory)
+        write_checkpoint(tmp_path / f"checkpoint-{step}")
+        seal(tmp_path / f"checkpoint-{step}")
     return tmp_path
 
 
 def test_the_newest_is_the_one_written_last(output_dir):
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
-
-
-def test_what_a_kill_left_half_written_is_no_part_of_a_checkpoint(output_dir):
-    left = output_dir / "checkpoint-5" / f".training_state.safetensors.4242{checkpoints.PARTIAL}"
-    left.write_bytes(b"half")
-    checkpoints.seal(left.parent)
-    assert not left.exists()
-    assert checkpoints.why_incomplete(left.parent) is None
 
 
 def flip_bits_of(path, name):
@@ -41,36 +37,94 @@ def flip_bits_of(path, name):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda directory: (directory / checkpoints.MANIFEST).unlink(), f"no {checkpoints.MANIFEST}"),
-        (lambda directory: (directory / checkpoints.MANIFEST).write_text('{"files": {"mod'), "cannot be understood"),
-        (lambda directory: (directory / checkpoints.MANIFEST).write_text("[]"), "cannot be understood"),
-        (
-            lambda directory: (directory / checkpoints.MANIFEST).write_text('{"written": 1, "files": {"a": 1}}'),
-            "TypeE",
-        ),
-        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"size"'), "cannot be understood"),
-        (lambda directory: flip_bits_of(directory / checkpoints.MANIFEST, b'"written"'), "cannot be understood"),
+        (lambda directory: (directory / MANIFEST).unlink(), f"no {MANIFEST}"),
+        (lambda directory: (directory / MANIFEST).write_text('{"files": {"mod'), "holds no JSON"),
+        (lambda directory: flip_bits_of(directory / MANIFEST, b'"written"'), "checksum"),
+        (lambda directory: flip_bits_of(directory / MANIFEST, b'"checksum"'), "checksum"),
         (lambda directory: (directory / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda directory: os.truncate(directory / "model.safetensors", 10), "10 bytes"),
         (lambda directory: (directory / "1_Pooling" / "config.json").unlink(), "config.json is missing"),
     ],
 )
 def test_damaged_ones_are_passed_over(output_dir, damage, reason, caplog):
-    assert checkpoints.why_incomplete(output_dir / "checkpoint-100") is None
+    assert why_incomplete(output_dir / "checkpoint-100") is None
     damage(output_dir / "checkpoint-100")
-    assert reason in checkpoints.why_incomplete(output_dir / "checkpoint-100")
+    assert reason in why_incomplete(output_dir / "checkpoint-100")
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-10"
     assert reason in caplog.text
     with pytest.raises(ValueError, match="Cannot resume"):
         checkpoints.to_resume_from(output_dir, str(output_dir / "checkpoint-100"), overwrite=False)
 
 
-def test_one_flipped_bit_is_noticed(output_dir):
-    file = output_dir / "checkpoint-100" / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[500] ^= 1
-    file.write_bytes(content)
-    assert "has changed" in checkpoints.why_incomplete(file.parent)
+@pytest.mark.parametrize("seal", [seal, seal_as_before])
+def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, caplog):
+    """30 of each, half of them in the manifest."""
+    whole, damaged = tmp_path / "whole", tmp_path / "run" / "checkpoint-2"
+    write_checkpoint(tmp_path / "run" / "checkpoint-1")
+    seal(tmp_path / "run" / "checkpoint-1")
+    write_checkpoint(whole)
+    seal(whole)
+    manifest = json.loads((whole / MANIFEST).read_text())
+    for seed in range(30):
+        how = mutated_copy(whole, damaged, seed, MANIFEST if seed % 2 else None)
+        reason = why_incomplete(damaged)
+        if reason is None:  # a line's end that is gone; the time of an earlier version
+            found = json.loads((damaged / MANIFEST).read_text())
+            assert found == manifest | ({"written": found["written"]} if "checksum" not in manifest else {}), how
+        else:
+            assert "\n" not in reason
+            assert len(reason) < 300, how
+            assert checkpoints.newest_complete(damaged.parent).name == "checkpoint-1", how
+            assert reason in caplog.text
+            with pytest.raises(ValueError, match="Cannot resume") as refusal:
+                checkpoints.to_resume_from(damaged.parent, str(damaged), overwrite=False)
+            assert "\n" not in str(refusal.value)
+        checkpoints.rotate(damaged.parent, keep=2, best=None)  # keeps what it does not understand
+        shutil.rmtree(damaged)
+        caplog.clear()
+
+
+def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypatch):
+    """A power cut keeps what was flushed: files, their folder, the manifest, the folder that names the checkpoint."""
+    events, fsync, replace, rmtree = [], os.fsync, os.replace, shutil.rmtree
+
+    def note(kind, path):
+        events.append((kind, os.path.relpath(path, output_dir)))
+
+    def note_fsync(number):
+        note("flush", os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def note_replace(source, target):
+        note("name", target)
+        replace(source, target)
+
+    def note_rmtree(path):
+        note("remove", path)
+        rmtree(path)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(shutil, "rmtree", note_rmtree)
+    new = output_dir / "checkpoint-200"
+    write_checkpoint(new)
+    seal(new)
+    checkpoints.rotate(output_dir, keep=1, best=None)
+    files = {str(file.relative_to(output_dir)) for file in new.rglob("*") if file.name != MANIFEST}
+    named = events.index(("name", f"checkpoint-200/{MANIFEST}"))
+    assert {path for _, path in events[: named - 1]} == files | {"checkpoint-200"}
+    assert events[named - 1][1].endswith(PARTIAL)
+    assert events[named + 1 : named + 3] == [("flush", "checkpoint-200"), ("flush", ".")]
+    assert [kind for kind, _ in events[named + 3 :]] == ["remove"] * 3
+
+
+def test_weights_of_a_damaged_checkpoint_are_not_released(output_dir):
+    best = output_dir / "checkpoint-10"
+    checkpoints.refuse_damaged_best(None)
+    checkpoints.refuse_damaged_best(str(best))
+    flip_bits_of(best / "optimizer.pt", b"state")
+    with pytest.raises(ValueError, match=r"checkpoint-10, cannot be released: optimizer\.pt has changed"):
+        checkpoints.refuse_damaged_best(str(best))
 
 
 def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):
@@ -85,7 +139,7 @@ def test_rotation_keeps_the_newest_complete_ones_and_the_best(output_dir):
 
 
 def test_a_manifest_that_cannot_be_read_takes_no_place_in_the_rotation(output_dir):
-    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).write_text("[]")
+    (output_dir / "checkpoint-5" / MANIFEST).write_text("[]")
     checkpoints.rotate(output_dir, keep=1, best=None)
     assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-5", "checkpoint-100"]
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-100"
@@ -111,9 +165,8 @@ def test_rotation_removes_the_files_of_the_manifest_alone(output_dir, tmp_path, 
 
 def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
     """A run resumed from checkpoint-5, since the later ones went wrong, writes checkpoint-7."""
-    (output_dir / "checkpoint-7").mkdir()
-    (output_dir / "checkpoint-7" / "optimizer.pt").write_bytes(b"state")
-    checkpoints.seal(output_dir / "checkpoint-7")
+    write_checkpoint(output_dir / "checkpoint-7")
+    seal(output_dir / "checkpoint-7")
     assert checkpoints.newest_complete(output_dir).name == "checkpoint-7"
     checkpoints.rotate(output_dir, keep=2, best=None)
     assert [path.name for path in checkpoints.checkpoints(output_dir)] == ["checkpoint-7", "checkpoint-100"]
@@ -121,7 +174,7 @@ def test_after_going_back_the_newest_is_the_one_written_last(output_dir):
 
 def test_a_checkpoint_without_optimizer_cannot_be_resumed(output_dir):
     (output_dir / "checkpoint-100" / "optimizer.pt").unlink()
-    checkpoints.seal(output_dir / "checkpoint-100")
+    seal(output_dir / "checkpoint-100")
     with pytest.raises(ValueError, match="save_only_model"):
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
@@ -135,7 +188,7 @@ def test_true_in_a_recipe_is_the_newest(output_dir):
 def test_where_none_is_complete_nothing_is_removed_unless_told(output_dir, monkeypatch, caplog):
     for directory in checkpoints.checkpoints(output_dir):
         flip_bits_of(directory / "optimizer.pt", b"state")
-    (output_dir / "checkpoint-5" / checkpoints.MANIFEST).unlink()  # as of stock Trainer
+    (output_dir / "checkpoint-5" / MANIFEST).unlink()  # as of stock Trainer
     with pytest.raises(ValueError, match="--overwrite_output_dir") as refusal:
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
     assert "checkpoint-5: it has no" in str(refusal.value)
@@ -147,8 +200,8 @@ def test_where_none_is_complete_nothing_is_removed_unless_told(output_dir, monke
     def unreadable(file):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(checkpoints, "_digest", unreadable)
-    with pytest.raises(ValueError, match=r"checkpoint-10: it cannot be read .*Input/output error"):
+    monkeypatch.setattr(FileRecord, "of", unreadable)
+    with pytest.raises(ValueError, match=r"checkpoint-10: \S+ cannot be read: Input/output error"):
         checkpoints.to_resume_from(output_dir, "newest", overwrite=False)
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.rankings import Retrieved
-from docsplit.training.arguments import QueryArguments
-from docsplit.training.negatives import NOTE, NegativesCallback, mine
+from docsplit.runtime.caches import build_once
+from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
+from docsplit.training.negatives import FILE, NOTE, NegativesCallback, mine
+from tests.mutations import mutated_copy
 
 
 def by_loop(retrieved, is_relevant, min_rank, margin):
@@ -53,10 +55,25 @@ def callback(tmp_path, negatives, checkpoint=None):
     return NegativesCallback(trainer, QueryArguments(negatives=negatives), checkpoint)
 
 
+def test_negatives_that_changed_are_not_trained_with(tmp_path):
+    def build(folder):
+        np.save(folder / FILE, np.arange(40, dtype=np.int32).reshape(4, 10))
+
+    build_once(tmp_path / "whole", build)
+    for seed in range(60):
+        output_dir = tmp_path / str(seed)
+        how = mutated_copy(tmp_path / "whole", output_dir / NEGATIVES_FOLDER / "key", seed)
+        (output_dir / "checkpoint-3").mkdir()
+        (output_dir / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": f"key/{FILE}"}))
+        with pytest.raises(ValueError, match=rf"key/{FILE}, but .*: put it back, or start") as refusal:
+            callback(output_dir, ["self"], output_dir / "checkpoint-3")
+        assert "\n" not in str(refusal.value), how
+
+
 def test_a_checkpoint_whose_negatives_are_gone_and_a_training_without_a_half(tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
     (tmp_path / "checkpoint-3" / NOTE).write_text(json.dumps({"phase": 1, "file": "gone.npy"}))
-    with pytest.raises(ValueError, match=r"gone\.npy, which is not there: put it back"):
+    with pytest.raises(ValueError, match=r"gone\.npy, but gone\.npy is not there: put it back"):
         callback(tmp_path, ["self"], tmp_path / "checkpoint-3")
     with pytest.raises(ValueError, match="bm25 self change when half the epochs are over, and there is one"):
         callback(tmp_path, ["bm25", "self"]).on_train_begin(None, SimpleNamespace(num_train_epochs=1), None)

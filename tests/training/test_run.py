@@ -1,14 +1,41 @@
 """A run between its loading and its results: what it prepares, and what it leaves."""
 
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
 
+from docsplit.modeling.manifest import MANIFEST, seal
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
-from docsplit.training import checkpoints
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import Run, take_output, unrecorded_files
+from docsplit.training.run import Callbacks, Run, take_output, unrecorded_files
+
+
+def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, options, tmp_path, monkeypatch):
+    state = SimpleNamespace(log_history=[], global_step=1)
+    trainer = SimpleNamespace(
+        state=state, is_world_process_zero=lambda: True, save_model=lambda: tiny_model.save_pretrained(tmp_path)
+    )
+    nothing = SimpleNamespace(totals=lambda history: {}, finish=lambda kept_start: {})
+    flushed, fsync = set(), os.fsync
+
+    def note(number):
+        flushed.add(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def describe_run(*about):
+        files = [tmp_path / name for name in ("model.safetensors", "config.json", "modules.json", "1_Pooling")]
+        assert {str(path) for path in (*files, tmp_path)} <= flushed
+        raise RuntimeError("the run is described")
+
+    monkeypatch.setattr("docsplit.release.reporting.describe_run", describe_run)
+    monkeypatch.setattr(os, "fsync", note)
+    with pytest.raises(RuntimeError, match="is described"):
+        Run(options, None, TrainingData([], None, None, {}), tiny_model, take_output(options)).finish(
+            trainer, Callbacks(nothing, None, nothing, None, None), 1.0
+        )
 
 
 @pytest.fixture
@@ -23,10 +50,15 @@ def fill(folder, *names):
         (folder / name).touch()
 
 
+def seal_with_all(checkpoint):
+    fill(checkpoint, *IN_EACH_CHECKPOINT)
+    seal(checkpoint)
+
+
 def test_a_new_run_leaves_nothing_that_an_earlier_one_prepared(tiny_model, options, tmp_path):
     tiny_model.save_pretrained(tmp_path / "checkpoint-4")
     (tmp_path / TARGETS_FILE).touch()
-    checkpoints.seal(tmp_path / "checkpoint-4")
+    seal_with_all(tmp_path / "checkpoint-4")
     for checkpoint, is_kept in ((tmp_path / "checkpoint-4", True), (None, False)):
         run = Run(options, checkpoint, TrainingData([], None, None, {}), tiny_model, take_output(options))
         run.prepare_objective()
@@ -34,6 +66,7 @@ def test_a_new_run_leaves_nothing_that_an_earlier_one_prepared(tiny_model, optio
         assert run.results == {}
 
 
+IN_EACH_CHECKPOINT = ("config.json", "model.safetensors", "trainer_state.json")
 OF_A_RUN = ("README.md", "model.safetensors", "evaluations/news/results.json", "evaluations/news/few_shot.png")
 MINED = f"negatives/{'0a' * 12}.npy"
 RUN_JSON = json.dumps({"options": {}, "hardware": "cpu", "processes": 1, "commit": None})
@@ -52,15 +85,15 @@ def test_without_a_record_names_of_a_release_are_a_runs_beside_its_run_json(tmp_
 def test_without_a_record_manifests_say_what_is_of_checkpoints(tmp_path):
     fill(tmp_path, "checkpoint-4/optimizer.pt", "checkpoint-4/odd.name", "checkpoint-6/optimizer.pt", *OF_A_RUN, MINED)
     assert unrecorded_files(tmp_path) == []
-    checkpoints.seal(tmp_path / "checkpoint-4")
-    fill(tmp_path, "checkpoint-4/config.json", "checkpoint-6/notes.txt")  # a user's
+    seal_with_all(tmp_path / "checkpoint-4")
+    fill(tmp_path, "checkpoint-4/tokenizer.json", "checkpoint-6/notes.txt")  # a user's
     ours = {path.relative_to(tmp_path).as_posix() for path in unrecorded_files(tmp_path)}
-    of_checkpoint = {f"checkpoint-4/{name}" for name in ("optimizer.pt", "odd.name", checkpoints.MANIFEST)}
+    of_checkpoint = {f"checkpoint-4/{name}" for name in ("optimizer.pt", "odd.name", MANIFEST, *IN_EACH_CHECKPOINT)}
     assert ours == {*of_checkpoint, "checkpoint-6/optimizer.pt", MINED}
-    (tmp_path / "checkpoint-4" / checkpoints.MANIFEST).write_text("damaged")
+    (tmp_path / "checkpoint-4" / MANIFEST).write_text("damaged")
     ours = {path.relative_to(tmp_path).as_posix() for path in unrecorded_files(tmp_path)}
     assert ours == (of_checkpoint - {"checkpoint-4/odd.name"}) | {
-        *("checkpoint-4/config.json", "checkpoint-6/optimizer.pt", MINED)
+        *("checkpoint-4/tokenizer.json", "checkpoint-6/optimizer.pt", MINED)
     }
 
 
@@ -75,7 +108,7 @@ def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
     if has_run:
         take_output(options)
         fill(tmp_path, "checkpoint-4/config.json")
-        checkpoints.seal(tmp_path / "checkpoint-4")
+        seal_with_all(tmp_path / "checkpoint-4")
         take_output(options).close()
     fill(tmp_path, name)
     with pytest.raises(ValueError, match=rf"{name} is of no run .*: choose another --output_dir, or move it away\."):
@@ -86,7 +119,7 @@ def test_a_users_file_is_never_overwritten(options, tmp_path, name, has_run):
 def test_a_resumed_run_minds_no_notes_in_its_checkpoints(options, tmp_path):
     options.training.resume_from_checkpoint = "newest"
     fill(tmp_path, "checkpoint-4/optimizer.pt")
-    checkpoints.seal(tmp_path / "checkpoint-4")
+    seal_with_all(tmp_path / "checkpoint-4")
     fill(tmp_path, "checkpoint-4/notes.txt", "checkpoint-4/README.md")
     take_output(options).close()
     for target in ("checkpoint-4", "nowhere"):

@@ -17,6 +17,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import nearest, smooth, word_vectors
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
 from docsplit.runtime.vectors import unit
+from docsplit.training.teacher import _saved_targets
 from tests.conftest import make_corpus
 from tests.processes import Script, run
 
@@ -134,3 +135,17 @@ def test_a_stream_a_random_start_and_other_documents_are_refused(whole, scattere
     arguments = words(scattered, documents, tmp_path / "refused", *random_start)[1:]
     del arguments[:2]
     assert "give --model_name_or_path" in failure_of(run_docsplit_pretraining.main, *arguments)
+
+
+def test_targets_that_are_gone_or_damaged_are_made_again_with_a_line(tmp_path, caplog):
+    path = tmp_path / TARGETS_FILE
+    assert _saved_targets(path, "start") is None
+    Targets.write(path, torch.tensor([1, 2]), torch.eye(2), {"options": "{}"})
+    assert _saved_targets(path, "start").about == {"options": "{}"}
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert _saved_targets(path, "start") is None
+    assert [record.message for record in caplog.records] == [
+        f"{path} is not there: the targets are made again from start.",
+        f"{path} is damaged: it does not fit its digest: the targets are made again from start.",
+    ]

@@ -90,7 +90,7 @@ def differences(rows: list[Row]) -> list[list[str]]:
             for method, samples in of_method.items()
         }
         pairs = [pair for pair in COMPARED if all(method in resampled for method in pair)]
-        compared = [paired_bootstrap(*(resampled[method] for method in pair)) for pair in pairs]
+        compared = [paired_bootstrap(resampled[first], resampled[second]) for first, second in pairs]
         corrected = holm([test.p_value for test in compared])
         for pair, test, p_holm in zip(pairs, compared, corrected):
             numbers = [resampled[method].seeds if method in trained else 0 for method in pair]

@@ -13,7 +13,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -23,6 +23,7 @@ from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
+from docsplit.evaluation.results.items import ItemScores
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
@@ -30,6 +31,7 @@ from docsplit.runtime.vectors import unit
 THIRDS = ("short", "medium", "long")
 KNOWN = 300
 DRAWS = 500
+Reading = Literal["truncate", "chunk_mean"]
 
 
 def rows_of(data: DataSet, measured: Measured) -> Iterator[Row]:
@@ -66,8 +68,11 @@ def clusters_of(train: np.ndarray, test: np.ndarray, labels: np.ndarray) -> Iter
     """Measure table 1: k-means of unit vectors, fitted on train, a cluster for each class, mean of ten seeds."""
     clusters, _ = cluster(unit(train), unit(test), len(np.unique(labels)), num_seeds=10)
     measures = cluster_measures(clusters, labels)
-    yield {"metric": "k-means NMI, raw", "value": float(measures["nmi"].mean())}
-    yield {"metric": "purity, raw", "value": float(measures["purity"].of_runs().mean())}
+    nmi, purity = measures["nmi"], measures["purity"]
+    assert isinstance(nmi, np.ndarray)
+    assert isinstance(purity, ItemScores)
+    yield {"metric": "k-means NMI, raw", "value": float(nmi.mean())}
+    yield {"metric": "purity, raw", "value": float(purity.of_runs().mean())}
 
 
 def on_items(measured: Measured, items: np.ndarray) -> Row:
@@ -77,7 +82,7 @@ def on_items(measured: Measured, items: np.ndarray) -> Row:
     return {"value": measured.of_items(items), SAMPLES: [round(measured.of_items(rows), 5) for rows in drawn]}
 
 
-def embed(encoder: str, data: DataSet, read: str, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+def embed(encoder: str, data: DataSet, read: Reading, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors (len(data.texts), H), and the rows of training documents that standardise them.
 
     For links these are `KNOWN` papers. Other papers of no measured pair are not embedded: their vectors are 0.
@@ -141,7 +146,8 @@ def main() -> None:
             new_rows = [*rows_of_vectors(data, vectors, known)]
             if name == "20news":
                 split = news(options.data_dir, options.max_documents)
-                new_rows += clusters_of(*np.split(vectors, [len(split.train_texts)]), split.test_labels)
+                train, test = np.split(vectors, [len(split.train_texts)])
+                new_rows += clusters_of(train, test, split.test_labels)
             rows += [row | {"data": name, "read": read} for row in new_rows]
     write_text(options.rows, json.dumps(rows) + "\n")
 

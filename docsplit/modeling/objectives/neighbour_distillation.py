@@ -10,6 +10,7 @@ dimensions (`benchmarks/studies/adaptation/study.yaml`). With `--view simcse`, t
 once. Of other views both are students, so that masked LM and their cosine stay in the log.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,38 +18,54 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Preparation
-from docsplit.runtime.files import write_whole
+from docsplit.runtime.files import add_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
+DIGEST = "digest"  # of tensors and description, in the file's metadata
 
 
 class Targets:
-    """A vector for each document, in a file that is mapped into memory: batches read only what they need."""
+    """A vector for each document, in a file that is mapped into memory: batches read only what they need.
+
+    The whole file is read once when it is opened.
+
+    Attributes:
+        about: the description that `write` was given.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not what `write` wrote.
+    """
 
     def __init__(self, path: Path):
-        with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
-            self.document_ids: Tensor = file.get_tensor("document_ids")  # (N,) int64, ascending
-            self.vectors: Tensor = file.get_tensor("vectors")  # (N, H) float16, of length one
+        try:
+            with safe_open(path, "pt") as file:  # maps the file: its tensors are views of that
+                tensors = {name: file.get_tensor(name) for name in ("document_ids", "vectors")}
+                self.about: dict[str, str] = dict(file.metadata() or {})
+            digest = self.about.pop(DIGEST, None)
+        except FileNotFoundError:
+            raise
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}.") from error
+        if digest is None:
+            raise ValueError(f"{path} has no {DIGEST}: it was damaged, or written by an earlier version.")
+        if digest != _digest(tensors, self.about):
+            raise ValueError(f"{path} is damaged: it does not fit its {DIGEST}.")
+        self.document_ids = tensors["document_ids"]  # (N,) int64, ascending
+        self.vectors = tensors["vectors"]  # (N, H) float16, of length one
 
     @staticmethod
     def write(path: Path, document_ids: Tensor, vectors: Tensor, about: dict[str, str]) -> None:
         """Write vectors (N, H) of documents (N,) int64, whose ids all differ, and a description of them."""
         ordered, order = document_ids.sort()
         tensors = {"document_ids": ordered, "vectors": vectors[order].half()}
-        write_whole(path, lambda temporary: save_file(tensors, temporary, metadata={"format": "pt"} | about))
-
-    @staticmethod
-    def about(path: Path) -> dict[str, str] | None:
-        """Read the description that `write` was given; None where there are no targets."""
-        if not path.exists():
-            return None
-        with safe_open(path, "pt") as file:
-            return {name: value for name, value in file.metadata().items() if name != "format"}
+        metadata = about | {DIGEST: _digest(tensors, about)}
+        write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
 
     def of(self, document_ids: Tensor) -> Tensor:
         """Return the vectors of documents (B,), on any device: (B, H) float32 there.
@@ -64,6 +81,12 @@ class Targets:
                 "other documents."
             )
         return self.vectors[rows].to(document_ids.device, torch.float32)
+
+
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    add_arrays(digest, {name: tensor.numpy() for name, tensor in tensors.items()}, about)
+    return digest.hexdigest()
 
 
 class NeighbourDistillation(Objective):

@@ -23,7 +23,7 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
-from docsplit.runtime.files import PARTIAL, ROOT, move_aside
+from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder, move_aside
 from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
@@ -105,7 +105,9 @@ class Folder:
             elif self.output.exists():
                 aside = move_aside(self.output)
                 logger.warning(f"{self.output} was made while this run was on: what is in it is kept as {aside.name}.")
+            flush_folder(new)
             new.rename(self.output)
+            flush(self.output.parent)
         except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
             if isinstance(error, OSError) or "os error" in str(error):
                 cause = " ".join(str(error).split())

@@ -6,8 +6,14 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from benchmarks.engine.cells import SPENT, Running, _spent
+from docsplit.runtime.sealed import write_sealed
 from tests.benchmarks.engine.conftest import CASES, MEASURE
+from tests.mutations import mutated_copy
 
 
 def finish(process, code=0):
@@ -103,6 +109,44 @@ def test_a_result_that_is_not_there_fails_the_cell(study, tmp_path):
     assert results_of(tmp_path)["rows"] == []
 
 
+@pytest.mark.parametrize(
+    ("measure", "text", "problem"),
+    [
+        (MEASURE, '{"rows": [{"head": "linear"', "holds no JSON"),
+        (MEASURE, "[1]", "holds no JSON object"),
+        (MEASURE, '{"rows": 3}', "holds no list of rows"),
+        (MEASURE, '{"rows": [3]}', "holds no list of rows"),
+        (MEASURE, '{"rows": []}', "0 rows of"),
+        (MEASURE, '{"rows": [{"head": "linear"}]}', "score"),
+        (MEASURE, '{"rows": [{"head": "linear", "score": "high"}]}', "without a metric and a number"),
+        (MEASURE, '{"rows": [{"head": "linear", "score": NaN}]}', "without a metric and a number"),
+        ({"rows": MEASURE["file"]}, '{"rows": []}', "holds no list of rows"),
+        ({"rows": MEASURE["file"]}, "[" * 100_000, "holds no JSON"),
+        ({"rows": MEASURE["file"]}, '[{"metric": "score"}]', "without a metric and a number"),
+        ({"rows": MEASURE["file"]}, '[{"metric": "score", "value": 1, "samples": ["a"]}]', "that are no numbers"),
+    ],
+)
+def test_measured_files_of_another_shape_are_one_line(tmp_path, measure, text, problem):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.json").write_text(text)
+    cell = SimpleNamespace(key="key", fields={}, measures=[measure])
+    running = SimpleNamespace(cell=cell, variables={"folder": str(tmp_path)}, seconds=[1.0])
+    with pytest.raises((ValueError, KeyError), match=problem):
+        list(Running._rows(running))
+
+
+def test_seconds_of_steps_that_are_damaged_start_a_cell_anew(tmp_path, capsys):
+    (tmp_path / "whole").mkdir()
+    write_sealed(tmp_path / "whole" / SPENT, {"seconds": [1.5, 2.5], "cpu_seconds": [1.0, 2.0]})
+    assert _spent(tmp_path / "whole" / SPENT, 3) == ([1.5, 2.5], [1.0, 2.0])
+    assert _spent(tmp_path / "whole" / SPENT, 2) == ([], [])  # of another study
+    for seed in range(60):
+        how = mutated_copy(tmp_path / "whole", tmp_path / str(seed), seed)
+        assert _spent(tmp_path / str(seed) / SPENT, 3) in (([], []), ([1.5, 2.5], [1.0, 2.0])), how
+    assert _spent(tmp_path / "none" / SPENT, 3) == ([], [])
+    assert capsys.readouterr().out.count("\n") <= 61
+
+
 def test_the_best_cells_of_a_group_are_confirmed(study, tmp_path):
     values = {name: {"method": name, "own": {"value": value}} for name, value in zip("abcd", (1, 4, -1, 3))}
     groups = {
@@ -155,6 +199,17 @@ def test_results_are_enough_to_go_on(study, tmp_path):
     assert len(starts(tmp_path)) == 1  # the second cell alone
     assert [row["value"] for row in results_of(tmp_path)["rows"]] == [1, 2]
     assert results_of(tmp_path)["cells"][first["key"]] == first
+    # One line where they are cut, and a cell whose record is cut runs again
+    results, (record,) = tmp_path / "results.json", (tmp_path / "work").glob("*/cell.json")
+    for path in (results, record):
+        os.truncate(path, 100)
+    (line,) = finish(start(), code=1).splitlines()
+    assert line.startswith(f"error: {results} is damaged: it holds no JSON")
+    assert "move it away" in line
+    results.unlink()
+    output = finish(start())
+    assert output.count(f"{record} is damaged") == output.count("counts as stopped") == 1
+    assert [row["value"] for row in results_of(tmp_path)["rows"]] == [1, 2]
 
 
 def test_cells_of_other_code_stay_apart_until_they_are_accepted(study, tmp_path):

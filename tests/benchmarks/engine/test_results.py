@@ -1,11 +1,14 @@
 """The results file of a study: what is read is what was written, and samples are no part of the JSON."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from benchmarks.engine.results import Record, Results, read_results, write_results
+from docsplit.runtime.sealed import Damaged
+from tests.mutations import mutated_copy
 from tests.processes import ROOT
 
 COMMITTED = sorted((ROOT / "benchmarks" / "results").glob("*.npz"))
@@ -43,6 +46,29 @@ def test_what_is_read_is_what_was_written(results, tmp_path):
     before = [file.read_bytes() for file in sorted(path.parent.iterdir())]
     write_results(read_results(path), path)
     assert [file.read_bytes() for file in sorted(path.parent.iterdir())] == before
+
+
+def test_no_damaged_file_is_believed_or_more_than_a_line(results, tmp_path):
+    whole = tmp_path / "whole"
+    write_results(results, whole / "study.json")
+    results.cells["a"].write(whole / "cell.json")
+    for seed in range(150):
+        name, copy = ("study.json", "study.npz", "cell.json")[seed % 3], tmp_path / str(seed)
+        how = mutated_copy(whole, copy, seed, name)
+        try:
+            read = Record.read(copy / name) if name == "cell.json" else read_results(copy / "study.json")
+        except (Damaged, FileNotFoundError) as error:
+            message = str(error)
+        else:  # the JSON that people and git keep has no checksum
+            assert read in (results, results.cells["a"]) or name == "study.json", how
+            continue
+        assert str(copy / name) in message, how
+        assert "\n" not in message
+
+
+def test_a_record_of_an_earlier_version_has_no_checksum(results, tmp_path):
+    (tmp_path / "cell.json").write_text(json.dumps(asdict(results.cells["a"])))
+    assert Record.read(tmp_path / "cell.json") == results.cells["a"]
 
 
 def test_without_samples_there_is_one_file(results, tmp_path):

@@ -12,6 +12,7 @@ from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistill
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
+from tests.mutations import mutated_copy
 
 IDS = torch.tensor([40, 7, 2**62, 11, 3])
 
@@ -148,10 +149,21 @@ def test_the_file_is_mapped_and_in_any_order_the_same(targets, tmp_path):
         assert str(path) in maps.read()
     order = [3, 0, 1]
     torch.testing.assert_close(saved.of(IDS[order]), vectors[order], atol=1e-3, rtol=1e-3)
-    assert Targets.about(path) == {"options": "{}"}
-    assert Targets.about(tmp_path / "none") is None
+    assert saved.about == {"options": "{}"}
+    with pytest.raises(FileNotFoundError):
+        Targets(tmp_path / "none")
     with safe_open(path, "pt") as file:
         assert file.get_tensor("vectors").dtype == torch.float16
+
+
+def test_no_damaged_target_is_believed(targets, tmp_path):
+    (tmp_path / "whole").mkdir()
+    targets[0].rename(tmp_path / "whole" / "targets.safetensors")
+    for seed in range(60):
+        how = mutated_copy(tmp_path / "whole", tmp_path / f"{seed}", seed)
+        with pytest.raises((ValueError, FileNotFoundError), match=f"{seed}/targets.safetensors") as error:
+            Targets(tmp_path / f"{seed}" / "targets.safetensors")
+        assert "\n" not in str(error.value), how
 
 
 @pytest.mark.parametrize(

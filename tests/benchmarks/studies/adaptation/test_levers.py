@@ -83,7 +83,7 @@ def test_targets_are_made_again_by_the_moving_average(pull, scattered, documents
     folder = pull("refreshed_every=2", "moving_average=0.6", steps=4)
 
     (first, again) = (Targets(folder / name) for name in (TARGETS_FILE, levers.REFRESHED_TARGETS_FILE))
-    assert Targets.about(folder / levers.REFRESHED_TARGETS_FILE) == {"step": "2"}  # after the last, none
+    assert Targets(folder / levers.REFRESHED_TARGETS_FILE).about == {"step": "2"}  # after the last, none
     assert [torch.equal(tensor, first.vectors) for tensor in used] == [True, True, False, False]
     assert torch.equal(used[2], again.vectors)
     encoder = load_encoder(str(scattered), device="cpu")

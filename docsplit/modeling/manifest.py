@@ -1,0 +1,78 @@
+"""The manifest of a checkpoint: a record of all its files, written after everything else is on the disk."""
+
+import hashlib
+import time
+from pathlib import Path
+
+from docsplit.modeling.saving import WEIGHTS_FILE
+from docsplit.runtime.files import JsonObject, flush, flush_folder
+from docsplit.runtime.sealed import Damaged, FileRecord, read_json, read_sealed, records_in, seal_folder, why_damaged
+
+MANIFEST = "checkpoint_manifest.json"
+IN_EACH = ({WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"}, {"config.json"}, {"trainer_state.json"})  # one of each
+
+
+def seal(directory: Path) -> None:
+    """Mark a directory as complete, once it is on the disk, by a record of each file in it.
+
+    When this returns the mark is on the disk too: older checkpoints may go.
+    """
+    flush_folder(directory)
+    seal_folder(directory, MANIFEST, written=time.time())
+    flush(directory.parent)
+
+
+def why_incomplete(directory: Path) -> str | None:
+    """Tell why a directory is no complete checkpoint, None if it is one; reads each file once."""
+    try:
+        return why_damaged(directory, read_manifest(directory)[1])
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}: its run was stopped while writing it, or was none of this project"
+    except Damaged as error:
+        return str(error).removesuffix(".")
+
+
+def read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
+    """Read when a directory was sealed, and the records of its files.
+
+    Raises:
+        FileNotFoundError: if there is no manifest.
+        Damaged: if it is not what `seal` wrote, or records no checkpoint.
+    """
+    path = directory / MANIFEST
+    content = read_json(path, finite=True)
+    if content.keys() == {"written", "files"}:
+        records = _records_of_earlier_version(content, path)
+    else:
+        content = read_sealed(path)
+        records = records_in(content, path)
+    if not isinstance(written := content.get("written"), float):
+        raise Damaged(f"{path} is damaged: it does not say when it was written.")
+    for names in IN_EACH:
+        if not names & records.keys():
+            raise Damaged(f"{path} names no {min(names)}, which each checkpoint has.")
+    return written, records
+
+
+class _RecordOfEarlierVersion(FileRecord):
+    """A file's size and, in place of XXH3, its SHA-256."""
+
+    @classmethod
+    def of(cls, path: Path) -> "_RecordOfEarlierVersion":
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+                size += len(block)
+        return cls(size, digest.hexdigest())
+
+
+def _records_of_earlier_version(content: JsonObject, path: Path) -> dict[str, FileRecord]:
+    """Read a manifest without a checksum of itself; one that has lost it records no SHA-256."""
+    files = content["files"]
+    entries = list(files.values()) if isinstance(files, dict) else [None]
+    if not all(isinstance(entry, dict) and entry.keys() == {"size", "sha256"} for entry in entries):
+        raise Damaged(f"{path} is damaged: it has no checksum.")
+    files = {name: {"size": entry["size"], "xxh3": entry["sha256"]} for name, entry in files.items()}
+    records = records_in({"files": files}, path)
+    return {name: _RecordOfEarlierVersion(record.size, record.xxh3) for name, record in records.items()}
