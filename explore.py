@@ -14,13 +14,14 @@ import argparse
 import logging
 from pathlib import Path
 
+from docsplit.runtime.bounds import BOUNDS, COUNT
 from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import refuse_missing_path, write_text
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = CommandParser(__doc__)
+    parser = CommandParser(__doc__, bounds=BOUNDS | {"neighbours": COUNT})
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
         "encoder",
@@ -48,8 +49,6 @@ def parse_options() -> argparse.Namespace:
     )
     shown.add_argument("--output", type=Path, help="page to write (default: ENCODER.html beside the encoder or index)")
     options = parser.parse_args()
-    if options.neighbours < 1 or options.max_documents < 3:
-        parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
     refuse_missing_path(options.encoder, "a folder with an encoder or an index, or a model of the Hub (USER/NAME)")
     folder = Path(options.encoder)
     options.is_index = (folder / "manifest.json").exists()

@@ -217,11 +217,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
             of_verb.add_argument("index", type=Path, help="the folder of the index")
         verb.add_options(of_verb)
         of_verb.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    options = parser.parse_args(words)
-    for name in ("count", "passage_words", "max_seq_length"):
-        if (value := getattr(options, name, None)) is not None and value < 1:
-            parser.error(f"--{name} is {value}: expected 1 or more.")
-    return options
+    return parser.parse_args(words)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
 
 
@@ -67,6 +68,9 @@ class LabelledArguments:
             "Default: all."
         },
     )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
 
 @dataclass
@@ -141,5 +145,4 @@ class RankingArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.max_queries is not None and self.max_queries < 1:
-            raise ValueError(f"--max_queries is {self.max_queries}: expected 1 or more.")
+        check_bounds(self)
