@@ -1,11 +1,13 @@
 """The numbers that options take: one table for all scripts, checked right after parsing, before anything is loaded.
 
 A number outside of its row is one line: `--learning_rate -1: give a number of at least 0`. Infinity and NaN are
-refused everywhere. A new option with a number needs a row in `BOUNDS`, or its name in `ANY_NUMBER`.
+refused everywhere. A new option with a number needs a row in `BOUNDS`, or its name in `ANY_NUMBER`. A folder to write
+into is no file.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 LARGEST = 2**63 - 1  # of whole numbers of 64 bits; infinity and NaN are beyond it
@@ -152,11 +154,14 @@ ANY_NUMBER = (  # but infinity and NaN
     "negatives_margin",
     "threshold",  # of an index whose encoder compares by dot products; `docsplit.index.overview` knows
 )
+FOLDERS = ("output_dir", "index_dir", "out")  # to write into
 
 
 def refusals(options: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS) -> Iterator[str]:
-    """Yield a line for each option whose number, or one of whose numbers, is out of bounds."""
+    """Yield a line for each option that has a number out of bounds, or a file as its folder."""
     for name, value in options.items():
+        if name in FOLDERS and value is not None and Path(value).is_file():
+            yield f"{name if name == 'out' else f'--{name}'} {value} is a file: name a folder, which may be new"
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not isinstance(number, bool):
                 bound = bounds.get(name, Bound())
@@ -166,7 +171,7 @@ def refusals(options: Mapping[str, Any], bounds: Mapping[str, Bound] = BOUNDS) -
 
 
 def check_bounds(options: Any) -> None:
-    """Check a dataclass of options that a program may have made, where no command line was parsed.
+    """Check a dataclass of options, which a program may have made without a command line.
 
     Raises:
         ValueError: naming the first option out of bounds.

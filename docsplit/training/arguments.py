@@ -1,5 +1,6 @@
 """The options of a run, checked: those of `docsplit.training.options` with transformers' TrainingArguments."""
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 import torch
 from transformers import TrainingArguments
 
+from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
@@ -56,6 +58,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         refuse_sharded_parameters()
         check_bounds(self)
         refuse_first(unsupported(self))
+        refuse_first(what_does_not_choose(self))
         check_trackers(self.report_to if isinstance(self.report_to, list) else [self.report_to or "none"])
         for name in OF_JSON:
             setattr(self, name, read_json_option(name, getattr(self, name)))
@@ -116,25 +119,13 @@ def unsupported(args: PretrainingArguments) -> Iterator[str]:
         yield "--auto_find_batch_size would take negatives away: use --cache_gradients instead."
     if args.dataloader_persistent_workers:
         yield "--dataloader_persistent_workers would prefetch with the views of the epoch before."
-    if Path(str(args.output_dir)).is_file():
-        yield f"--output_dir {args.output_dir} is a file: name a folder, which may be new."
+    if args.use_liger_kernel and importlib.util.find_spec("liger_kernel") is None:
+        yield "--use_liger_kernel needs liger-kernel, which is not installed: leave it out."
 
 
-def contradictions(args: PretrainingArguments) -> Iterator[str]:
-    """Yield what cannot go together in a run, though each option alone can be."""
-    evaluates, steps = args.eval_strategy != "no", args.eval_steps or 0
-    if args.train_batch_size * args.world_size < 2:
-        yield (
-            "A batch of one document has no negatives, and accumulation adds none: raise "
-            "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
-        )
-    if evaluates and args.eval_batch_size * args.world_size < 2:
-        yield "--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it."
-    if args.n_gpu > 1:
-        yield (
-            f"{args.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
-            "with `accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
-        )
+def what_does_not_choose(args: PretrainingArguments) -> Iterator[str]:
+    """Yield why the best checkpoint cannot be chosen, or a metric has nothing to choose."""
+    evaluates, steps = args.eval_strategy != "no", args.eval_steps or args.logging_steps
     if args.early_stopping_patience is not None and not args.load_best_model_at_end:
         yield "--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model."
     chooses = "--load_best_model_at_end" if args.load_best_model_at_end else ""
@@ -147,6 +138,22 @@ def contradictions(args: PretrainingArguments) -> Iterator[str]:
         yield f"{chooses} chooses by evaluations, and --eval_steps {steps:g} comes after --max_steps {args.max_steps}."
     if args.metric_for_best_model is not None and not evaluates and "probe" not in args.metric_for_best_model:
         yield "--metric_for_best_model names a result of evaluations: add --eval_strategy steps or epoch."
+
+
+def contradictions(args: PretrainingArguments) -> Iterator[str]:
+    """Yield what cannot go together in a run, though each option alone can be."""
+    if args.train_batch_size * args.world_size < 2:
+        yield (
+            "A batch of one document has no negatives, and accumulation adds none: raise "
+            "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
+        )
+    if args.eval_strategy != "no" and args.eval_batch_size * args.world_size < 2:
+        yield "--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it."
+    if args.n_gpu > 1:
+        yield (
+            f"{args.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
+            "with `accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
+        )
     if args.dataloader_prefetch_factor is not None and not args.dataloader_num_workers:
         yield "--dataloader_prefetch_factor is for --dataloader_num_workers above 0: add them, or leave it out."
 
@@ -214,7 +221,8 @@ class RunOptions:
         check_choices("metric_for_best_model", [metric], ("loss", *PROBE_METRICS))
 
     def _check_query_view(self) -> None:
-        """Refuse options of documents, which queries have no use for."""
+        """Refuse folds that cannot be, and options of documents, which queries have no use for."""
+        check_folds(self.queries.folds, self.queries.fold)
         for option, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
             if getattr(self.data, option) != default:
                 raise ValueError(

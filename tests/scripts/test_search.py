@@ -147,9 +147,6 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
     assert "There is no index" in failure_of(search.main, "query", tmp_path / "other", "kettle")
     assert "The query is empty" in failure_of(search.main, "query", index, " ")
     assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
-    with pytest.raises(SystemExit):
-        run_here(search.main, "query", index, "x", "--count", 0)
-    assert "--count is 0" in capsys.readouterr().err
 
 
 def test_a_query_of_a_megabyte(index, answer):
