@@ -58,6 +58,8 @@ def parse_options() -> argparse.Namespace:
         parser.error(f"--model says where the encoder of an index is, but {options.encoder} is no index.")
     options.corpus = None if options.is_index else options.corpus or "python_docs"
     options.output = options.output or default_output(folder)
+    if options.output.is_dir():
+        parser.error(f"--output {options.output} is a folder: name a file, such as {options.output / 'page.html'}")
     if options.is_index and folder.resolve() in options.output.resolve().parents:
         parser.error(f"--output is in {folder}, which belongs to search.py: name a file outside of it.")
     return options

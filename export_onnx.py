@@ -42,11 +42,14 @@ def main() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
+    from transformers.utils.logging import disable_progress_bar
+
     from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
 
+    disable_progress_bar()  # of weights, which load within a second
     encoder = load_encoder(options.encoder, device="cpu")
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "model.onnx"

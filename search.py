@@ -159,7 +159,10 @@ def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
     from docsplit.index.index import Index
     from docsplit.index.overview import duplicates
 
-    yield Duplicates(options.threshold, duplicates(Index(options.index), options.threshold))
+    index, threshold = Index(options.index), options.threshold
+    if index.manifest.encoder["similarity"] == "cosine" and not 0 <= threshold <= 1:
+        raise ValueError(f"--threshold {threshold:g}: give a number from 0 to 1; documents are compared by cosine.")
+    yield Duplicates(threshold, duplicates(index, threshold))
 
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:

@@ -4,7 +4,6 @@
 machine. The token is that of `hf auth login` or HF_TOKEN.
 """
 
-import argparse
 import logging
 import os
 import shlex
@@ -22,6 +21,8 @@ from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from docsplit.runtime.command import as_command
+from docsplit.runtime.command_parser import CommandParser
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ RELEASE = (  # patterns of Path.glob
     "all_results.json", "run.json", "training.png", "evaluations/*/results.json", "evaluations/*/few_shot.png",
 )  # fmt: skip
 API = HfApi()  # only one, which makes uploads in the background one after another
+NAME = "docsplit.release.hub"
 ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
 ON_ITS_WAY = ".push-"  # begins the name of a folder that is being uploaded
 
@@ -54,8 +56,8 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
         return name
     except (HTTPError, OSError, ValueError) as error:
         raise ValueError(
-            f"--push_to_hub cannot write to {repo_id!r}: log in with `hf auth login`, or set HF_TOKEN to a token that "
-            f"may write, and check --hub_model_id. The cause: {_one_line(error)}"
+            f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
+            f"that may write, and check that name. The cause: {_one_line(error)}"
         ) from error
 
 
@@ -75,7 +77,7 @@ def push(
             was given. None: the release alone, at the top.
         outdated: patterns of files on the Hub that go if they are not uploaded again.
     """
-    names = [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+    names = _files_of_release(directory)
     if "model.safetensors" in names:  # a head that is there already belongs to other weights
         outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
 
@@ -93,6 +95,10 @@ def push(
     return _again_if_it_breaks(upload)
 
 
+def _files_of_release(directory: Path) -> list[str]:
+    return [path.relative_to(directory).as_posix() for pattern in RELEASE for path in directory.glob(pattern)]
+
+
 def push_at_the_end(
     directory: Path, repo_id: str, message: str = "End of training", outdated: list[str] | None = None
 ) -> None:
@@ -104,7 +110,7 @@ def push_at_the_end(
     try:
         push(directory, repo_id, message, outdated=outdated)
     except (HTTPError, OSError, ValueError) as error:
-        command = shlex.join(["python", "-m", "docsplit.release.hub", str(directory), repo_id])
+        command = shlex.join(["python", "-m", NAME, str(directory), repo_id])
         raise SystemExit(
             f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
         ) from error
@@ -193,13 +199,16 @@ def _one_line(error: BaseException) -> str:
 
 def main() -> None:
     """Upload the release in a folder: the end of a run whose upload failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__, prog=f"python -m {NAME}")
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")
     parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")
     options = parser.parse_args()
+    if not _files_of_release(options.directory):
+        raise ValueError(f"{options.directory} has no file of a release: name the folder of an encoder.")
     push_at_the_end(options.directory, create_repository(options.repo_id, options.private))
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

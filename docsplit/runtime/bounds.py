@@ -5,12 +5,13 @@ refused everywhere. A new option with a number needs a row in `BOUNDS`, or its n
 into is no file.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LARGEST = 2**63 - 1  # of whole numbers of 64 bits; infinity and NaN are beyond it
+LARGEST = 2**63 - 1  # of whole numbers, which libraries take as 64 bits
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,15 @@ class Bound:
     """The numbers that an option takes.
 
     Attributes:
-        least, most: the limits; those of any number, where there is none.
+        least, most: the limits; infinite where there is none.
         above, below: whether the limit itself is refused.
         steps: a number of steps: a whole number, or below 1 a share of all.
         special: a number outside of the limits, and what it stands for.
         remedy: what else the message says.
     """
 
-    least: float = -LARGEST
-    most: float = LARGEST
+    least: float = -math.inf
+    most: float = math.inf
     above: bool = field(default=False, kw_only=True)
     below: bool = field(default=False, kw_only=True)
     steps: bool = field(default=False, kw_only=True)
@@ -37,15 +38,17 @@ class Bound:
         """Whether the option takes this number."""
         if self.special is not None and value == self.special[0]:
             return True
-        if not abs(value) <= LARGEST or (self.steps and value > 1 and value != int(value)):
+        if abs(value) > LARGEST if isinstance(value, int) else not math.isfinite(value):
+            return False
+        if self.steps and value > 1 and value != int(value):
             return False
         is_enough = value > self.least if self.above else value >= self.least
         return is_enough and (value < self.most if self.below else value <= self.most)
 
     def wanted(self, is_whole: bool) -> str:
         """Say which numbers the option takes."""
-        lower = f"{'above' if self.above else 'of at least'} {self.least:g}" if self.least > -LARGEST else ""
-        upper = f"{'below' if self.below else 'of at most'} {self.most:.10g}" if self.most < LARGEST else ""
+        lower = f"{'above' if self.above else 'of at least'} {self.least:g}" if self.least > -math.inf else ""
+        upper = f"{'below' if self.below else 'of at most'} {self.most:.10g}" if self.most < math.inf else ""
         limits = " and ".join(filter(None, (lower, upper)))
         if lower and upper and not self.above and not self.below:
             limits = f"from {self.least:g} to {self.most:.10g}"
@@ -118,7 +121,7 @@ BOUNDS: dict[str, Bound] = {
     "warmup_steps": Bound(0, steps=True),
     "adam_beta1": DECAY,
     "adam_beta2": DECAY,
-    "adam_epsilon": NOT_NEGATIVE,
+    "adam_epsilon": Bound(0, above=True, remedy="1e-8 is usual"),
     "max_grad_norm": Bound(0, remedy="0 clips no gradient"),
     "label_smoothing_factor": SHARE,
     "neftune_noise_alpha": NOT_NEGATIVE,
@@ -152,7 +155,7 @@ BOUNDS: dict[str, Bound] = {
 }
 ANY_NUMBER = (  # but infinity and NaN
     "negatives_margin",
-    "threshold",  # of an index whose encoder compares by dot products; `docsplit.index.overview` knows
+    "threshold",  # a dot product, for some encoders: search.py checks it where the index compares by cosine
 )
 FOLDERS = ("output_dir", "index_dir", "out")  # to write into
 

@@ -119,6 +119,12 @@ def unsupported(args: PretrainingArguments) -> Iterator[str]:
         yield "--auto_find_batch_size would take negatives away: use --cache_gradients instead."
     if args.dataloader_persistent_workers:
         yield "--dataloader_persistent_workers would prefetch with the views of the epoch before."
+    if args.dataloader_multiprocessing_context not in (None, "fork"):
+        yield "--dataloader_multiprocessing_context: only forked workers learn which epoch it is: leave it out."
+    if args.remove_unused_columns:
+        yield "--remove_unused_columns would drop columns that views are made of: leave it out."
+    if args.debug:
+        yield "--debug looks at numbers alone, and this model gives masks too: leave it out."
     if args.use_liger_kernel and importlib.util.find_spec("liger_kernel") is None:
         yield "--use_liger_kernel needs liger-kernel, which is not installed: leave it out."
 
@@ -136,6 +142,8 @@ def what_does_not_choose(args: PretrainingArguments) -> Iterator[str]:
         yield f"{chooses} loads a checkpoint, and --save_strategy no writes none: leave that out."
     if chooses and args.eval_strategy == "steps" and 0 < args.max_steps < steps:
         yield f"{chooses} chooses by evaluations, and --eval_steps {steps:g} comes after --max_steps {args.max_steps}."
+    if chooses and args.eval_strategy == "steps" and 0 < args.max_steps <= args.eval_delay:
+        yield f"{chooses} chooses by evaluations, and --eval_delay {args.eval_delay:g} puts them behind the last step."
     if args.metric_for_best_model is not None and not evaluates and "probe" not in args.metric_for_best_model:
         yield "--metric_for_best_model names a result of evaluations: add --eval_strategy steps or epoch."
 

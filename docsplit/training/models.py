@@ -74,12 +74,26 @@ def _check_sizes(config: Any, model_args: ModelArguments) -> None:
         return
     try:
         with torch.device("meta"):
-            AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
+            encoder = AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
     except (ValueError, ImportError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
             f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {why}"
         ) from error
+    _note_random_start(model_args, encoder.num_parameters())
+
+
+def _note_random_start(model_args: ModelArguments, num_parameters: int) -> None:
+    """Say that nothing is pretrained; as a warning where it may not be what was meant, for no size was given."""
+    size = f"{num_parameters / 1e6:.{0 if num_parameters >= 1e7 else 1}f} million parameters"
+    text = f"There is no --model_name_or_path: a {model_args.model_type} of {size} starts from random weights."
+    if model_args.config_overrides is not None:
+        logger.info(text)
+        return
+    logger.warning(
+        f"{text} That takes a large corpus and days on a GPU. Name a pretrained encoder with --model_name_or_path, or "
+        "try the recipe quickstart (`make quickstart`), a small encoder in minutes."
+    )
 
 
 def _refuse_overrides_of_the_tokenizer(overrides: str) -> None:

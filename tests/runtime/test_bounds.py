@@ -42,7 +42,7 @@ def test_what_is_wrong_is_said_with_what_can_be(name, value, line):
 
 def test_limits_belong_to_a_bound_unless_it_says_otherwise():
     assert [COUNT.holds(value) for value in (0, 1, 2**63 - 1, 2**63)] == [False, True, True, False]
-    assert [POSITIVE.holds(value) for value in (0.0, 1e-300)] == [False, True]
+    assert [POSITIVE.holds(value) for value in (0.0, 1e-300, 1e300)] == [False, True, True]
     assert [SHARE.holds(value) for value in (-1e-9, 0.0, 1.0, 1.0000001)] == [False, True, True, False]
     assert [STEPS.holds(value) for value in (0.0, 0.1, 1.0, 1.5, 500.0)] == [False, True, True, False, True]
     assert [Bound(1, special=(-1, "all")).holds(value) for value in (-2, -1, 0, 1)] == [False, True, False, True]

@@ -142,6 +142,23 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
 
 
 @pytest.mark.parametrize(
+    ("overrides", "said", "warns"),
+    [
+        (None, "a bert of 110 million parameters starts from random weights. That takes a large corpus", True),
+        ("hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64", "of 1.0 million", False),
+    ],
+)
+def test_a_random_start_says_its_size(tmp_path, caplog, overrides, said, warns):
+    caplog.set_level("INFO")
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
+    options = RunOptions(ModelArguments(config_overrides=overrides), DataArguments(), QueryArguments(), args)
+    assert models.load_start(options) is None
+    (record,) = [record for record in caplog.records if "random weights" in record.getMessage()]
+    assert said in record.getMessage()
+    assert (record.levelname == "WARNING") == ("make quickstart" in record.getMessage()) == warns
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"config_overrides": "hidden_size=30,num_attention_heads=7"}, "No bert can be made .* multiple of"),
