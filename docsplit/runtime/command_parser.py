@@ -15,8 +15,8 @@ from docsplit.runtime.names import as_typed, running_command
 NUMBERS = {"int": "a whole number", "float": "a number"}
 TOKEN_OPTIONS = {"--hub_token", "--hub-token", "--token"}
 TOKEN_REFUSED = (
-    "a token on the command line shows in process lists, in logs and in a launcher's traceback: log in with `hf auth "
-    "login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
+    "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
+    "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
 )
 SHORT = 4  # letters: in so short a name a wrong letter is a larger share, and longer names contain it by chance
 

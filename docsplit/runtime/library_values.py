@@ -11,6 +11,8 @@ import torch
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.trainer_utils import SchedulerType
+from transformers.training_args import OptimizerNames
 
 from docsplit.runtime.arguments import check_choices
 
@@ -97,17 +99,19 @@ def check_optimizer(args: TrainingArguments) -> None:
         kind, keywords = Trainer.get_optimizer_cls_and_kwargs(args)
         optimizer = kind(weight, **keywords)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
-        if isinstance(error, ImportError) or not re.search(NEED_A_MODEL, args.optim.value):
-            given = f"--optim {args.optim.value}" + (f" --optim_args {args.optim_args}" if args.optim_args else "")
+        name = OptimizerNames(args.optim).value
+        if isinstance(error, ImportError) or not re.search(NEED_A_MODEL, name):
+            given = f"--optim {name}" + (f" --optim_args {args.optim_args}" if args.optim_args else "")
             raise ValueError(f"{given} makes no optimizer: {_one_line(error)}") from error
     _check_schedule(args, optimizer)
 
 
 def _check_schedule(args: TrainingArguments, optimizer: torch.optim.Optimizer) -> None:
-    given = f"--lr_scheduler_type {args.lr_scheduler_type.value}"
-    given += f" --lr_scheduler_kwargs {json.dumps(args.lr_scheduler_kwargs)}" if args.lr_scheduler_kwargs else ""
+    kind = SchedulerType(args.lr_scheduler_type)
+    keywords: Any = args.lr_scheduler_kwargs
+    given = f"--lr_scheduler_type {kind.value}"
+    given += f" --lr_scheduler_kwargs {json.dumps(keywords)}" if keywords else ""
     steps = {"num_warmup_steps": 1, "num_training_steps": CHECKED_STEPS}
-    kind, keywords = args.lr_scheduler_type, args.lr_scheduler_kwargs
     try:
         schedule = get_scheduler(kind, optimizer, **steps, scheduler_specific_kwargs=keywords)
         factors = schedule.lr_lambdas if isinstance(schedule, torch.optim.lr_scheduler.LambdaLR) else []
