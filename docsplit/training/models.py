@@ -91,7 +91,7 @@ def _note_random_start(model_args: ModelArguments, num_parameters: int) -> None:
         logger.info(text)
         return
     logger.warning(
-        f"{text} That takes a large corpus and days on a GPU. Name a pretrained encoder with --model_name_or_path, or "
+        f"{text} That needs a large corpus and long training. Name a pretrained encoder with --model_name_or_path, or "
         "try the recipe quickstart (`make quickstart`), a small encoder in minutes."
     )
 

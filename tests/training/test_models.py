@@ -144,7 +144,7 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
 @pytest.mark.parametrize(
     ("overrides", "said", "warns"),
     [
-        (None, "a bert of 110 million parameters starts from random weights. That takes a large corpus", True),
+        (None, "a bert of 109 million parameters starts from random weights. That needs a large corpus", True),
         ("hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64", "of 1.0 million", False),
     ],
 )
