@@ -14,13 +14,14 @@ import argparse
 import logging
 from pathlib import Path
 
+from docsplit.runtime.bounds import BOUNDS, COUNT
 from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import refuse_missing_path, write_text
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = CommandParser(__doc__)
+    parser = CommandParser(__doc__, bounds=BOUNDS | {"neighbours": COUNT})
     documents = parser.add_argument_group("Encoder and documents")
     documents.add_argument(
         "encoder",
@@ -48,8 +49,6 @@ def parse_options() -> argparse.Namespace:
     )
     shown.add_argument("--output", type=Path, help="page to write (default: ENCODER.html beside the encoder or index)")
     options = parser.parse_args()
-    if options.neighbours < 1 or options.max_documents < 3:
-        parser.error("--neighbours needs 1 or more, --max_documents 3 or more.")
     refuse_missing_path(options.encoder, "a folder with an encoder or an index, or a model of the Hub (USER/NAME)")
     folder = Path(options.encoder)
     options.is_index = (folder / "manifest.json").exists()
@@ -59,6 +58,8 @@ def parse_options() -> argparse.Namespace:
         parser.error(f"--model says where the encoder of an index is, but {options.encoder} is no index.")
     options.corpus = None if options.is_index else options.corpus or "python_docs"
     options.output = options.output or default_output(folder)
+    if options.output.is_dir():
+        parser.error(f"--output {options.output} is a folder: name a file, such as {options.output / 'page.html'}")
     if options.is_index and folder.resolve() in options.output.resolve().parents:
         parser.error(f"--output is in {folder}, which belongs to search.py: name a file outside of it.")
     return options

@@ -55,11 +55,14 @@ def export_encoder(name: str, out: Path) -> None:
     Raises:
         RuntimeError: if the file differs from PyTorch; it is removed.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
 
+    disable_progress_bar()  # of weights, which load within a second
     encoder = load_encoder(name, device="cpu")
     path = out / "model.onnx"
     embedder = export(encoder, path)

@@ -159,7 +159,10 @@ def duplicates(options: argparse.Namespace) -> Iterator[Duplicates]:
     from docsplit.index.index import Index
     from docsplit.index.overview import duplicates
 
-    yield Duplicates(options.threshold, duplicates(Index(options.index), options.threshold))
+    index, threshold = Index(options.index), options.threshold
+    if index.manifest.encoder["similarity"] == "cosine" and not 0 <= threshold <= 1:
+        raise ValueError(f"--threshold {threshold:g}: give a number from 0 to 1; documents are compared by cosine.")
+    yield Duplicates(threshold, duplicates(index, threshold))
 
 
 def clusters(options: argparse.Namespace) -> Iterator[Clusters]:
@@ -227,11 +230,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
             of_verb.add_argument("index", type=Path, help="the folder of the index")
         verb.add_options(of_verb)
         of_verb.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    options = parser.parse_args(words)
-    for name in ("count", "passage_words", "max_seq_length"):
-        if (value := getattr(options, name, None)) is not None and value < 1:
-            parser.error(f"--{name} is {value}: expected 1 or more.")
-    return options
+    return parser.parse_args(words)
 
 
 def main() -> None:

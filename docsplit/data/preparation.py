@@ -141,8 +141,8 @@ def _describe_passages(table: Any, wanted: int) -> str:
     return (
         f"Passages of about {wanted} words: {len(words):,} in {len(per_document):,} documents, "
         f"{per_document.mean():.1f} a document, of {num_sections.mean():.1f} sections. They have {words.mean():.1f} "
-        f"words on average; {(words < wanted / 2).mean():.1%} have fewer than {wanted / 2:g}, "
-        f"{(words > LONGEST_PASSAGE * wanted).mean():.1%} more than {LONGEST_PASSAGE * wanted:g}."
+        f"words on average; {100 * (words < wanted / 2).mean():.1f} % have fewer than {wanted / 2:g}, "
+        f"{100 * (words > LONGEST_PASSAGE * wanted).mean():.1f} % more than {LONGEST_PASSAGE * wanted:g}."
     )
 
 
@@ -239,10 +239,15 @@ def hold_out(dataset: Dataset, size: int, seed: int) -> tuple[Dataset, Dataset |
     """Divide into training documents and `size` others (at most a tenth) for the evaluation loss; None for size 0.
 
     As `Dataset.train_test_split`, whose cache nobody verifies.
+
+    Raises:
+        ValueError: if there are fewer than two documents to divide.
     """
     dataset = dataset.with_format("numpy")
     if size == 0:
         return dataset, None
+    if len(dataset) < 2:
+        raise ValueError("One document cannot be held out of one: give more documents, or --eval_strategy no.")
     size = min(size, max(len(dataset) // 10, 1))
     order = np.random.default_rng(seed).permutation(len(dataset))
     return dataset.select(order[size:]), with_fixed_draws(dataset.select(order[:size]))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 
@@ -86,12 +87,7 @@ class EncoderArguments:
         for name in self.model_name_or_path:
             for member in members_of(name):
                 refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
-        if self.max_seq_length is not None and self.max_seq_length < 3:
-            raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
-        if self.smooth_neighbours < 0:
-            raise ValueError(f"--smooth_neighbours is {self.smooth_neighbours}: expected 0 (none) or more.")
-        if self.embedding_tokens is not None and self.embedding_tokens < 1:
-            raise ValueError(f"--embedding_tokens is {self.embedding_tokens}: expected 1 or more.")
+        check_bounds(self)
 
 
 @dataclass

@@ -58,7 +58,8 @@ def make(parts: Sequence[np.ndarray]) -> tuple[Any, float]:
         index.nprobe = min(2 * index.nprobe, cells)
         rows, _ = search(index, parts, queries, depth)
         recall = float(np.mean([len({*some} & {*best}) / depth for some, best in zip(rows.tolist(), exact.tolist())]))
-    logger.info(f"{total:,} vectors are in {cells:,} cells; a query reads {index.nprobe}: {recall:.1%} of the best.")
+    best = f"{100 * recall:.1f} % of the best"
+    logger.info(f"{total:,} vectors are in {cells:,} cells; a query reads {index.nprobe}: {best}.")
     return index, recall
 
 

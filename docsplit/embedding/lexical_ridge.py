@@ -98,11 +98,13 @@ class RidgeFacts:
 
     def sentence(self) -> str:
         """Say in one line what was fitted."""
-        counts = {"empty": self.empty, "copies": self.duplicates}
-        left_out = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        copies = "copy" if self.duplicates == 1 else "copies"
+        left_out = " and ".join(
+            f"{count:,} {name}" for name, count in (("empty", self.empty), (copies, self.duplicates)) if count
+        )
         tried = ", ".join(f"{penalty:g}: {100 * share:.1f} %" for penalty, share in self.shares_explained.items())
         return (
-            f"Words of {self.documents:,} documents{f' ({left_out} left out)' if left_out else ''}: "
+            f"Words of {self.documents:,} documents{f' (without {left_out})' if left_out else ''}: "
             f"{self.pieces:,} tokens, {'dampened' if self.sublinear else 'plain'} counts, "
             f"ridge penalty {self.penalty:g} (variance explained, leave-one-out: {tried})"
             + (f"; they explain little, which makes their weight {self.weight:g}" if self.weight < 1 else "")

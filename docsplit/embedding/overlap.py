@@ -25,7 +25,7 @@ def training_documents_of(name_or_path: str) -> TrainingDocuments | None:
     record, reason = _find(name_or_path)
     if record is None:
         level = logging.INFO if reason == NO_RECORD else logging.WARNING
-        logger.log(level, f"Which documents {name_or_path} was trained on is unknown: {reason}.")
+        logger.log(level, f"Nobody knows which documents {name_or_path} was trained on: {reason}.")
     return record
 
 
@@ -64,12 +64,13 @@ def contamination(name_or_path: str, test_texts: Sequence[str]) -> dict[str, flo
     ids = np.array([document_id(text) for text in test_texts])
     shares = record.shares(test_texts, ids)
     near = shares.near_duplicates
-    text = f"{shares.seen:.1%} of the {len(np.unique(ids)):,} distinct test documents, "
-    text += "near-duplicates unknown (too many documents)" if near is None else f"{near:.1%} with near-duplicates"
+    text = f"{100 * shares.seen:.1f} % of the {len(np.unique(ids)):,} distinct test documents, "
+    unknown_near = "near-duplicates unknown (too many documents)"
+    text += unknown_near if near is None else f"{100 * near:.1f} % with near-duplicates"
     if not record.is_complete:
         logger.warning(
-            f"{name_or_path} saw at least {text}: which documents it was trained on before its last pretraining is "
-            "unknown, and so are its shares."
+            f"{name_or_path} saw at least {text}. Nobody knows which documents it was trained on before its last "
+            "pretraining, so that its shares are unknown."
         )
         return unknown
     if shares.seen or (near or 0) > FEW_NEAR_DUPLICATES:

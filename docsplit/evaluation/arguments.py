@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
 from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
 
 LINK_HEADS = ("mlp", "cosine")
@@ -21,8 +22,7 @@ class HeadArguments(ComparisonArguments):
     )
 
     def __post_init__(self) -> None:
-        if self.num_seeds < 1:
-            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
+        check_bounds(self)
 
 
 @dataclass
@@ -78,9 +78,6 @@ class ProbeArguments(HeadArguments):
         check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
         check_choices("probe_preset", [self.probe_preset], PRESETS)
         self.shots = sorted({shots for shots in self.shots if shots != 0})
-        for name, values in {"shots": self.shots, "num_draws": [self.num_draws]}.items():
-            if any(value < 1 for value in values):
-                raise ValueError(f"--{name} is {values}: expected 1 or more.")
         if "setfit" in self.heads and not self.shots:
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
 

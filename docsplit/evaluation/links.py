@@ -224,6 +224,7 @@ def popularity_warning(accuracy: float, num_pairs: int, chance: float = 0.5) -> 
     if low <= chance:
         return None
     return (
-        f"With popularity alone, without a text, {accuracy:.1%} of {num_pairs:,} test pairs are right ({chance:.1%} "
-        "by chance), so scores on these pairs say less about text; make splits with --citations_file."
+        f"With popularity alone, without a text, {100 * accuracy:.1f} % of {num_pairs:,} test pairs are right "
+        f"({100 * chance:.1f} % by chance), so scores on these pairs say less about text; make "
+        "splits with --citations_file."
     )

@@ -26,7 +26,7 @@ def map_of(vectors: np.ndarray, method: str | None) -> tuple[np.ndarray, str]:
     scaled = (points - (low + high) / 2) / max(float((high - low).max()), 1e-9) * SIDE + SIDE / 2
     if chosen == "pca":
         share = points.var(axis=0).sum() / max(float(vectors.var(axis=0).sum()), 1e-12)
-        about = f"The map shows two principal components, {share:.0%} of the variance."
+        about = f"The map shows two principal components, {100 * share:.0f} % of the variance."
         if method is None:
             about += (
                 f" With openTSNE installed, more than {LARGEST_SLOW_TSNE:,} documents get a map of neighbours, too."

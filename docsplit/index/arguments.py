@@ -90,7 +90,13 @@ def delete_options(parser: argparse.ArgumentParser) -> None:
 
 def duplicates_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py duplicates`."""
-    parser.add_argument("--threshold", type=float, default=0.95, help="lowest cosine of a pair (default: 0.95)")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.95,
+        help="lowest similarity of a pair: a cosine, or a dot product if "
+        "the encoder compares by those (default: 0.95)",
+    )
 
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:

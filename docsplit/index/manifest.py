@@ -96,7 +96,7 @@ class TokensEntry:
 
 def _share(part: int, total: int) -> str:
     percent = 100 * part / total
-    return "all" if part == total else f"{percent:.0f}%" if percent < 99 else f"{min(percent, 99.9):.1f}%"
+    return "all" if part == total else f"{percent:.0f} %" if percent < 99 else f"{min(percent, 99.9):.1f} %"
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,10 @@ class Added(Built):
     replaced: int = 0
     unchanged: int = 0
 
+    def lines(self, style: Style = PLAIN) -> list[str]:
+        """Write what was added and what was not; `info` says what share of the tokens is read."""
+        return super().lines(style)[:1]
+
     def _written(self) -> str:
         new = self.documents - self.replaced
         verbs = [f"Added {counted(new, 'document')}"] if new else []
@@ -213,8 +217,10 @@ class Answer(Result):
 
     def cost(self, documents: int) -> str:
         """Say how long the query took."""
-        encoding = f" {self.encoding_ms:.0f} ms to encode it," if self.similarity else ""
-        return f"The query took{encoding} {self.search_ms:.0f} ms to search {counted(documents, 'document')}."
+        searching = f"earching {counted(documents, 'document')} took {self.search_ms:.0f} ms."
+        if not self.similarity:
+            return f"S{searching}"
+        return f"Encoding the query took {self.encoding_ms:.0f} ms, s{searching}"
 
     def _reasons(self, hit: "Hit") -> str:
         """Say how similar the passage is, and which of the query's words the document has, where they count."""
@@ -237,7 +243,7 @@ class Duplicates(Result):
         """Write the first pairs, a document a line, and how many there are."""
         lines = []
         for pair in self.rows[:SHOWN_PAIRS]:
-            shared = "same text" if pair.same_words == 1 else f"{pair.same_words:.0%} same wording"
+            shared = "same text" if pair.same_words == 1 else f"{100 * pair.same_words:.0f} % same wording"
             before = f"similarity {pair.score:.3f}, {shared}:"
             first = style.document(pair.id, pair.title, INDENT)
             lines += [before, first, style.document(pair.other, pair.other_title, INDENT)]

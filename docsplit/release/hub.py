@@ -4,7 +4,6 @@
 machine. The token is that of `hf auth login` or HF_TOKEN.
 """
 
-import argparse
 import logging
 import os
 import shlex
@@ -23,6 +22,8 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.families.table import code_files
 from docsplit.modeling.manifest import MANIFEST, why_incomplete
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from docsplit.runtime.command import as_command
+from docsplit.runtime.command_parser import CommandParser
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ RELEASE = (  # patterns of Path.glob
 )  # fmt: skip
 WRITTEN = (*RELEASE, "generation_config.json", "chat_template.jinja", "tokenizer.model", "spm.model")  # by saving one
 API = HfApi()  # only one, which makes uploads in the background one after another
+NAME = "docsplit.release.hub"
 ATTEMPTS, FIRST_PAUSE = 5, 2.0  # seconds, doubled each time
 ON_ITS_WAY = ".push-"  # begins the name of a folder that is being uploaded
 
@@ -56,8 +58,8 @@ def create_repository(repo_id: str, private: bool | None = None) -> str:
         return name
     except (HTTPError, OSError, ValueError) as error:
         raise ValueError(
-            f"--push_to_hub cannot write to {repo_id!r}: log in with `hf auth login`, or set HF_TOKEN to a token that "
-            f"may write, and check --hub_model_id. The cause: {_one_line(error)}"
+            f"You cannot write to {repo_id!r} on the Hub: log in with `hf auth login`, or set HF_TOKEN to a token "
+            f"that may write, and check that name. The cause: {_one_line(error)}"
         ) from error
 
 
@@ -116,7 +118,7 @@ def push_at_the_end(
     try:
         push(directory, repo_id, message, outdated=outdated)
     except (HTTPError, OSError, ValueError) as error:
-        command = shlex.join(["python", "-m", "docsplit.release.hub", str(directory), repo_id])
+        command = shlex.join(["python", "-m", NAME, str(directory), repo_id])
         raise SystemExit(
             f"The upload failed; all is in {directory}. Finish with\n\n    {command}\n\n{error}"
         ) from error
@@ -205,13 +207,16 @@ def _one_line(error: BaseException) -> str:
 
 def main() -> None:
     """Upload the release in a folder: the end of a run whose upload failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__, prog=f"python -m {NAME}")
     parser.add_argument("directory", type=Path, help="of a checkpoint")
     parser.add_argument("repo_id", help="user/name")
     parser.add_argument("--private", action="store_true", default=None, help="if the repository is new")
     options = parser.parse_args()
+    if not release_files(options.directory):
+        raise ValueError(f"{options.directory} has no file of a release: name the folder of an encoder.")
     push_at_the_end(options.directory, create_repository(options.repo_id, options.private))
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -6,7 +6,6 @@ The files are config.json, `all_results.json` and `run.json` of the pretraining,
 the evaluation scripts put there with --push_results, and an earlier card for its licence.
 """
 
-import argparse
 import json
 import logging
 import re
@@ -45,6 +44,8 @@ from docsplit.release.card_results import (
 from docsplit.release.front_matter import is_hub_name, licence_of, licence_text, metadata
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
+from docsplit.runtime.command import as_command
+from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import JsonObject, write_text
 from docsplit.runtime.output_folder import record_beside
 
@@ -151,7 +152,8 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
     for encoder in encoders:
         address: str | None = encoder
         if Path(encoder).exists():
-            _add_to_card(Path(encoder), None, replace(evaluation, encoder=shown.get(encoder, encoder)), output_dir)
+            if _add_to_card(Path(encoder), None, replace(evaluation, encoder=shown.get(encoder, encoder)), output_dir):
+                print(f"The results are in the card {Path(encoder) / 'README.md'}.")
             address = read_json(Path(encoder) / RUN_FILE).get("hub_model_id")
         if is_hub_name(address):
             on_hub.setdefault(str(address), []).append(encoder)
@@ -166,6 +168,7 @@ def add_results(encoders: Sequence[str], title: str, dataset: str, output_dir: P
             if _add_to_card(directory, address, replace(evaluation, encoder=shown.get(encoder, encoder)), output_dir):
                 outdated = [f"{EVALUATIONS}/{output_dir.resolve().name}/*"]  # a curve, say, that is no longer there
                 push_at_the_end(directory, address, f"Results: {' '.join(title.split())}", outdated)
+                print(f"The results are in the card of {address} on the Hub.")
         except (ValueError, SystemExit) as error:
             problems.append(str(error))
     if problems:
@@ -301,7 +304,7 @@ def _papers(config: Any, settings: Settings, options: dict[str, str]) -> list[st
 
 def main() -> None:
     """Write the card of a folder again, with a licence if one is given."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__, prog="python -m docsplit.release.model_card")
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
     options = parser.parse_args()
@@ -310,5 +313,6 @@ def main() -> None:
     print(f"Written: {directory / 'README.md'}")
 
 
+command = as_command(main)
 if __name__ == "__main__":
-    main()
+    command()

@@ -1,5 +1,9 @@
 """An encoder as one ONNX file: what is exported, how far it is from PyTorch, and the tokenizer beside it."""
 
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,18 +120,36 @@ def export(encoder: "SentenceTransformer", path: Path) -> Embedder:
     embedder = (StaticEmbedder if is_static else EMBEDDERS[family.rows])(encoder).eval()
     rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
     shapes = {"section": {0: rows}}
-    torch.onnx.export(
-        embedder,
-        embedder.random_batch(2, 8),
-        path,
-        input_names=embedder.input_names,
-        output_names=["embeddings"],
-        dynamic_shapes=tuple(shapes.get(name, {0: rows, 1: tokens}) for name in embedder.input_names),
-        dynamo=True,
-        external_data=sum(weights.nbytes for weights in embedder.parameters()) > LARGEST_FILE,
-        verbose=False,
-    )
+    with _without_noise():
+        torch.onnx.export(
+            embedder,
+            embedder.random_batch(2, 8),
+            path,
+            input_names=embedder.input_names,
+            output_names=["embeddings"],
+            dynamic_shapes=tuple(shapes.get(name, {0: rows, 1: tokens}) for name in embedder.input_names),
+            dynamo=True,
+            external_data=sum(weights.nbytes for weights in embedder.parameters()) > LARGEST_FILE,
+            verbose=False,
+        )
     return embedder
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
+    """Hold back what PyTorch's exporter says of torchvision, which no encoder needs, and of its own code."""
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+
+    def is_of_use(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("torchvision is not installed")
+
+    registration.addFilter(is_of_use)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+            yield
+    finally:
+        registration.removeFilter(is_of_use)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ itself, which needs transformers, is imported once `docsplit.runtime.help` has a
 """
 
 import logging
+import math
 import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -203,8 +204,8 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
         return {}
     if not all(pair.count("=") == 1 for pair in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}, expected name=value,name=value.")
-    config = AutoConfig.for_model(model_type)
-    for name in (pair.split("=")[0] for pair in overrides.split(",")):
+    config, names = AutoConfig.for_model(model_type), [pair.split("=")[0] for pair in overrides.split(",")]
+    for name in names:
         if not hasattr(config, name):
             meant = did_you_mean(name, config.to_dict())
             raise ValueError(f"--config_overrides: a configuration of {model_type} has no {name}.{meant}")
@@ -212,4 +213,17 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
         config.update_from_string(overrides)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--config_overrides is {overrides!r}, and a value is of the wrong type: {error}.") from error
-    return {name: getattr(config, name) for name in (pair.split("=")[0] for pair in overrides.split(","))}
+    values, defaults = {name: getattr(config, name) for name in names}, AutoConfig.for_model(model_type)
+    for name, value in values.items():
+        if not _can_be(value, getattr(defaults, name)):
+            raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
+    return values
+
+
+def _can_be(value: Any, default: Any) -> bool:
+    """Whether a number is finite, and stays at least 1 where the default is a count, at least 0 where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    is_count = isinstance(value, int) and isinstance(default, int) and default > 0
+    least = 1 if is_count else 0 if isinstance(default, int | float) and default >= 0 else -math.inf
+    return math.isfinite(value) and value >= least

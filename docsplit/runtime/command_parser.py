@@ -3,15 +3,21 @@
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from docsplit.runtime.bounds import BOUNDS, Bound, refusals
 from docsplit.runtime.ending import end_with
 from docsplit.runtime.names import as_typed, running_command
 
 NUMBERS = {"int": "a whole number", "float": "a number"}
+TOKEN_OPTIONS = {"--hub_token", "--hub-token", "--token"}
+TOKEN_REFUSED = (
+    "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
+    "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
+)
 SHORT = 4  # letters: in so short a name a wrong letter is a larger share, and longer names contain it by chance
 
 
@@ -31,9 +37,11 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         docstring: the script's. Its first paragraph begins the help, and the others end it, as they are written.
+        bounds: the numbers that options take, by their names.
     """
 
-    def __init__(self, docstring: str | None = None, **kwargs: Any):
+    def __init__(self, docstring: str | None = None, bounds: Mapping[str, Bound] = BOUNDS, **kwargs: Any):
+        self.bounds = bounds
         if docstring is not None:
             kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -41,13 +49,17 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**kwargs, allow_abbrev=False)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse as argparse does, but refuse what is unknown, before anything else that may be wrong."""
+        """Parse as argparse does, but refuse what is unknown first, and numbers that are out of bounds last."""
         words = list(sys.argv[1:] if args is None else args)
+        if not TOKEN_OPTIONS.isdisjoint(self._names_in(words)):
+            self.error(TOKEN_REFUSED)
         if unknown := [name for name in self._names_in(words) if name not in self._option_string_actions]:
             self.error(" ".join(map(self._no_such_option, unknown)))
         parsed, unexpected = super().parse_known_args(words, namespace)
         if unexpected:
             self.error(f"unexpected {' '.join(unexpected)!r}.{self._hint(unexpected)}")
+        for refusal in refusals(vars(parsed), self.bounds):
+            self.error(refusal)
         return parsed, unexpected
 
     def _names_in(self, words: list[str]) -> Iterator[str]:

@@ -4,21 +4,26 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
 from typing import NoReturn
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set by torchrun and accelerate: where a process says why it failed
+TOKEN = r"hf_\w{16,}"  # of the Hub
 PATIENCE = 5.0  # seconds in which the first process of a machine may say what another one would
 
 
 def end_with(message: str, code: int = 1) -> NoReturn:
     """Print an error and exit. Of several processes of a launcher with the same error, one prints it.
 
+    A token of the Hub in it, typed in the wrong place, is not printed.
+
     Raises:
         SystemExit: with this code.
     """
+    message = re.sub(TOKEN, "hf_...", message)
     if _is_first_to_say(message):
         rank = os.environ.get("RANK", "0")
         print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr)

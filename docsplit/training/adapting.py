@@ -50,6 +50,13 @@ from docsplit.training.documents import measured_on
 
 logger = logging.getLogger(__name__)
 
+FEW_VALIDATION = 100  # labelled documents to choose by
+OF_SIDES = {"start": "the encoder", "trained": "the trained encoder"}
+OF_KINDS = {  # of words that are fitted
+    ("words",): "",
+    ("static",): ", to stand alone",
+    ("words", "static"): ", once to stand beside them and once to stand alone",
+}
 HOLDS = {  # by what was kept
     "start": "{encoder} as it was",
     "words": "{encoder} with the words of {documents}",
@@ -260,7 +267,7 @@ def fit(side: Side, texts: Sequence[str], options: AdaptOptions) -> dict[str, Le
     """
     kinds = ["words", "static"] if options.probe_corpus is not None else ["static" if options.static else "words"]
     ridges = {}
-    logger.info(f"Fitting words to {side.name}, for {' and for '.join(kinds)}")
+    logger.info(f"Fitting words to the vectors of {OF_SIDES[side.name]}{OF_KINDS[tuple(kinds)]}.")
     for kind in kinds:
         settings = RidgeSettings(options.penalty, options.neighbours, sublinear=kind == "words")
         ridge = lexical_ridge.fit(side.model, texts, side.vectors, settings)
@@ -295,6 +302,13 @@ def choose(
     if split is None:
         wanted = "static" if options.static else "words"
         return next((variant for variant in variants if variant.kind == wanted), variants[-1]), []
+    if (number := len(split.texts["validation"])) < FEW_VALIDATION:
+        logger.warning(
+            f"{number} validation documents of --probe_corpus choose what is written: so few say little. Give more "
+            f"labelled documents, so that {FEW_VALIDATION} or more are for validation."
+        )
+    else:
+        logger.info(f"{number:,} validation documents of --probe_corpus choose what is written.")
     candidates = choice.measure(variants, split, texts)
     variant = choice.best(variants, candidates)
     if options.static and variant.kind != "static":

@@ -1,16 +1,21 @@
 """The options of a run, checked: those of `docsplit.training.options` with transformers' TrainingArguments."""
 
+import importlib.util
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from transformers import TrainingArguments
 
+from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
-from docsplit.runtime.arguments import first_lines
+from docsplit.runtime.arguments import check_choices, first_lines
+from docsplit.runtime.bounds import check_bounds
+from docsplit.runtime.command_parser import TOKEN_REFUSED
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,
@@ -20,10 +25,19 @@ from docsplit.runtime.launching import (
     default_training_tokens,
     refuse_sharded_parameters,
 )
+from docsplit.runtime.library_values import (
+    check_attention,
+    check_compilation,
+    check_optimizer,
+    check_trackers,
+    read_json_option,
+)
 from docsplit.runtime.names import command_name
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
+OF_JSON = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
+PROBE_METRICS = ("probe_5shot_accuracy", "probe_accuracy")  # what a run may choose by, beside eval_loss
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
 
@@ -42,16 +56,34 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
 
     def __post_init__(self) -> None:
         refuse_sharded_parameters()
-        if self.fsdp or self.deepspeed:
-            raise ValueError("--fsdp and --deepspeed shard parameters, and this training needs DDP: leave them out.")
-        if self.hub_token is not None:
-            raise ValueError("--hub_token would show in logs and process lists: `hf auth login`, or set HF_TOKEN.")
-        if self.hub_revision is not None:
-            raise ValueError("--hub_revision is not supported: a release goes to the branch main.")
+        check_bounds(self)
+        refuse_first(unsupported(self))
+        refuse_first(what_does_not_choose(self))
+        check_trackers(self.report_to if isinstance(self.report_to, list) else [self.report_to or "none"])
+        for name in OF_JSON:
+            setattr(self, name, read_json_option(name, getattr(self, name)))
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
         check_processes(on_cpu=self.use_cpu)
-        device = torch.device("cpu") if self.use_cpu else accelerator()
+        self._choose_for(torch.device("cpu") if self.use_cpu else accelerator())
+        # torch.compile is for the encoder: the rest, which decides on micro-batches, is no fixed program.
+        self.compile_options = None
+        if self.torch_compile or self.torch_compile_backend or self.torch_compile_mode:
+            backend, mode = self.torch_compile_backend or "inductor", self.torch_compile_mode
+            check_compilation(backend, mode)
+            self.compile_options = {"backend": backend, "mode": mode}
+            self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
+        try:
+            super().__post_init__()
+        except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:
+            raise ValueError(f"transformers refuses these options: {' '.join(str(error).split())}") from error
+        refuse_first(contradictions(self))
+        check_optimizer(self)
+        if self.micro_batch_tokens is None:
+            self.micro_batch_tokens = default_training_tokens(self.device)
+
+    def _choose_for(self, device: torch.device) -> None:
+        """Fill in what depends on the device, where no option says it."""
         self.use_cpu = device.type == "cpu"
         check_precision(self.fp16, self.bf16, device)
         if self.bf16 is None:
@@ -61,35 +93,77 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             self.dataloader_num_workers = 0 if device.type == "cpu" else 4
         if self.per_device_eval_batch_size is None:
             self.per_device_eval_batch_size = self.per_device_train_batch_size
-        # torch.compile is for the encoder: the rest, which decides on micro-batches, is no fixed program.
-        self.compile_options = None
-        if self.torch_compile or self.torch_compile_backend or self.torch_compile_mode:
-            backend, mode = self.torch_compile_backend or "inductor", self.torch_compile_mode
-            self.compile_options = {"backend": backend, "mode": mode}
-            self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
-        super().__post_init__()
-        if self.train_batch_size * self.world_size < 2:
-            raise ValueError(
-                "A batch of one document has no negatives, and accumulation adds none: raise "
-                "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
-            )
-        if self.eval_strategy != "no" and self.eval_batch_size * self.world_size < 2:
-            raise ValueError("--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it.")
-        if self.label_smoothing_factor:
-            raise ValueError("--label_smoothing_factor smooths no loss of this model: leave it out.")
-        if self.auto_find_batch_size:
-            raise ValueError("--auto_find_batch_size would take negatives away: use --cache_gradients instead.")
-        if self.dataloader_persistent_workers:
-            raise ValueError("--dataloader_persistent_workers would prefetch with the views of the epoch before.")
-        if self.n_gpu > 1:
-            raise ValueError(
-                f"{self.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
-                "with `accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
-            )
-        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
-            raise ValueError("--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model.")
-        if self.micro_batch_tokens is None:
-            self.micro_batch_tokens = default_training_tokens(self.device)
+
+
+def refuse_first(reasons: Iterator[str]) -> None:
+    """Raise the first reason why options cannot be.
+
+    Raises:
+        ValueError: if there is one.
+    """
+    for reason in reasons:
+        raise ValueError(reason)
+
+
+def unsupported(args: PretrainingArguments) -> Iterator[str]:
+    """Yield options of transformers that this training has no use for, with the remedy."""
+    if args.fsdp or args.deepspeed:
+        yield "--fsdp and --deepspeed shard parameters, and this training needs DDP: leave them out."
+    if args.hub_token is not None:
+        yield f"hub_token: {TOKEN_REFUSED}"
+    if args.hub_revision is not None:
+        yield "--hub_revision is not supported: a release goes to the branch main."
+    if args.label_smoothing_factor:
+        yield "--label_smoothing_factor smooths no loss of this model: leave it out."
+    if args.auto_find_batch_size:
+        yield "--auto_find_batch_size would take negatives away: use --cache_gradients instead."
+    if args.dataloader_persistent_workers:
+        yield "--dataloader_persistent_workers would prefetch with the views of the epoch before."
+    if args.dataloader_multiprocessing_context not in (None, "fork"):
+        yield "--dataloader_multiprocessing_context: only forked workers learn which epoch it is: leave it out."
+    if args.remove_unused_columns:
+        yield "--remove_unused_columns would drop columns that views are made of: leave it out."
+    if args.debug:
+        yield "--debug looks at numbers alone, and this model gives masks too: leave it out."
+    if args.use_liger_kernel and importlib.util.find_spec("liger_kernel") is None:
+        yield "--use_liger_kernel needs liger-kernel, which is not installed: leave it out."
+
+
+def what_does_not_choose(args: PretrainingArguments) -> Iterator[str]:
+    """Yield why the best checkpoint cannot be chosen, or a metric has nothing to choose."""
+    evaluates, steps = args.eval_strategy != "no", args.eval_steps or args.logging_steps
+    if args.early_stopping_patience is not None and not args.load_best_model_at_end:
+        yield "--early_stopping_patience needs --load_best_model_at_end and --metric_for_best_model."
+    chooses = "--load_best_model_at_end" if args.load_best_model_at_end else ""
+    chooses = chooses or ("--save_strategy best" if args.save_strategy == "best" else "")
+    if chooses and not evaluates:
+        yield f"{chooses} chooses by evaluations, and there are none: add --eval_strategy steps or epoch."
+    if chooses and args.save_strategy == "no":
+        yield f"{chooses} loads a checkpoint, and --save_strategy no writes none: leave that out."
+    if chooses and args.eval_strategy == "steps" and 0 < args.max_steps < steps:
+        yield f"{chooses} chooses by evaluations, and --eval_steps {steps:g} comes after --max_steps {args.max_steps}."
+    if chooses and args.eval_strategy == "steps" and 0 < args.max_steps <= args.eval_delay:
+        yield f"{chooses} chooses by evaluations, and --eval_delay {args.eval_delay:g} puts them behind the last step."
+    if args.metric_for_best_model is not None and not evaluates and "probe" not in args.metric_for_best_model:
+        yield "--metric_for_best_model names a result of evaluations: add --eval_strategy steps or epoch."
+
+
+def contradictions(args: PretrainingArguments) -> Iterator[str]:
+    """Yield what cannot go together in a run, though each option alone can be."""
+    if args.train_batch_size * args.world_size < 2:
+        yield (
+            "A batch of one document has no negatives, and accumulation adds none: raise "
+            "--per_device_train_batch_size; --cache_gradients makes large batches fit into memory."
+        )
+    if args.eval_strategy != "no" and args.eval_batch_size * args.world_size < 2:
+        yield "--per_device_eval_batch_size 1 would give an eval_loss without negatives: raise it."
+    if args.n_gpu > 1:
+        yield (
+            f"{args.n_gpu} GPUs are visible to one process, and DataParallel would split the negatives: start "
+            "with `accelerate launch` or `torchrun`, or choose one with CUDA_VISIBLE_DEVICES=0."
+        )
+    if args.dataloader_prefetch_factor is not None and not args.dataloader_num_workers:
+        yield "--dataloader_prefetch_factor is for --dataloader_num_workers above 0: add them, or leave it out."
 
 
 ARGUMENTS = (ModelArguments, DataArguments, QueryArguments, PretrainingArguments)  # what the command line gives
@@ -115,6 +189,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.data.streaming:
             self._prepare_for_stream()
+        check_attention(self.model.attn_implementation)
+        self._check_metric()
         if self.data.view == QUERY_DOCUMENT:
             self._check_query_view()
         elif given := self.queries.given():
@@ -138,16 +214,23 @@ class RunOptions:
                 "--streaming needs --max_steps, since the number of documents is not known: one pass takes documents "
                 "/ (--per_device_train_batch_size x processes x --gradient_accumulation_steps) steps."
             )
-        if data.shuffle_buffer_size < 1:
-            size = data.shuffle_buffer_size
-            raise ValueError(f"--shuffle_buffer_size is {size}: expected 1 (no shuffling) or more.")
         if data.max_train_samples is not None:
             raise ValueError("--max_train_samples does not go with --streaming: --max_steps bounds the run.")
         training.ignore_data_skip = True
         training.accelerator_config.dispatch_batches = False  # type: ignore[union-attr]
 
+    def _check_metric(self) -> None:
+        """Refuse a metric to choose by that no evaluation of this run measures."""
+        metric = (self.training.metric_for_best_model or "loss").removeprefix("eval_")
+        if metric in PROBE_METRICS and self.data.probe_corpus is None:
+            raise ValueError(
+                f"--metric_for_best_model {metric} needs --probe_corpus, on which it is measured: add it."
+            )
+        check_choices("metric_for_best_model", [metric], ("loss", *PROBE_METRICS))
+
     def _check_query_view(self) -> None:
-        """Refuse options of documents, which queries have no use for."""
+        """Refuse folds that cannot be, and options of documents, which queries have no use for."""
+        check_folds(self.queries.folds, self.queries.fold)
         for option, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
             if getattr(self.data, option) != default:
                 raise ValueError(

@@ -16,6 +16,7 @@ from docsplit.training.arguments import ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
+OF_THE_TOKENIZER = tuple(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep"))  # in a configuration
 
 
 def given_settings(options: RunOptions) -> Settings:
@@ -39,6 +40,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     """
     model_args, settings = options.model, given_settings(options)
     if model_args.model_name_or_path is None:
+        _refuse_overrides_of_the_tokenizer(model_args.config_overrides or "")
         config = _random_config(model_args)
         checked_settings(config, settings)
         _check_sizes(config, model_args)
@@ -72,11 +74,35 @@ def _check_sizes(config: Any, model_args: ModelArguments) -> None:
         return
     try:
         with torch.device("meta"):
-            AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
-    except (ValueError, ImportError) as error:
+            encoder = AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
+    except (ValueError, ImportError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
-            f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {error}"
+            f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {why}"
         ) from error
+    _note_random_start(model_args, encoder.num_parameters())
+
+
+def _note_random_start(model_args: ModelArguments, num_parameters: int) -> None:
+    """Say that nothing is pretrained; as a warning where it may not be what was meant, for no size was given."""
+    size = f"{num_parameters / 1e6:.{0 if num_parameters >= 1e7 else 1}f} million parameters"
+    text = f"There is no --model_name_or_path: a {model_args.model_type} of {size} starts from random weights."
+    if model_args.config_overrides is not None:
+        logger.info(text)
+        return
+    logger.warning(
+        f"{text} That needs a large corpus and long training. Name a pretrained encoder with --model_name_or_path, or "
+        "try the recipe quickstart (`make quickstart`), a small encoder in minutes."
+    )
+
+
+def _refuse_overrides_of_the_tokenizer(overrides: str) -> None:
+    for name in (pair.partition("=")[0] for pair in overrides.split(",")):
+        if name == "vocab_size" or name in OF_THE_TOKENIZER:
+            raise ValueError(
+                f"--config_overrides {name}: the tokenizer says it. --vocab_size is that of a tokenizer trained here, "
+                "--tokenizer_name chooses another."
+            )
 
 
 def _note_inherited(name: str, config: Any, given: Settings) -> None:
@@ -124,10 +150,9 @@ def prepare_model(
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:
-    family, names = family_named(model_args.model_type), ("pad", "bos", "eos", "cls", "sep")
+    family = family_named(model_args.model_type)
     known = family.token_encoder(_random_config(model_args))
-    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names}
-    ids = {name: value for name, value in ids.items() if hasattr(known, name)}
+    ids = {name: getattr(tokenizer, name) for name in OF_THE_TOKENIZER if hasattr(known, name)}
     config = _random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:

@@ -192,7 +192,7 @@ class NegativesCallback(TrainerCallback):
         is_relevant = np.stack([np.isin(ids[rows], names) for rows, names in zip(ranked.rows, relevant_ids)])
         pools, shares = mine(ranked, is_relevant, self.options.negatives_min_rank, self.options.negatives_margin)
         few = int(((pools >= 0).sum(axis=1) < self.collator.negatives_per_query).sum())
-        skipped = ", ".join(f"{share:.1%} {name.replace('_', ' ')}" for name, share in shares.items())
+        skipped = ", ".join(f"{100 * share:.1f} % {name.replace('_', ' ')}" for name, share in shares.items())
         logger.info(
             f"Negatives of {kind}: {int((pools >= 0).sum()):,} documents to draw from, for {len(pools):,} queries. "
             f"Skipped: {skipped} of the ranked ones. {few:,} queries have too few, and get random ones too."

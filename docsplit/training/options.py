@@ -7,6 +7,7 @@ from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.arguments import check_choices, first_lines
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 from docsplit.runtime.names import command_name
@@ -87,8 +88,7 @@ class ModelArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.lora_r < 0:
-            raise ValueError(f"--lora_r is {self.lora_r}: expected the rank of LoRA's updates, or 0 for none.")
+        check_bounds(self)
         if self.lora_r and self.model_name_or_path is None:
             raise ValueError("--lora_r adapts a pretrained encoder: give --model_name_or_path.")
         if self.new_mlm_head and self.model_name_or_path is None:
@@ -189,8 +189,7 @@ class DataArguments:
     def __post_init__(self) -> None:
         for corpus in filter(None, (self.corpus, self.probe_corpus)):
             refuse_missing_path(corpus, "a file or folder that is there, a data set of the Hub, or python_docs")
-        if self.passage_words < 1:
-            raise ValueError(f"--passage_words is {self.passage_words}: expected 1 or more, 100 in the paper.")
+        check_bounds(self)
 
     @property
     def words_of_passages(self) -> int | None:
@@ -258,15 +257,15 @@ class QueryArguments:
             )
         if not 1 <= len(self.negatives) <= 2:
             raise ValueError(f"--negatives {' '.join(self.negatives)}: expected one kind, or one for each half.")
-        if self.negatives_per_query is not None and (self.negatives_per_query < 1 or not self.phases):
+        check_bounds(self)
+        if self.negatives_per_query is not None and not self.phases:
             raise ValueError(
-                f"--negatives_per_query is {self.negatives_per_query}: expected 1 or more, with --negatives "
-                f"{', '.join(KINDS_OF_NEGATIVES)}."
+                f"--negatives_per_query is for --negatives {', '.join(KINDS_OF_NEGATIVES)}: name one, or leave it out."
             )
-        if not 0 <= self.negatives_min_rank < self.negatives_depth:
+        if self.negatives_min_rank >= self.negatives_depth:
             raise ValueError(
-                f"--negatives_min_rank is {self.negatives_min_rank}: expected 0 or more, and less than "
-                f"--negatives_depth, {self.negatives_depth}."
+                f"--negatives_min_rank {self.negatives_min_rank} skips all of --negatives_depth "
+                f"{self.negatives_depth}: lower it, or raise the depth."
             )
 
     @property

@@ -107,8 +107,8 @@ def test_their_lengths_are_said(dataset, wordpiece, caplog, num_proc):
     expected = (
         f"Passages of about 12 words: {len(words):,} in {len(documents)} documents, "
         f"{len(words) / len(documents):.1f} a document, of {sections:.1f} sections. They have "
-        f"{words.mean():.1f} words on average; {(words < 6).mean():.1%} have fewer than 6, "
-        f"{(words > 18).mean():.1%} more than 18."
+        f"{words.mean():.1f} words on average; {100 * (words < 6).mean():.1f} % have fewer than 6, "
+        f"{100 * (words > 18).mean():.1f} % more than 18."
     )
     assert expected in caplog.text
     assert re.search(r"\d+ of \d+ documents are left out: \d+ fewer than two passages\.", caplog.text)
@@ -273,6 +273,8 @@ def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, 
     assert train["document_id"][:].tolist() == expected["train"]["document_id"][:]
     assert held_out["document_id"][:].tolist() == expected["test"]["document_id"][:]
     _, at_most_a_tenth = hold_out(documents, 10**6, seed=0)
+    with pytest.raises(ValueError, match="held out of one: give more documents, or --eval_strategy no"):
+        hold_out(documents.select(range(1)), 5, seed=0)
     assert len(at_most_a_tenth) == len(documents) // 10
     rest, count = without_documents(documents, set(held_out["document_id"][:].tolist()))
     assert (len(rest), count) == (len(documents) - 5, 5)

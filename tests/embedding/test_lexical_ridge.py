@@ -100,7 +100,7 @@ def test_empty_texts_and_copies_are_left_out_and_counted(wordpiece, caplog):
     alone = fit(Encoder(wordpiece), [*TEXTS, "?!"], np.concatenate([vectors[:40], vectors[-1:]]), PLAIN)
     assert (fitted.facts.documents, fitted.facts.empty, fitted.facts.duplicates) == (41, 2, 2)
     assert fitted.facts.without_pieces == 1
-    assert "Words of 41 documents (2 empty, 2 copies left out): " in caplog.text
+    assert "Words of 41 documents (without 2 empty and 2 copies): " in caplog.text
     assert "1 documents share no token with another" in caplog.text
     for outputs, of_alone in ((fitted.fitted(), alone.fitted()), (fitted.leave_one_out(), alone.leave_one_out())):
         assert outputs.shape == vectors.shape

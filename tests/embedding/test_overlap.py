@@ -34,14 +34,14 @@ def test_shares_of_distinct_documents_with_a_warning(record, tmp_path, caplog):
     shares = contamination(str(tmp_path), [*TEXTS[20:22], TEXTS[0], f" {TEXTS[0]}", one_more])
     assert shares == {"seen_in_pretraining_share": 0.25, "near_duplicate_share": 0.5}
     (message,) = messages(caplog)
-    assert "25.0% of the 4 distinct test documents, 50.0% with near-duplicates" in message
+    assert "25.0 % of the 4 distinct test documents, 50.0 % with near-duplicates" in message
 
 
 def test_near_duplicates_alone_are_warned_of_too(record, tmp_path, caplog):
     record.save(tmp_path)
     shares = contamination(str(tmp_path), [f"{TEXTS[1]} And more."])
     assert shares == {"seen_in_pretraining_share": 0, "near_duplicate_share": 1}
-    assert "100.0% with near-duplicates" in messages(caplog)[0]
+    assert "100.0 % with near-duplicates" in messages(caplog)[0]
 
 
 def test_no_warning_where_nothing_was_seen(record, tmp_path, caplog):
@@ -65,7 +65,7 @@ def test_an_unknown_start_gives_null_and_a_lower_bound(record, tmp_path, caplog)
     record.save(tmp_path)
     assert contamination(str(tmp_path), TEXTS[5:15]) == UNKNOWN
     (message,) = messages(caplog)
-    assert "at least 50.0%" in message
+    assert "at least 50.0 %" in message
 
 
 @pytest.mark.parametrize("damage", ["none there", "a flipped bit", "truncated", "something else", "a folder"])
@@ -81,7 +81,7 @@ def test_without_a_whole_record_all_is_unknown_and_said(record, tmp_path, caplog
     caplog.set_level("INFO")
     assert contamination(str(tmp_path), TEXTS) == UNKNOWN
     (message,) = messages(caplog, logging.INFO if damage == "none there" else logging.WARNING)
-    assert message.startswith(f"Which documents {tmp_path} was trained on is unknown: ")
+    assert message.startswith(f"Nobody knows which documents {tmp_path} was trained on: ")
     assert FILE in message
     assert "\n" not in message
 

@@ -9,10 +9,10 @@ from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
     ("make", "message"),
     [
         (lambda: ProbeArguments(heads=["svm"]), "--heads has no svm"),
-        (lambda: ProbeArguments(shots=[-1]), "--shots is"),
-        (lambda: ProbeArguments(num_draws=0), "--num_draws is"),
+        (lambda: ProbeArguments(shots=[-1]), "--shots -1: give"),
+        (lambda: ProbeArguments(num_draws=0), "--num_draws 0: give"),
         (lambda: ProbeArguments(heads=["setfit"], shots=[0]), "setfit is for few-shot draws"),
-        (lambda: ProbeArguments(num_seeds=0), "--num_seeds is 0"),
+        (lambda: ProbeArguments(num_seeds=0), "--num_seeds 0: give"),
         (lambda: LinkArguments(heads=["linear"]), "--heads has no linear"),
         (lambda: LinkArguments(probe_preset="paper"), "--probe_preset has no paper"),
     ],

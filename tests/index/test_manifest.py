@@ -91,12 +91,12 @@ def test_what_share_of_the_tokens_is_read_is_said_where_it_is_not_all():
     assert TokensEntry(100, 100, 100).sentence(256, has_words=False) is None
     assert TokensEntry(100_000, 100_000, 26_000).sentence(256, has_words=True) == (
         "The encoder reads 256 tokens at a time. Queries search all of your documents' tokens, in passages. Clusters, "
-        "duplicates and maps see 26%, the beginnings, and the words of all. To read more, build with an encoder that "
+        "duplicates and maps see 26 %, the beginnings, and the words of all. To read more, build with an encoder that "
         "reads longer texts."
     )
     cut = TokensEntry(100_000, 99_999, 26_000).sentence(1024, has_words=False)
     assert "reads 1,024 tokens" in cut
-    assert "search 99.9% of" in cut
+    assert "search 99.9 % of" in cut
     assert "fewer --passage_words, or an encoder" in cut
 
 

@@ -50,6 +50,7 @@ def test_counts_are_a_sentence(result, line):
 
 def test_what_is_read_of_the_documents_is_a_line_of_its_own():
     assert Built(1, 1, reading="It reads a half.").lines()[1:] == ["It reads a half."]
+    assert Added(1, 1, reading="It reads a half.").lines() == ["Added 1 document (1 passage)."]  # `info` says it
 
 
 def test_an_index_is_described(built, documents):
@@ -100,14 +101,14 @@ def test_words_of_the_query_are_marked_on_a_terminal_alone():
 
 def test_the_cost_of_a_query():
     answer = Answer("query", "hybrid", [], 12.3, 4.4, "cosine")
-    assert answer.cost(1400) == "The query took 12 ms to encode it, 4 ms to search 1,400 documents."
-    assert Answer("query", "bm25", [], 0.1, 4.4).cost(1) == "The query took 4 ms to search 1 document."
+    assert answer.cost(1400) == "Encoding the query took 12 ms, searching 1,400 documents took 4 ms."
+    assert Answer("query", "bm25", [], 0.1, 4.4).cost(1) == "Searching 1 document took 4 ms."
 
 
 def test_many_pairs_are_counted_and_some_shown():
     pairs = [Pair("a", f"b{number}", 0.99, 0.5, "First", "b0") for number in range(SHOWN_PAIRS + 7)]
     lines = Duplicates(0.9, pairs).lines()
-    assert lines[:3] == ["similarity 0.990, 50% same wording:", "     First  [a]", "     b0"]
+    assert lines[:3] == ["similarity 0.990, 50 % same wording:", "     First  [a]", "     b0"]
     assert len(lines) == 3 * SHOWN_PAIRS + 1
     assert lines[-1] == (
         f"{SHOWN_PAIRS + 7} pairs of documents with a similarity of 0.9 or more; 7 more than shown, --json has all."

@@ -106,8 +106,8 @@ def test_tokens_that_vectors_read_are_counted_one_by_one(scattered, documents, t
         in_documents += min(sum(sizes), room)
     assert in_documents < in_passages < total
     assert read_manifest(tmp_path).tokens == TokensEntry(total, in_passages, in_documents)
-    assert f"search {100 * in_passages / total:.0f}% of your documents' tokens" in reading
-    assert f"maps see {100 * in_documents / total:.0f}%" in reading
+    assert f"search {100 * in_passages / total:.0f} % of your documents' tokens" in reading
+    assert f"maps see {100 * in_documents / total:.0f} %" in reading
 
 
 def test_a_prompt_that_fills_the_encoder_leaves_no_room(scattered, documents, tmp_path):
@@ -115,7 +115,7 @@ def test_a_prompt_that_fills_the_encoder_leaves_no_room(scattered, documents, tm
     options = EncoderArguments([str(scattered)], prompt="read this at length: " * 9, max_seq_length=16)
     encoder = Encoder(str(scattered), options)
     reading = build(tmp_path, documents[:5], IndexEncoder.of(encoder), WORDS).reading
-    assert "Queries search 0% of your documents' tokens" in reading
+    assert "Queries search 0 % of your documents' tokens" in reading
     assert encoder.count_tokens(["a ship"])[1] == 0
 
 

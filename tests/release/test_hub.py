@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from multiprocessing import forkserver
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -113,6 +114,7 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
     assert len(written) > 20
     resumed_from = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}  # torch.load reads them with weights_only
     assert {path.name for path in written if path.suffix in (".bin", ".pt", ".pth", ".pkl")} <= resumed_from
+    written += [path for path in Path(hub.environment["HF_HOME"]).rglob("*") if path.is_file()]
     everything = [path.read_bytes() for path in written] + [result.stdout.encode(), result.stderr.encode()]
     for secret in (TOKEN, CANARY):
         assert not any(secret.encode() in content for content in everything)
@@ -183,6 +185,7 @@ def test_a_broken_upload_is_tried_again(hub, pretrain):
     hub.failures = ["drop", "error"]
     result = pretrain("--hub_strategy", "end")
     assert "again in" in result.stderr
+    assert TOKEN not in result.stderr + result.stdout
     assert [message for _, message, _ in hub.commits] == ["End of training"]
     assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
     assert "evaluations/topics/results.json" not in hub.files["tester/docsplit-tiny"]
@@ -222,8 +225,9 @@ def test_who_may_not_write_is_told_before_training(repository, token, hub, pytho
 
 
 def test_a_token_on_the_command_line_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="process lists"):
+    with pytest.raises(ValueError, match="process lists") as refused:
         PretrainingArguments(output_dir=str(tmp_path), hub_token="hf_x")
+    assert "hf_x" not in str(refused.value)
 
 
 def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_path, corpus_file):
@@ -315,6 +319,17 @@ def test_a_failure_at_the_end_names_the_command_that_finishes(hub, python, tmp_p
     with pytest.raises(SystemExit, match=r"python -m docsplit.release.hub .*out tester/finish"):
         release_hub.push_at_the_end(local, "tester/finish")
     assert (local / "config.json").exists()
+
+    for folder in (local, tmp_path / "nowhere"):  # the first one without its release
+        (local / "config.json").rename(local / "other.json")
+        result = python("-m", "docsplit.release.hub", folder, "tester/finish")
+        assert result.stderr == f"error: {folder} has no file of a release: name the folder of an encoder.\n"
+        (local / "other.json").rename(local / "config.json")
+    result = python("-m", "docsplit.release.hub", local, "somebody/else", token="hf_wrong")
+    assert result.stderr.startswith(
+        "error: You cannot write to 'somebody/else' on the Hub: log in with `hf auth login`"
+    )
+    assert len(result.stderr.splitlines()) == 1
 
     result = python("-m", "docsplit.release.hub", local, "tester/finish")
     assert result.returncode == 0, result.stderr

@@ -127,7 +127,7 @@ def test_no_name_can_break_a_card(directory, tmp_path):
     assert all(len(re.findall(r"(?<!\\)\|", line)) in (3, 4) for line in tables), tables
 
 
-def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(directory, tmp_path):
+def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_older_ones(directory, tmp_path, capsys):
     folder = directory(all_results=RESULTS, run=RUN)
     output_dir = tmp_path / "probe"
     write_rows(output_dir, [row(str(folder), value=0.111), row("tfidf", value=0.222)])
@@ -135,6 +135,7 @@ def test_results_stand_beside_the_baselines_of_their_run_and_take_the_place_of_o
     data.parent.mkdir(parents=True)
     data.touch()
     add_results([str(folder), "tfidf"], "Classification", str(data), output_dir)
+    assert capsys.readouterr().out == f"The results are in the card {folder / 'README.md'}.\n"
     first = (folder / "README.md").read_text()
     assert "11.1" in first
     assert "22.2" in first
@@ -242,6 +243,26 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="has no config"):
         write_card(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["FOLDER"], "has no config.json with the settings"),
+        (["FOLDER/nowhere"], "has no config.json with the settings"),
+        (["FOLDER", "--licence", "mit"], "unknown option --licence. Did you mean --license?"),
+        (["FOLDER", "--license", "M I T"], "'M I T' is no licence as the Hub names them"),
+        ([], "missing: directory"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_a_line(words, says, tmp_path, monkeypatch, capsys):
+    words = [word.replace("FOLDER", str(tmp_path)) for word in words]
+    monkeypatch.setattr("sys.argv", ["model_card.py", *words])
+    with pytest.raises(SystemExit):
+        model_card.command()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
 
 
 def test_base_model_and_licence_are_those_of_the_start(directory, tmp_path, caplog):

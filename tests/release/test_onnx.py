@@ -1,8 +1,10 @@
 """model.onnx and tokenizer.json alone give the embeddings of the checkpoint, normalised where cosines are meant."""
 
 import json
+import logging
 import runpy
 import sys
+import warnings
 
 import numpy as np
 import onnxruntime
@@ -123,6 +125,19 @@ def test_an_encoder_that_onnx_cannot_follow_is_refused(checkpoint, tmp_path):
     with pytest.raises(ValueError, match="longformer cannot be written as ONNX"):
         onnx.export(encoder, tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_only_noise_is_held_back_and_only_while_exporting(caplog):
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    noise, of_use = "torchvision is not installed. Skipping torchvision::nms", "an operator is missing"
+    with warnings.catch_warnings(record=True) as told, onnx._without_noise():
+        logger.warning(noise)
+        logger.warning(of_use)
+        warnings.warn("`isinstance(treespec, LeafSpec)` is deprecated, use ...", FutureWarning, stacklevel=1)
+        warnings.warn("another", UserWarning, stacklevel=1)
+    logger.warning(noise)
+    assert [str(warning.message) for warning in told] == ["another"]
+    assert [record.getMessage() for record in caplog.records] == [of_use, noise]
 
 
 def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatch):

@@ -94,6 +94,23 @@ def test_mistakes_in_verbs(words, message, capsys):
     assert error_of(capsys, with_verbs, *words.split()) == message
 
 
+def test_the_help_of_a_verb_shows_its_options(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        with_verbs(["query", "a", "--count", "0"])
+    error = capsys.readouterr().err
+    assert error.startswith("error: --count 0: give a whole number of at least 1. `")
+    assert error.endswith(" query --help` shows the options.\n")
+
+
+@pytest.mark.parametrize("word", ["--hub_token", "--hub-token", "--token"])
+@pytest.mark.parametrize("equals", [False, True])
+def test_a_token_is_refused_and_never_printed(word, equals, capsys):
+    words = [f"{word}=hf_secret"] if equals else [word, "hf_secret"]
+    message = error_of(capsys, with_dataclasses, "--lerning_rate", "3", *words)  # before all else
+    assert "set HF_TOKEN" in message
+    assert "secret" not in message
+
+
 def test_what_is_right_is_parsed():
     options = with_verbs(["query", "--no option, for it has a space", "--count=3"])
     assert (options.text, options.count) == ("--no option, for it has a space", 3)

@@ -29,6 +29,11 @@ def errors_of(capsys, message):
     return capsys.readouterr().err
 
 
+def test_a_token_that_was_typed_in_the_wrong_place_is_not_printed(capsys):
+    message = "no such repository: hf_CanaryTokenThatNobodyMaySee; --hub_token and hf_hub stay."
+    assert errors_of(capsys, message) == "error: no such repository: hf_...; --hub_token and hf_hub stay.\n"
+
+
 def test_of_processes_with_the_same_error_one_prints_it(launch, capsys):
     file = launch(0)
     assert errors_of(capsys, "no space") == "error: no space\n"

@@ -197,7 +197,6 @@ def test_two_processes_give_the_same_results(finished, encoder, collection, tmp_
         (["--selection_split", "test"], "--selection_split test has 24 of the queries that are reported"),
         (["--collection", "no/collection"], "nor a data set that the Hub gave"),
         (["--model_name_or_path", "no/model"], "no/model' cannot be loaded"),
-        (["--max_queries", "0"], "--max_queries is 0"),
     ],
 )
 def test_bad_input_ends_with_a_message_before_any_long_work(failure_of, encoder, collection, tmp_path, words, message):

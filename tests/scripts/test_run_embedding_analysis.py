@@ -216,7 +216,6 @@ def test_two_processes_give_the_same_numbers(finished, encoders, files, spacy_pi
         (["--spacy_pipeline", "no_such_pipeline"], "python -m spacy download no_such_pipeline"),
         (["--map_method", "umap"], "pip install umap-learn"),
         (["--map_method", "som"], "--map_method has no som"),
-        (["--sample_documents", "3"], "expected 4 or more"),
         (["--sentence_splitter", "nobody"], "nobody"),
         (["--push_results", "--analyses", "map"], "add clustering to --analyses"),
         (["--model_name_or_path", "no/model"], "cannot be loaded as an encoder"),

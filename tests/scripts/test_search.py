@@ -148,9 +148,9 @@ def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_
     assert "There is no index" in failure_of(search.main, "query", tmp_path / "nowhere", "kettle")
     assert "The query is empty" in failure_of(search.main, "query", index, " ")
     assert "26 groups of 25" in failure_of(search.main, "clusters", index, "--count", 26)
-    with pytest.raises(SystemExit):
-        run_here(search.main, "query", index, "x", "--count", 0)
-    assert "--count is 0" in capsys.readouterr().err
+    for threshold in (7, -0.1):  # the encoder compares by cosine
+        message = failure_of(search.main, "duplicates", index, "--threshold", threshold)
+        assert message.startswith(f"--threshold {threshold}: give a number from 0 to 1")
 
 
 def test_a_query_of_a_megabyte(index, answer):
@@ -186,12 +186,12 @@ def test_what_a_query_costs_is_said_once(index, run_here, answer, monkeypatch, c
     caplog.set_level(logging.INFO)
     answer("query", index, "kettle", as_json=False)
     assert "Without a text, search.py asks again and again and loads once." in caplog.text
-    assert caplog.text.count("The query took") == 1
+    assert caplog.text.count("Encoding the query took") == 1
     caplog.clear()
     asked = iter(["kettle", "butter", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(asked))
     run_here(search.main, "query", index)
-    assert caplog.text.count("The query took") == caplog.text.count("Loaded the encoder in") == 1
+    assert caplog.text.count("Encoding the query took") == caplog.text.count("Loaded the encoder in") == 1
     assert "Without a text" not in caplog.text
 
 

@@ -152,7 +152,7 @@ def test_an_encoder_with_words_gives_the_formula_wherever_it_is_loaded(reads_lit
     adapted = adapt(str(reads_little), TEXTS, tmp_path / "out", options())
     assert (adapted.output, adapted.kept, adapted.weight) == (tmp_path / "out", "words", 1.0)
     assert (adapted.facts.documents, adapted.facts.empty, adapted.facts.duplicates) == (120, 2, 1)
-    assert "Words of 120 documents (2 empty, 1 copies left out): " in caplog.text
+    assert "Words of 120 documents (without 2 empty and 1 copy): " in caplog.text
     assert caplog.text.count("dampened counts") == 1
     assert "plain counts" not in caplog.text
     start = SentenceTransformer(str(reads_little), device="cpu")
@@ -305,6 +305,10 @@ def test_what_is_best_on_validation_documents_is_written(reads_little, labelled,
     assert left_out in caplog.text
     assert "7 labelled training documents are among the documents: their words are leave-one-out." in caplog.text
     assert caplog.text.count("Words of 127 documents") == 2
+    assert "vectors of the encoder, once to stand beside them and once to stand alone." in caplog.text
+    few = f"{len(split.validation_texts)} validation documents of --probe_corpus choose what is written: so few say"
+    assert few in caplog.text
+    assert len(split.validation_texts) < adapting.FEW_VALIDATION
     assert caplog.text.count("dampened counts") == caplog.text.count("plain counts") == 1
     # Five candidates, of which the first with the best validation accuracy is written
     labels = [candidate.label for candidate in adapted.candidates]

@@ -24,8 +24,8 @@ def test_kinds_of_negatives_by_halves():
         ({"negatives": ["easy"]}, "--negatives has no easy: choose among in_batch, random, bm25, self"),
         ({"negatives": ["in_batch", "bm25"]}, "in_batch negatives are always there"),
         ({"negatives": ["bm25", "self", "self"]}, "one kind, or one for each half"),
-        ({"negatives_per_query": 2}, "expected 1 or more, with --negatives random, bm25, self"),
-        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "less than --negatives_depth, 100"),
+        ({"negatives_per_query": 2}, "is for --negatives random, bm25, self"),
+        ({"negatives": ["bm25"], "negatives_min_rank": 100}, "skips all of --negatives_depth 100"),
     ],
 )
 def test_negatives_that_cannot_be(options, message):
@@ -68,7 +68,7 @@ def test_options_that_do_not_go_together(data, queries, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lora_r": -1}, "--lora_r is -1"),
+        ({"lora_r": -1}, "--lora_r -1: give a whole number of at least 0"),
         ({"lora_r": 2}, "give --model_name_or_path"),
         ({"new_mlm_head": True}, "a random start has a head"),
         ({"model_name_or_path": "x", "config_overrides": "hidden_size=8"}, "--config_overrides is for a random start"),

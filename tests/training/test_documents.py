@@ -80,7 +80,7 @@ def test_a_folder_of_several_kinds_of_files_is_read_whole(options, tmp_path, loa
     for number, row in enumerate(rows[:12]):
         (folder / f"{number}.{'md' if number % 2 else 'txt'}").write_text(row["text"])
     (folder / "rows.csv").write_text("body\n" + "".join(f"{row['text']}\n" for row in rows[12:]))
-    given = {"corpus": str(folder), "text_column": "body", "max_eval_samples": 0}
+    given = {"corpus": str(folder), "text_column": "body"}
     data = load(options(given, eval_strategy="no", max_steps=2), None)
     documents = data.train if load is load_documents else (row for row, _ in zip(data.train, range(24)))
     assert {int(row["document_id"]) for row in documents} == {document_id(row["text"]) for row in rows}

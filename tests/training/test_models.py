@@ -142,10 +142,32 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
 
 
 @pytest.mark.parametrize(
+    ("overrides", "said", "warns"),
+    [
+        (None, "a bert of 109 million parameters starts from random weights. That needs a large corpus", True),
+        ("hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64", "of 1.0 million", False),
+    ],
+)
+def test_a_random_start_says_its_size(tmp_path, caplog, overrides, said, warns):
+    caplog.set_level("INFO")
+    args = PretrainingArguments(str(tmp_path), use_cpu=True)
+    options = RunOptions(ModelArguments(config_overrides=overrides), DataArguments(), QueryArguments(), args)
+    assert models.load_start(options) is None
+    (record,) = [record for record in caplog.records if "random weights" in record.getMessage()]
+    assert said in record.getMessage()
+    assert (record.levelname == "WARNING") == ("make quickstart" in record.getMessage()) == warns
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"config_overrides": "hidden_size=30,num_attention_heads=7"}, "No bert can be made .* multiple of"),
-        ({"attn_implementation": "fast"}, "No bert can be made .*attn_implementation=.fast"),
+        ({"attn_implementation": "fast"}, "--attn_implementation has no fast: choose among eager"),
+        ({"config_overrides": "hidden_act=gleu"}, "No bert can be made .*gleu"),
+        ({"config_overrides": "num_attention_heads=0"}, "num_attention_heads=0: no such number can be here"),
+        ({"config_overrides": "hidden_dropout_prob=1.5"}, "No bert can be made .*dropout probability"),
+        ({"config_overrides": "layer_norm_eps=nan"}, "layer_norm_eps=nan: no such number can be here"),
+        ({"config_overrides": "cls_token_id=3"}, "cls_token_id: the tokenizer says it"),
     ],
 )
 def test_a_random_encoder_that_cannot_be_is_refused_before_the_documents_are_read(tmp_path, options, message):

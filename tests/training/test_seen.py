@@ -100,9 +100,9 @@ def test_a_start_without_a_record_leaves_the_whole_unknown(run_here, steps, tmp_
     run_here(main, *words(third, corpus_file, "--max_steps", 1, start=second))
     assert [load(second).is_complete, load(third).is_complete] == [False, False]
     assert_is(load(third).before, steps[1:2])
-    messages = [entry.getMessage() for entry in caplog.records if "is unknown: " in entry.getMessage()]
+    messages = [entry.getMessage() for entry in caplog.records if "Nobody knows" in entry.getMessage()]
     assert len(messages) == 1
-    assert messages[0].startswith(f"Which documents {first} ")
+    assert messages[0].startswith(f"Nobody knows which documents {first} ")
 
 
 def test_the_best_weights_come_with_their_own_documents(run_here, tmp_path, corpus_file):

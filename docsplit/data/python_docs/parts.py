@@ -49,7 +49,7 @@ def divide(rows: Sequence[PythonDoc]) -> list[str]:
     crossing = [int((parts[pairs[:, 0]] != parts[pairs[:, 1]]).sum()) for pairs in (links, alike)]
     logger.info(
         f"python_docs is divided: {sizes} documents; {crossing[0]:,} of {len(links):,} See Also links and "
-        f"{crossing[1]:,} of {len(alike):,} pairs that share {RESEMBLANCE:.0%} of their runs of "
+        f"{crossing[1]:,} of {len(alike):,} pairs that share {100 * RESEMBLANCE:.0f} % of their runs of "
         "five words cross between parts."
     )
     if missing := names[np.setdiff1d(largest, labels[parts == PART_NAMES.index(TEST)])].tolist():

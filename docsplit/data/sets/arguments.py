@@ -1,9 +1,26 @@
 """Options that choose what is measured on: labelled documents, citations, rankings. Nothing heavy is imported."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
+
+
+def check_folds(folds: str, fold: int | None) -> None:
+    """Check a number of folds, or the file that has them, and the number of one.
+
+    Raises:
+        ValueError: if there is no such fold, or nothing to divide by.
+    """
+    if not folds.isdigit():
+        if not Path(folds).is_file():
+            raise ValueError(f"--folds {folds} is neither a number nor a JSON file with lists of query ids.")
+    elif int(folds) < 2:
+        raise ValueError(f"--folds {folds}: give 2 or more.")
+    elif fold is not None and fold >= int(folds):
+        raise ValueError(f"--fold {fold}: give 0 to {int(folds) - 1}; the {folds} folds of --folds count from 0.")
 
 
 @dataclass
@@ -67,6 +84,9 @@ class LabelledArguments:
             "Default: all."
         },
     )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
 
 
 @dataclass
@@ -141,5 +161,4 @@ class RankingArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.max_queries is not None and self.max_queries < 1:
-            raise ValueError(f"--max_queries is {self.max_queries}: expected 1 or more.")
+        check_bounds(self)

@@ -201,8 +201,8 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
     size = round(share * len(train.labels))
     if size < 1 + with_validation:
         raise ValueError(
-            f"{len(train.labels)} documents in {train.source} are too few to hold out {share:.0%}: name a --test_file "
-            "or a --test_split."
+            f"{len(train.labels)} documents in {train.source} are too few to hold out {100 * share:.0f} %: "
+            "name a --test_file or a --test_split."
         )
     strata, several = train.strata, isinstance(train.labels[0], tuple)
     if several:
@@ -219,8 +219,8 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
         held_out = held_out[[known.issuperset(train.labels[row]) for row in held_out]]
         if len(held_out) < 1 + with_validation:
             raise ValueError(
-                f"Too many documents of {train.source} alone have one of their labels to hold out {share:.0%}: drop "
-                "rare labels, or name a --test_file or a --test_split."
+                f"Too many documents of {train.source} alone have one of their labels to hold out "
+                f"{100 * share:.0f} %: drop rare labels, or name a --test_file or a --test_split."
             )
     parts = {"train": train.select(np.setdiff1d(np.arange(len(train.labels)), held_out))}
     test = held_out

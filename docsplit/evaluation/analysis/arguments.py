@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
 
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
@@ -61,9 +62,6 @@ class AnalysisArguments(ComparisonArguments):
         check_choices("analyses", self.analyses, (*ANALYSES, GRAPH_ATTENTION))
         check_choices("word_weight", [self.word_weight], ("sum", "mean"))
         check_choices("map_method", [self.map_method], MAP_METHODS)
-        if self.num_seeds < 1:
-            raise ValueError(f"--num_seeds is {self.num_seeds}: expected 1 or more.")
-        if self.sample_documents < 4:
-            raise ValueError(f"--sample_documents is {self.sample_documents}: expected 4 or more.")
+        check_bounds(self)
         if self.push_results and "clustering" not in self.analyses:
             raise ValueError("--push_results puts the table of clusters into cards: add clustering to --analyses.")

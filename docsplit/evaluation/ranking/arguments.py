@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from docsplit.data.sets.arguments import check_folds
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
 
 BM25 = "bm25"
@@ -56,5 +58,7 @@ class RetrievalArguments(ComparisonArguments):
 
     def __post_init__(self) -> None:
         check_choices("methods", self.methods, RANKING_METHODS)
+        check_bounds(self)
+        check_folds(self.folds, self.fold)
         if self.fold is not None and self.selection_split is not None:
             raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")

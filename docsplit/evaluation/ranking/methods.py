@@ -153,7 +153,7 @@ class DocumentRanking(Evaluation):
             return []
         if seen := share_of_queries(name, ranking.queries):
             ranking.notes.append(
-                f"{name} was trained on {seen:.1%} of these queries: its results on them are too good."
+                f"{name} was trained on {100 * seen:.1f} % of these queries: its results on them are too good."
             )
             logger.warning(ranking.notes[-1])
         started = perf_counter()

@@ -5,6 +5,7 @@ from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.arguments import find_recipe
+from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.help import COMMON
 
 
@@ -107,12 +108,7 @@ class AdaptOptions(EmbeddingOptions, HubOptions):
     )
 
     def __post_init__(self) -> None:
-        if self.max_seq_length is not None and self.max_seq_length < 3:
-            raise ValueError(f"--max_seq_length is {self.max_seq_length}: a token needs room beside the special ones.")
-        if self.penalty is not None and not 0 < self.penalty < float("inf"):
-            raise ValueError(f"--penalty is {self.penalty}: expected a number above 0, such as 1.")
-        if self.neighbours < 0:
-            raise ValueError(f"--neighbours is {self.neighbours}: expected 0 (none) or more.")
+        check_bounds(self)
         if self.train:
             find_recipe(self.recipe)
         elif self.recipe != "adapt":

@@ -59,7 +59,7 @@ def test_what_crosses_is_counted(rows, caplog):
     bridges = [document(number, "kit.1", [0, 4 * number % 200]) for number in range(400, 440)]
     divide([*rows, *bridges])
     message = caplog.records[-1].getMessage()
-    assert "of 50 pairs that share 30% of their runs" in message
+    assert "of 50 pairs that share 30 % of their runs" in message
     assert "; 0 of 50" not in message.split("See Also links")[0]
     assert " 0 of 50 pairs" in message
 

@@ -43,5 +43,5 @@ def test_defaults_are_not_shared():
 @pytest.mark.parametrize("number", [0, -3])
 def test_no_query_cannot_be_drawn(number):
     assert RankingArguments(max_queries=1).max_queries == 1
-    with pytest.raises(ValueError, match=f"--max_queries is {number}: expected 1 or more"):
+    with pytest.raises(ValueError, match=f"--max_queries {number}: give a whole number of at least 1"):
         RankingArguments(max_queries=number)

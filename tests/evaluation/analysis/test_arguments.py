@@ -11,7 +11,7 @@ from docsplit.evaluation.analysis.arguments import AnalysisArguments
         ({"analyses": ["colour"]}, "--analyses has no colour"),
         ({"word_weight": "max"}, "--word_weight has no max"),
         ({"map_method": "som"}, "--map_method has no som"),
-        ({"sample_documents": 3}, "expected 4 or more"),
+        ({"sample_documents": 3}, "--sample_documents 3: give a whole number of at least 4"),
         ({"push_results": True, "analyses": ["map"]}, "add clustering to --analyses"),
     ],
 )

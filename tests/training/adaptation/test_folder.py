@@ -199,7 +199,7 @@ def test_documents_that_words_were_fitted_on_are_recorded(side, tmp_path, caplog
     record = training_documents_of(str(tmp_path / "first"))
     assert len(record.run) == len(TEXTS)
     assert not record.is_complete  # of the start nothing is known
-    assert f"{side.place} was trained on is unknown" in caplog.text
+    assert f"Nobody knows which documents {side.place} was trained on" in caplog.text
     again = replace(side, place=str(tmp_path / "first"))
     write(tmp_path / "second", Variant(again, "static"))
     record = TrainingDocuments.load(tmp_path / "second" / TRAINING_DOCUMENTS_FILE)

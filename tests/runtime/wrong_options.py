@@ -1,0 +1,355 @@
+"""Wrong combinations of options of every script, and what a user sees of them, all in one process.
+
+    python -m tests.runtime.wrong_options 2500 --seed 7   # a soak: other combinations; prints what is not refused
+
+`refusal` runs a script as its command does, up to where its work would begin.
+"""
+
+import argparse
+import contextlib
+import importlib
+import io
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from docsplit.runtime.bounds import Bound
+from docsplit.runtime.command_parser import CommandParser
+from tests.processes import ROOT
+
+WORK = {  # where the work of a script begins
+    "run_docsplit_pretraining": ["docsplit.training.run.load_data"],
+    "run_probe_classification": ["docsplit.evaluation.compare.compare"],
+    "run_aan_retrieval": ["docsplit.evaluation.compare.compare"],
+    "run_document_retrieval": ["docsplit.evaluation.compare.compare"],
+    "run_embedding_analysis": ["docsplit.evaluation.compare.compare"],
+    "adapt": ["docsplit.training.adapting.adapt"],
+    "search": ["docsplit.embedding.encoder.Encoder", "docsplit.index.index.Index"],
+    "explore": ["docsplit.embedding.encoder.Encoder"],
+    "convert_to_longformer": ["docsplit.modeling.starts.read_config"],
+    "export_onnx": ["docsplit.embedding.loading.load_encoder"],
+}
+CANARY = "CanaryCanary"  # of a token that is typed, and must not be printed
+DOCUMENTS = str(ROOT / "tests" / "data" / "documents.jsonl")
+RIGHT = {  # words of a script that are enough, and others that go with them; FOLDER and FILE are there
+    "run_docsplit_pretraining": (
+        f"--corpus {DOCUMENTS} --output_dir FOLDER/out --use_cpu --config_overrides "
+        "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32",
+        ["--learning_rate 1e-4", "--view crop", "--pooling mean", "--logging_steps 0.1", "--seed 3", "--mlm_weight 0"],
+    ),
+    "run_probe_classification": ("--model_name_or_path tfidf", ["--shots 5 10", "--heads linear", "--seed 1"]),
+    "run_aan_retrieval": ("--model_name_or_path tfidf", ["--heads cosine", "--num_seeds 2"]),
+    "run_document_retrieval": ("--model_name_or_path bm25", ["--folds 4", "--fold 3", "--seed 1"]),
+    "run_embedding_analysis": ("--model_name_or_path tfidf", ["--analyses map", "--map_method pca"]),
+    "adapt": (f"FOLDER {DOCUMENTS} FOLDER/out", ["--neighbours 0", "--penalty 2", "--static"]),
+    "search build": (f"build {DOCUMENTS} --model FOLDER --index_dir FOLDER/index", ["--passage_words 50", "--json"]),
+    "search query": ("query FOLDER harbours", ["--count 3", "--method bm25"]),
+    "search duplicates": ("duplicates FOLDER", ["--json"]),
+    "search clusters": ("clusters FOLDER", ["--json"]),
+    "explore": ("FOLDER", ["--map pca", "--neighbours 3"]),
+    "convert_to_longformer": ("FOLDER FOLDER/out", ["--attention_window 64"]),
+    "export_onnx": ("FOLDER FOLDER/out", []),
+}
+WRONG = {  # and what the line must say
+    "run_docsplit_pretraining": {
+        "--num_train_epochs -1 --max_steps -1": "--num_train_epochs",
+        "--fp16 --bf16 true": "--fp16 and --bf16 are two precisions",
+        "--fp16": "needs a GPU",
+        "--tf32 true": "tf32",
+        "--model_type nonsense": "--model_type is nonsense",
+        "--model_type brt": "Did you mean bert?",
+        "--config_overrides hidden_size": "expected name=value",
+        "--config_overrides nonsense=3": "has no nonsense",
+        "--config_overrides hidden_size=abc": "wrong type",
+        "--config_overrides hidden_size=33": "--config_overrides",
+        "--config_overrides hidden_size=0": "--config_overrides",
+        "--config_overrides hidden_size=-8": "--config_overrides",
+        "--config_overrides num_attention_heads=0": "--config_overrides",
+        "--config_overrides num_hidden_layers=-1": "--config_overrides",
+        "--config_overrides hidden_act=nonsense": "--config_overrides",
+        "--config_overrides hidden_dropout_prob=2": "--config_overrides",
+        "--config_overrides vocab_size=10": "--config_overrides",
+        "--model_type graph_document --config_overrides graph_kind=nonsense": "graph_kind",
+        "--model_type graph_document --config_overrides graph_layers=many": "--config_overrides",
+        "--report_to nonsense": "--report_to has no nonsense",
+        "--attn_implementation nonsense": "--attn_implementation has no nonsense",
+        "--torch_compile_backend nonsense": "--torch_compile_backend has no nonsense",
+        "--torch_compile_mode nonsense": "--torch_compile_mode has no nonsense",
+        "--optim nonsense": "--optim",
+        "--optim_args nonsense": "--optim_args nonsense",
+        "--lr_scheduler_type nonsense": "--lr_scheduler_type",
+        "--lr_scheduler_type warmup_stable_decay": "--lr_scheduler_type warmup_stable_decay makes no schedule",
+        "--lr_scheduler_type reduce_lr_on_plateau": "lr_scheduler_type",
+        "--lr_scheduler_kwargs {bad": "--lr_scheduler_kwargs {bad: give JSON",
+        "--lr_scheduler_kwargs [1]": "--lr_scheduler_kwargs [1]: give JSON",
+        '--lr_scheduler_kwargs {"nonsense":1}': "--lr_scheduler_kwargs",
+        '--lr_scheduler_type polynomial --lr_scheduler_kwargs {"lr_end":NaN}': "NaN is no finite number",
+        '--lr_scheduler_type polynomial --lr_scheduler_kwargs {"power":-1}': "makes no schedule",
+        '--lr_scheduler_type cosine --lr_scheduler_kwargs {"num_cycles":"x"}': "makes no schedule",
+        "--gradient_checkpointing_kwargs {bad": "--gradient_checkpointing_kwargs {bad: give JSON",
+        "--accelerator_config nowhere.json": "nowhere.json",
+        '--accelerator_config {"nonsense":1}': "nonsense",
+        "--parallelism_config nonsense": "--parallelism_config",
+        "--liger_kernel_config nonsense": "--liger_kernel_config",
+        "--use_liger_kernel": "liger",
+        "--debug nonsense": "--debug",
+        "--debug underflow_overflow": "--debug looks at numbers alone",
+        "--remove_unused_columns": "--remove_unused_columns would drop columns",
+        "--dataloader_multiprocessing_context spawn": "--dataloader_multiprocessing_context",
+        "--ddp_backend nonsense": "--ddp_backend",
+        "--log_level nonsense": "--log_level",
+        "--metric_for_best_model probe_5shot_accuracy --eval_strategy steps": "needs --probe_corpus",
+        "--metric_for_best_model eval_probe_accuracy --eval_strategy steps": "needs --probe_corpus",
+        "--metric_for_best_model accuracy --eval_strategy steps": "--metric_for_best_model has no accuracy",
+        "--metric_for_best_model loss": "--metric_for_best_model names a result of evaluations",
+        "--load_best_model_at_end": "there are none",
+        "--load_best_model_at_end --save_strategy no": "there are none",
+        "--load_best_model_at_end --save_strategy no --eval_strategy steps": "load_best_model_at_end",
+        "--load_best_model_at_end --eval_strategy epoch": "load_best_model_at_end",
+        "--load_best_model_at_end --eval_strategy steps --eval_steps 300": "load_best_model_at_end",
+        "--load_best_model_at_end --eval_strategy steps --eval_steps 50 --max_steps 9": "50 comes after --max_steps 9",
+        "--load_best_model_at_end --eval_strategy steps --save_steps 50 --max_steps 9 --eval_delay 9": "--eval_delay",
+        "--save_strategy best": "--save_strategy best chooses by evaluations",
+        "--early_stopping_patience 3": "needs --load_best_model_at_end",
+        "--eval_strategy steps --per_device_eval_batch_size 1": "without negatives",
+        "--per_device_train_batch_size 1": "no negatives",
+        "--dataloader_prefetch_factor 2": "--dataloader_num_workers",
+        "--dataloader_persistent_workers": "--dataloader_persistent_workers",
+        "--auto_find_batch_size": "--auto_find_batch_size",
+        "--label_smoothing_factor 0.1": "--label_smoothing_factor",
+        "--fsdp full_shard": "--fsdp",
+        "--deepspeed zero2.json": "--deepspeed",
+        "--hub_token hf_CanaryCanaryCanary": "HF_TOKEN",
+        "--hub-token=hf_CanaryCanaryCanary": "HF_TOKEN",
+        "--push_to_hub hf_CanaryCanaryCanary": "hf_...",
+        "--hub_revision v2": "--hub_revision",
+        "--output_dir FILE": "FILE is a file",
+        "--resume_from_checkpoint FOLDER": "Cannot resume from",
+        "--streaming": "--streaming needs --max_steps",
+        "--streaming --max_steps 3 --max_train_samples 9": "--max_train_samples does not go with --streaming",
+        "--fold 0": "--view query_document",
+        "--negatives bm25": "--view query_document",
+        "--negatives easy": "--negatives has no easy",
+        "--negatives in_batch bm25": "--negatives in_batch bm25",
+        "--view query_document --streaming --max_steps 3": "--streaming does not go with",
+        "--view query_document --folds 1 --fold 0": "--folds 1",
+        "--view query_document --folds nowhere.json --fold 0": "--folds nowhere.json",
+        "--view query_document --folds 5 --fold 5": "--fold 5",
+        "--view query_document --negatives_per_query 2": "--negatives_per_query",
+        "--view query_document --negatives bm25 --negatives_min_rank 100": "--negatives_min_rank",
+        "--view nonsense": "--view has no nonsense",
+        "--objective nonsense": "--objective has no nonsense",
+        "--objective momentum_contrast --mlm_weight 0.1": "mlm_weight",
+        "--objective info_nce --momentum_queue_size 8": "momentum_queue_size",
+        "--symmetric_loss --reverse_loss": "symmetric_loss",
+        "--similarity l2": "--similarity",
+        "--contrastive_weight 0 --mlm_weight 0": "contrastive_weight",
+        "--pooling nonsense": "--pooling has no nonsense",
+        "--max_seq_length 513": "512 tokens",
+        "--lora_r 4": "--lora_r adapts a pretrained encoder",
+        "--new_mlm_head": "a random start has a head",
+        "--corpus FOLDER/nowhere.jsonl": "There is no",
+        "--probe_corpus FOLDER/nowhere.jsonl": "There is no",
+        "--model_name_or_path FOLDER/nowhere": "--config_overrides",
+        "--lerning_rate 3": "Did you mean --learning_rate?",
+        "--learning_rate fast": "expected a number",
+        "--learning_rate": "--learning_rate needs a value",
+        "--max_steps 2.5": "expected a whole number",
+        "quickstart.yaml": "A recipe comes first",
+    },
+    "run_probe_classification": {
+        "--heads svm": "--heads has no svm",
+        "--heads setfit --shots 0": "give --shots",
+        "--probe_preset paper": "--probe_preset has no paper",
+        "--output_dir FILE": "FILE is a file",
+        "--model_name_or_path a,tfidf": "tfidf, which has no seeds",
+        "--model_name_or_path A=a,a": "each once",
+        "--model_name_or_path FOLDER/nowhere": "There is no",
+        "--long_documents nonsense": "--long_documents has no nonsense",
+        "--hub_token hf_CanaryCanaryCanary": "HF_TOKEN",
+        "--shots five": "expected a whole number",
+    },
+    "run_aan_retrieval": {
+        "--heads linear": "--heads has no linear",
+        "--probe_preset paper": "--probe_preset has no paper",
+        "--output_dir FILE": "FILE is a file",
+        "--dtype float16": "--dtype has no float16",
+    },
+    "run_document_retrieval": {
+        "--methods colbert": "--methods has no colbert",
+        "--folds 1": "--folds 1",
+        "--folds nowhere.json": "--folds nowhere.json",
+        "--folds 5 --fold 5": "--fold 5",
+        "--fold 0 --selection_split dev": "leave one out",
+        "--queries nonsense": "--queries has no nonsense",
+        "--output_dir FILE": "FILE is a file",
+    },
+    "run_embedding_analysis": {
+        "--analyses colour": "--analyses has no colour",
+        "--word_weight max": "--word_weight has no max",
+        "--map_method som": "--map_method has no som",
+        "--push_results --analyses map": "add clustering",
+        "--output_dir FILE": "FILE is a file",
+    },
+    "adapt": {
+        "--recipe docsplit": "is for --train",
+        "--train --recipe nowhere": "nowhere",
+        "--hub_model_id a/b": "--push_to_hub",
+        "--pooling nonsense": "--pooling has no nonsense",
+        "--token hf_CanaryCanaryCanary": "HF_TOKEN",
+        "one_more_word": "one_more_word",
+    },
+    "search build": {"--engine dask": "--engine has no dask", "--count 3": "unknown option --count"},
+    "search query": {"--method dence": "Did you mean dense?", "--passage_words 50": "unknown option --passage_words"},
+    "search duplicates": {"--threshold high": "expected a number"},
+    "search clusters": {"--count": "--count needs a value"},
+    "explore": {
+        "--map umap": "--map has no umap",
+        "--model FOLDER": "is no index",
+        "--output FOLDER": "is a folder",
+        "--max_documents many": "expected a whole number",
+    },
+    "convert_to_longformer": {"--attention_window 33": "--attention_window", "one_more_word": "one_more_word"},
+    "export_onnx": {"one_more_word": "one_more_word", "--opset 17": "unknown option --opset"},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Words of a script that are wrong together, and what the line about them must say."""
+
+    script: str
+    words: str
+    says: str
+
+
+class WorkBegins(Exception):
+    """Nothing was refused."""
+
+
+def parser_of(script: str) -> CommandParser:
+    """Take the parser that a script makes, without running the script; of `search VERB`, the verb's."""
+    name, _, verb = script.partition(" ")
+    parsers = []
+
+    def take(parser: CommandParser, *_: object, **__: object) -> None:
+        parsers.append(parser)
+        raise WorkBegins
+
+    module = importlib.import_module(name)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(WorkBegins))
+        stack.enter_context(mock.patch.object(CommandParser, "parse_known_args", take))
+        stack.enter_context(mock.patch.object(sys, "argv", [f"{name}.py"]))
+        module.main()
+    (parser,) = parsers
+    return verbs_of(parser)[verb] if verb else parser
+
+
+def verbs_of(parser: CommandParser) -> dict[str, CommandParser]:
+    """Return the parsers of a script's verbs, by their names."""
+    return {
+        verb: of_verb
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for verb, of_verb in action.choices.items()
+    }
+
+
+def numbers_of(parser: CommandParser) -> dict[str, type]:
+    """Return the options of a parser that take numbers, each with int or float."""
+    return {action.dest: action.type for action in parser._actions if action.type in (int, float)}
+
+
+def wrong_numbers(bound: Bound, kind: type) -> list[str]:
+    """Return numbers beyond both limits, and some that no option takes."""
+    values = [bound.least, bound.least - 1, bound.most, bound.most + 1, -2, 2.5, 2**70, float("nan"), float("inf")]
+    of_kind = [kind(value) for value in values if kind is float or float(value).is_integer()]
+    return list(dict.fromkeys(str(value) for value in of_kind if not bound.holds(value)))
+
+
+def cases(count: int = 250, seed: int = 0) -> list[Case]:
+    """Make combinations: all of `WRONG`, a wrong number for each option that takes one, others until there are enough.
+
+    Each comes among right options, in random order.
+    """
+    rng = random.Random(seed)
+    wrong = [Case(script, words, says) for script, lines in WRONG.items() for words, says in lines.items()]
+    numbers = []
+    for script in RIGHT:
+        parser = parser_of(script)
+        for name, kind in numbers_of(parser).items():
+            values = wrong_numbers(parser.bounds.get(name, Bound()), kind)
+            rng.shuffle(values)
+            numbers.append([Case(script, f"--{name} {value}", f"--{name} ") for value in values])
+    wrong += [first for first, *_ in numbers]
+    others = [case for _, *rest in numbers for case in rest]
+    wrong += rng.choices(others, k=max(count - len(wrong), 0))
+    return [Case(case.script, _among_right(case, rng), case.says) for case in wrong]
+
+
+def _among_right(case: Case, rng: random.Random) -> str:
+    """Add right words to wrong ones; a wrong option's right twin stays away."""
+    enough, others = RIGHT[case.script]
+    wrong_names = {word.partition("=")[0] for word in case.words.split() if word.startswith("--")}
+    fitting = [words for words in others if words.split()[0] not in wrong_names]
+    parts = [*rng.sample(fitting, rng.randint(0, len(fitting))), case.words]
+    rng.shuffle(parts)
+    return " ".join([enough, *parts])
+
+
+def refusal(script: str, words: str, folder: Path) -> list[str]:
+    """Run a script as its command, up to where its work would begin, and return the lines that it prints.
+
+    Raises:
+        WorkBegins: if it refuses nothing.
+        Exception: if it would end with a traceback.
+    """
+    name = script.partition(" ")[0]
+    (folder / "file").touch()
+    typed = [word.replace("FOLDER", str(folder)).replace("FILE", str(folder / "file")) for word in words.split()]
+    module, printed = importlib.import_module(name), io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stderr(printed))
+        stack.enter_context(mock.patch.object(sys, "argv", [f"{name}.py", *typed]))
+        for place in WORK[name]:
+            stack.enter_context(mock.patch(place, FirstWork))
+        with contextlib.suppress(SystemExit):
+            module.command()
+    return printed.getvalue().splitlines()
+
+
+class FirstWork:
+    """Stands in for the function or class that does the first piece of work."""
+
+    def __init__(self, *_: object, **__: object):
+        raise WorkBegins
+
+
+def unrefused(wrong: list[Case]) -> Iterator[str]:
+    """Yield a line for each combination that is not refused in one line that says what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        for case in wrong:
+            try:
+                lines = refusal(case.script, case.words, Path(folder))
+            except Exception as error:
+                yield f"{case.script} {case.words}: {type(error).__name__}: {error}"
+                continue
+            says = case.says.replace("FILE", str(Path(folder, "file")))
+            if len(lines) != 1 or not lines[0].startswith("error: ") or says not in lines[0] or CANARY in lines[0]:
+                yield f"{case.script} {case.words}: should say {case.says!r}, and says {lines}"
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser()
+    options.add_argument("count", type=int)
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
+    made = cases(given.count, given.seed)
+    problems = list(unrefused(made))
+    print(*problems, f"{len(made)} combinations, {len(problems)} not refused as they should be", sep="\n")
+    sys.exit(bool(problems))
