@@ -9,8 +9,9 @@ from datasets import Dataset, load_dataset
 
 from docsplit.data.corpora import add_text, stream_corpus
 from docsplit.data.readers import corpus as corpus_module
-from docsplit.data.readers.corpus import data_files_of, load_local
+from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
+from docsplit.data.readers.stream import stream_local
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file
     caplog.set_level("INFO")
     lines = write("docs/a.txt", "A ship.\nA storm.\n")
     assert load_local(lines, "text").to_list() == [{"text": "A ship."}, {"text": "A storm."}]
-    assert "a.txt is one .txt file: each of its 2 lines is a document." in caplog.text
+    assert "a.txt is 1 file of 2 lines: each line is a document." in caplog.text
     assert load_local(tmp_path / "docs", "text").to_list() == [
         {"id": "a.txt", "title": "A ship.", "text": "A ship.\nA storm.\n"}
     ]
@@ -113,10 +114,9 @@ def test_a_stream_copies_only_what_datasets_cannot_stream(folder, tmp_path, writ
     assert sorted(row["body"] for row in stream_corpus(str(folder), text_column="body").rows) == sorted(
         load_local(folder, "body")["body"]
     )
-    assert data_files_of(folder, "body") is None
+    assert stream_local(folder, "body") is None
     for name in ("x.txt", "y.txt"):
         write(f"notes/{name}", f"A note called\n{name}.")
-    assert data_files_of(tmp_path / "notes", "text").options == {"sample_by": "document"}
     rows = stream_corpus(str(tmp_path / "notes"), text_column="text").rows
     assert sorted(row["text"] for row in rows) == ["A note called\nx.txt.", "A note called\ny.txt."]
 

@@ -12,13 +12,14 @@ from datasets import Dataset
 from docsplit.data.readers.base import Document, Unreadable
 from docsplit.data.readers.documents import SUFFIXES, documents_of, read_documents
 
-REMEDY = 'To read more: pip install "markitdown[pdf,docx,pptx]"'
+PIP = 'pip install "markitdown[pdf,docx,pptx]"'
 
 
 def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     write(".hidden/no.txt", "Not this.")
     write("a.txt", "\n--\nA ship in a storm.\nIt sank.")
-    write("bad.txt", b"A caf\xe9.")
+    write("bad.txt", b"A caf\xe9. " + b"And a long text after it. " * 10)
+    write("latin.txt", b"D\xe9j\xe0 vu.")
     write("deep/b.md", "# The harbour\n\nBoats.")
     write("deep/er/c.HTML", "<title>A page</title><p>Torn sails.")
     write("deep/z.tex.gz", gzip.compress(b"\\section{Ropes}"))
@@ -29,9 +30,10 @@ def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
     assert documents["deep/b.md"].title == "The harbour"
     assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
-    assert "1 file has bytes that are no UTF-8, the first is bad.txt" in caplog.text
-    line = "Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf for lack of markitdown (paper.pdf)"
-    assert f"{line}. {REMEDY}" in caplog.messages
+    assert "Texts with bytes that are no UTF-8: 1, the first is bad.txt at byte 5." in caplog.text
+    line = "Skipped 4 files: 1 hidden (.hidden), 1 .png (picture.png), "
+    line += "1 .txt that is not UTF-8 (latin.txt at byte 1), 1 .pdf for lack of markitdown (paper.pdf)"
+    assert f"{line}. To read more: iconv -f LATIN1 -t UTF-8, {PIP}" in caplog.messages
 
 
 def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
@@ -61,7 +63,7 @@ def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tm
     write("a.md", "A note.")
     broken = {
         "bad.docx": (b"Damage", ".docx that cannot be converted"),
-        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as json"),
+        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as jsonl"),
         "bad.txt.gz": (b"no gzip", ".txt that cannot be opened"),
         "empty.jsonl": ("", ".jsonl without rows"),
         "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),

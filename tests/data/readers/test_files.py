@@ -41,14 +41,14 @@ def test_a_file_that_is_named_is_read_though_it_is_hidden(tmp_path, write):
         find_files(tmp_path / "nowhere", SUFFIXES)
 
 
-def test_links_to_folders_are_counted_and_broken_links_are_no_files(tmp_path, write):
+def test_links_to_folders_and_to_nothing_are_counted(tmp_path, write):
     write("a/b.txt")
     (tmp_path / "c").symlink_to(tmp_path / "a")
     (tmp_path / "d.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "e.txt").symlink_to(tmp_path / "a" / "b.txt")
     found = find_files(tmp_path, SUFFIXES)
     assert [file.name for file in found.files] == ["a/b.txt", "e.txt"]
-    assert found.skipped.names == {"links to folders": ["c"]}
+    assert found.skipped.names == {"links to folders": ["c"], "links to nothing": ["d.txt"]}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may open every folder")

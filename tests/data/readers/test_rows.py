@@ -5,9 +5,9 @@ import json
 import pytest
 from datasets import Dataset
 
-from docsplit.data.readers.base import Document, Unreadable
+from docsplit.data.readers.base import Document, Problems, Unreadable
 from docsplit.data.readers.files import File
-from docsplit.data.readers.rows import read_rows
+from docsplit.data.readers.rows import Columns, read_rows
 
 ROWS = [{"text": "A ship.", "title": "Ships", "key": 7}, {"text": "A storm at sea.", "title": None, "key": 8}]
 
@@ -18,13 +18,13 @@ def file(write):
     return File(path, "b/a.jsonl")
 
 
-def ids(file, **given):
-    options = {"text_column": "text", "id_column": None, "in_folder": False} | given
-    return [document.id for document in read_rows(file, **options)]
+def ids(file, text_column="text", id_column=None, in_folder=False, problems=None):
+    rows = read_rows(file, Columns(text_column, id_column), in_folder, problems or Problems())
+    return [document.id for document in rows]
 
 
 def test_ids_have_the_files_name_in_a_folder_and_where_there_is_no_column(file, write):
-    assert list(read_rows(file, "text", None, in_folder=False)) == [
+    assert list(read_rows(file, Columns(), in_folder=False, problems=Problems())) == [
         Document("b/a.jsonl#0", "A ship.", "Ships"),
         Document("b/a.jsonl#1", "A storm at sea.", "A storm at sea."),
     ]
@@ -37,7 +37,7 @@ def test_ids_have_the_files_name_in_a_folder_and_where_there_is_no_column(file, 
 
 def test_paragraphs_are_joined(tmp_path):
     Dataset.from_list([{"text": ["A sail.", "A rope."]}]).to_parquet(tmp_path / "a.parquet")
-    (document,) = read_rows(File(tmp_path / "a.parquet", "a.parquet"), "text", None, in_folder=False)
+    (document,) = read_rows(File(tmp_path / "a.parquet", "a.parquet"), Columns(), False, Problems())
     assert (document.text, document.title) == ("A sail.\nA rope.", "A sail.")
 
 
@@ -49,10 +49,10 @@ def test_files_without_texts_say_why(file, write):
         ids(file, id_column="name")
     assert not isinstance(caught.value, Unreadable)  # whoever asks for a column wants it in every file
     for name, content, reason in (
-        ("broken.jsonl", '{"text": "one"}\n{"text": "tw', "that cannot be read as json"),
+        ("broken.jsonl", '{"text": "tw', "that cannot be read as jsonl"),
         ("broken.parquet", b"no parquet", "that cannot be read as parquet"),
         ("empty.jsonl", "", "without rows"),
-        ("heads.csv", "text,label\n", "that cannot be read as csv"),
+        ("heads.csv", "text,label\n", "without rows"),
     ):
         with pytest.raises(Unreadable, match=name) as caught:
             ids(File(write(name, content), name))
