@@ -101,6 +101,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         self.first_batch = 0  # of this process, counted from the beginning of training
         self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
         self.problems = Problems()  # of files and rows, as far as this process or worker has read them
+        self.said: list[str] = []  # of the problems
         self.state = {  # what a checkpoint must have in common with the run that goes on from it
             "corpus": corpus.fingerprint,
             "text_column": segmentation.text_column,
@@ -185,7 +186,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     f"{self.segmentation.text_column!r} right? {few}Or use fewer processes and "
                     "--dataloader_num_workers."
                 )
-            if epoch == 0 and self.problems:
+            if epoch == 0:
                 self._say_problems("In the first pass over the corpus: ")
             skip = max(skip - size, 0)
 
@@ -239,17 +240,20 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     def _without_problems(self, table: pyarrow.Table) -> pyarrow.Table:
         """Count what could not be read, and say what is the first; all is said at the end of the first pass."""
-        said = bool(self.problems)
-        before = self.problems.num_skipped
+        is_first, before = not self.problems, self.problems.num_skipped
         rows = take_problems(table, self.problems)
         self.num_dropped.value += self.problems.num_skipped - before
-        if self.problems and not said:
+        if is_first:
             self._say_problems("")
         return rows
 
     def _say_problems(self, when: str) -> None:
-        for warning in self.problems.warnings():  # as an error: that is what other processes than the first log
-            logger.error(f"{when}{warning}")
+        """Say what could not be read, without what was said before."""
+        warnings = self.problems.warnings()
+        for warning in warnings:
+            if warning not in self.said:
+                logger.error(f"{when}{warning}")  # other processes than the first log errors alone
+        self.said = warnings
 
     def _is_usable(self, text: Any) -> bool:
         """Whether a text has two words, or two passages: as much as can be known without tokenising it."""

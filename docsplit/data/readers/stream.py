@@ -12,18 +12,19 @@ from pathlib import Path
 import datasets
 import pyarrow
 from datasets.fingerprint import Hasher
+from datasets.iterable_dataset import ArrowExamplesIterable
 from pyarrow import compute
 
-from docsplit.data.readers.base import Problems, Unreadable
+from docsplit.data.readers.base import Problems, Unreadable, grouped
 from docsplit.data.readers.corpus import find_corpus
 from docsplit.data.readers.files import File
 from docsplit.data.readers.rows import Columns, parts_of, read_texts
 from docsplit.data.readers.text import read_text_file
-from docsplit.runtime.files import JsonObject
 
 logger = logging.getLogger(__name__)
 
 PROBLEMS = "problems_of_a_file"  # the column of what was wrong
+TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 2**24
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,28 @@ class ShardReader:
     in_folder: bool
     is_text: bool
 
-    def rows(self, shard: Shard) -> Iterator[JsonObject]:
+    def tables(self, shard: Shard) -> Iterator[pyarrow.Table]:
         """Read the texts of a shard, and what was wrong with it."""
         problems = Problems()
         try:
-            if self.is_text:
-                texts: Iterator[str] = iter([read_text_file(shard.file, problems).text])
-            else:
-                texts = read_texts(shard.file, Columns(self.text_column), shard.part, problems)
-            for text in texts:
-                yield {self.text_column: text, PROBLEMS: ""}
+            texts = self._texts(shard, problems)
+            for group in grouped(texts, lambda text: text, TEXTS_AT_ONCE, CHARACTERS_AT_ONCE):
+                yield self._table(group, [""] * len(group))
         except Unreadable as error:
             if not self.in_folder:
                 raise
             problems.skip_file(shard.file.suffix, shard.file.name, error)
         if problems:
-            yield {self.text_column: "", PROBLEMS: problems.to_json()}
+            yield self._table([""], [problems.to_json()])
+
+    def _texts(self, shard: Shard, problems: Problems) -> Iterator[str]:
+        if self.is_text:
+            return iter([read_text_file(shard.file, problems).text])
+        return read_texts(shard.file, Columns(self.text_column), shard.part, problems)
+
+    def _table(self, texts: list[str], problems: list[str]) -> pyarrow.Table:
+        columns = {self.text_column: texts, PROBLEMS: problems}
+        return pyarrow.table({name: pyarrow.array(values, pyarrow.string()) for name, values in columns.items()})
 
 
 def stream_local(path: Path, text_column: str | None) -> tuple[datasets.IterableDataset, str] | None:
@@ -91,17 +98,16 @@ def stream_local(path: Path, text_column: str | None) -> tuple[datasets.Iterable
         logger.info(f"{path} is 1 file: each of its lines is a document.")
     reader = ShardReader(text_column or "text", found.is_folder, is_text)
     shards = [Shard(file, part) for file in found.files for part in ([None] if is_text else parts_of(file))]
-    features = datasets.Features({name: datasets.Value("string") for name in (reader.text_column, PROBLEMS)})
-    stream = datasets.IterableDataset.from_generator(
-        _rows, features=features, gen_kwargs={"shards": shards, "reader": reader}
-    )
+    tables = ArrowExamplesIterable(_tables, {"shards": shards, "reader": reader})
+    stream = datasets.IterableDataset(tables)
     versions = [file.version() for file in found.files]
     return stream, Hasher.hash((str(path.resolve()), versions, reader, len(shards)))
 
 
-def _rows(shards: list[Shard], reader: ShardReader) -> Iterator[JsonObject]:
-    for shard in shards:
-        yield from reader.rows(shard)
+def _tables(shards: list[Shard], reader: ShardReader) -> Iterator[tuple[tuple[int, int], pyarrow.Table]]:
+    for index, shard in enumerate(shards):
+        for number, table in enumerate(reader.tables(shard)):
+            yield (index, number), table
 
 
 def take_problems(table: pyarrow.Table, problems: Problems) -> pyarrow.Table:
