@@ -135,8 +135,8 @@ class Problems:
         """
         if self.refuses_rows:
             reason = kind.partition(" ")[2]
-            help_ = f" (convert it: {remedy})" if remedy else ""
-            raise Unreadable(reason, f"{place} cannot be read, among rows {reason}{f': {cause}' * bool(cause)}{help_}")
+            what = f"is{reason.removeprefix('that are')}" if reason.startswith("that are") else f"{reason}: not read"
+            raise Unreadable(reason, f"{place} {what}{f': {cause}' if cause else ''}")
         self.rows.add(kind, place, remedy)
 
     def note(self, kind: str, place: str, count: int = 1) -> None:

@@ -152,7 +152,7 @@ def _parses(line: str) -> bool:
 
 def _is_object(value: Any, place: str, lines: _Lines) -> bool:
     if not isinstance(value, dict):
-        lines.skip(NO_OBJECT, place, f"a {type(value).__name__}")
+        lines.skip(NO_OBJECT, place, f"found {type(value).__name__}")
     return isinstance(value, dict)
 
 
