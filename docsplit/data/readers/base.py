@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from docsplit.runtime.display import shown
+
 T = TypeVar("T")
 NAMES_SHOWN = 2  # of the files that were skipped for one reason
 ICONV = "iconv -f LATIN1 -t UTF-8"  # what mends a file of another encoding, once its encoding is known
@@ -86,7 +88,9 @@ class Skipped:
         kinds = []
         for kind, count in self.counts.most_common():
             more = " ..." if count > NAMES_SHOWN else ""
-            names = ("; " if self.things == "row" else ", ").join(self.names[kind])  # rows have commas in their places
+            names = ("; " if self.things == "row" else ", ").join(
+                map(shown, self.names[kind])
+            )  # rows have commas in places
             kinds.append(f"{count:,} {kind} ({names}{more})")
         total = self.counts.total()
         more_with = f". To read more: {', '.join(self.remedies)}" if self.remedies else ""
@@ -162,7 +166,9 @@ class Problems:
     def warnings(self) -> list[str]:
         """Return a line for each kind of problem."""
         skipped = [kind.sentence() for kind in (self.files, self.rows) if kind.counts]
-        return skipped + [NOTES[kind].format(count=count, first=first) for kind, (count, first) in self.notes.items()]
+        return skipped + [
+            NOTES[kind].format(count=count, first=shown(first)) for kind, (count, first) in self.notes.items()
+        ]
 
     def to_json(self) -> str:
         """Write them as JSON."""
