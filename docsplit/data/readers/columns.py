@@ -32,14 +32,16 @@ def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
     """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
 
     A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
-    text goes with the section after it.
+    text goes with the section after it. What is none of this is no text.
     """
-    sections = row["sections"] or []
+    sections = row.get("sections") or []
     if isinstance(sections, dict):
-        sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
+        columns = {name: values for name, values in sections.items() if isinstance(values, list)}
+        sections = [dict(zip(columns, values)) for values in zip(*columns.values())]
     text, ends = "", False  # whether the last section is complete
-    for section in sections:
-        heading, body = (None, section) if isinstance(section, str) else (section.get("heading"), section.get("text"))
+    for section in sections if isinstance(sections, list) else [sections]:
+        parts = section if isinstance(section, dict) else {"text": section}
+        heading, body = (join_paragraphs(parts.get(name)) for name in ("heading", "text"))
         if content := "\n\n".join(part for part in (heading, body) if part):
             text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
             ends = bool(body)
