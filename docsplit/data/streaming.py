@@ -240,7 +240,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
 
     def _without_problems(self, table: pyarrow.Table) -> pyarrow.Table:
         """Count what could not be read, and say what is the first; all is said at the end of the first pass."""
-        is_first, before = not self.problems, self.problems.num_skipped
+        is_first, before = not self.problems.is_any, self.problems.num_skipped
         rows = take_problems(table, self.problems)
         self.num_dropped.value += self.problems.num_skipped - before
         if is_first:

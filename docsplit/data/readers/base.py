@@ -148,7 +148,9 @@ class Problems:
         before, first = self.notes.get(kind, (0, place))
         self.notes[kind] = before + count, first
 
-    def __bool__(self) -> bool:
+    @property
+    def is_any(self) -> bool:
+        """Whether there are any."""
         return bool(self.files.counts or self.rows.counts or self.notes)
 
     @property

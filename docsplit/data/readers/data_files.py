@@ -19,7 +19,7 @@ from pyarrow import compute
 from docsplit.data.passages import clean_text
 from docsplit.data.readers.base import Problems, Unreadable
 from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
-from docsplit.data.readers.files import File
+from docsplit.data.readers.files import DAMAGED, File
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.runtime.files import JsonObject
 
@@ -36,7 +36,7 @@ LOADERS = {
 }
 ROW_SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 TEXT_LOADERS = ("json", "csv", "text")  # of files that have an encoding
-CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, OSError, EOFError)
+CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
 LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
 # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
 DECODED = "UTF-8"

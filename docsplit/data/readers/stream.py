@@ -63,7 +63,7 @@ class ShardReader:
             if not self.in_folder:
                 raise
             problems.skip_file(shard.file.suffix, shard.file.name, error)
-        if problems:
+        if problems.is_any:
             yield self._table([""], [problems.to_json()])
 
     def _texts(self, shard: Shard, problems: Problems) -> Iterator[str]:
