@@ -63,8 +63,7 @@ def load_local(path: Path, text_column: str | None = None) -> Dataset:
         dataset = whole
     else:
         return _load_documents(found, text_column or "text")
-    if found.by_line:
-        logger.info(f"{path} is 1 file of {len(dataset):,} lines: each line is a document.")
+    _say_what_lines_are(found, dataset)
     if found.skipped.counts:
         logger.warning(found.skipped.sentence())
     return dataset
@@ -107,7 +106,7 @@ def _load_documents(found: FoundFiles, text_column: str) -> Dataset:
     reading = Reading(found, Columns(text_column))
 
     def build(directory: Path) -> None:
-        logger.info(f"Reading {len(found.files):,} files of {found.path} into {cache_directory()}")
+        logger.info(f"Reading {found.path} ({len(found.files):,} files) into {cache_directory()}")
         write_documents(directory / DOCUMENTS_FILE, reading.documents(), text_column)
         write_text(directory / WARNINGS_FILE, json.dumps(reading.warnings()))
 
@@ -116,7 +115,13 @@ def _load_documents(found: FoundFiles, text_column: str) -> Dataset:
         logger.warning(warning)
     dataset = Dataset.from_file(str(directory / DOCUMENTS_FILE))
     logger.info(f"{found.path} has {len(dataset):,} documents, with the columns {dataset.column_names}.")
+    _say_what_lines_are(found, dataset)
     return dataset
+
+
+def _say_what_lines_are(found: FoundFiles, dataset: Dataset) -> None:
+    if found.by_line:
+        logger.info(f"{found.path} is 1 file of {len(dataset):,} lines: each line is a document.")
 
 
 def key_of(found: FoundFiles, text_column: str) -> str:

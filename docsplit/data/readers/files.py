@@ -184,16 +184,14 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder is an index of search.py, by its manifest; a damaged one is known by the segments beside it."""
+    """Whether a folder is an index of search.py: by its manifest, or by segments beside a damaged one or a lock."""
     manifest = folder / INDEX_FILE
+    if (folder / "segments").is_dir() and (manifest.is_file() or (folder / "lock").is_file()):
+        return True
     try:
-        if not stat.S_ISREG(manifest.stat().st_mode):
-            return False
-        if (folder / "segments").is_dir():
-            return True
-        with manifest.open("rb") as file:
-            values = json.loads(file.read(LONGEST_MANIFEST))
-    except (OSError, ValueError, RecursionError):  # no manifest, or one of something else
+        with File(manifest, INDEX_FILE).open() as content:
+            values = json.loads(content.read(LONGEST_MANIFEST))
+    except (ValueError, OSError, RecursionError):  # no manifest, or one of something else
         return False
     return isinstance(values, dict) and {"segments", "encoder"} <= values.keys()
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from docsplit.data.readers.base import Problems
-from docsplit.data.readers.decoding import LONGEST_MARK, Line, flaw_of, lines_of
+from docsplit.data.readers.base import Problems, Unreadable
+from docsplit.data.readers.decoding import HEAD, Line, decode, flaw_of, lines_of
 from docsplit.data.readers.files import DAMAGED, File
 from docsplit.runtime.files import JsonObject
 
@@ -29,9 +29,11 @@ def read_line_rows(file: File, problems: Problems) -> Iterator[Row]:
     """Read the rows of a file, and count in `problems` those that cannot be read.
 
     Raises:
-        Unreadable: if the file cannot be opened, or rows are refused.
+        Unreadable: if the file cannot be opened, or is binary; if rows are refused.
     """
-    head = file.head(LONGEST_MARK)
+    head = file.head(HEAD)
+    if file.suffix == ".txt" and (flaw := flaw_of(decode(head).text)) and not flaw.remedy:
+        raise Unreadable(flaw.reason, f"{file.path} is binary.")  # some of its lines might pass for text
     newline = "" if file.suffix in (".csv", ".tsv") else None
     with file.open() as content:
         lines = _Lines(file, lines_of(content, head, newline), problems)

@@ -21,12 +21,14 @@ def read_text_file(file: File, problems: Problems) -> Document:
         Unreadable: if the file cannot be opened, is binary, or is of an encoding that it does not name.
     """
     decoded = decode(file.read())
-    text, place = decoded.text, f"{file.name} at byte {decoded.first_bad:,}" if decoded.is_mended else file.name
+    text, byte = decoded.text, f"at byte {decoded.first_bad:,}"
     if flaw := flaw_of(text):
-        convert = f": convert it, for example with {flaw.remedy}" if flaw.remedy else ""
-        raise Unreadable(flaw.reason, f"{file.path} {flaw.reason.removeprefix('that ')}{convert}", flaw.remedy, place)
+        what = flaw.reason.removeprefix("that ")
+        convert = f" {byte}: convert it, for example with {flaw.remedy}" if flaw.remedy else ""
+        place = f"{file.name} {byte}" if flaw.remedy else file.name
+        raise Unreadable(flaw.reason, f"{file.path} {what}{convert}", flaw.remedy, place)
     if decoded.is_mended:
-        problems.note("mended", place)
+        problems.note("mended", f"{file.name} {byte}")
     title = ""
     if file.suffix in HTML_SUFFIXES:
         title, text = text_of_page(text)

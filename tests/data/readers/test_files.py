@@ -138,11 +138,13 @@ def test_indexes_among_the_documents_are_left_alone(tmp_path, write):
     write("x.index/cache/a.csv")
     write("deep/damaged/manifest.json", "{")
     write("deep/damaged/segments/0/notes.txt")
+    write("unfinished/segments/0/notes.txt")
+    write("unfinished/lock")
     write("extension/manifest.json", json.dumps({"name": "of something else"}))
     write("extension/b.txt")
     found = find_files(tmp_path, SUFFIXES)
     assert [file.name for file in found.files] == ["a.txt", "extension/b.txt"]
-    assert found.skipped.names["indexes of search.py"] == ["x.index", "deep/damaged"]
+    assert found.skipped.counts["indexes of search.py"] == 3
     with pytest.raises(ValueError, match=r"x\.index is an index of search\.py: name the documents"):
         find_files(tmp_path / "x.index", SUFFIXES)
 

@@ -120,6 +120,14 @@ def test_a_mark_says_the_encoding_of_rows(read, name, content):
         assert read(name, content.encode(encoding)) == ([(0, {"text": "Déjà"})], {})
 
 
+def test_a_binary_txt_has_no_lines(read):
+    with pytest.raises(Unreadable, match=r"a\.txt is binary"):
+        read("a.txt", bytes(range(256)) * 10)
+    rows, skipped = read("a.txt", "A line.\n" * 2000 + "b\x00\n\nc")  # a line far from the beginning
+    assert [number for number, _ in rows] == [*range(2000), 2001, 2002]
+    assert skipped == {".txt that are binary": ["a.txt, line 2001"]}
+
+
 def test_mended_rows_are_counted_once(write):
     problems = Problems()
     good, bad = b'{"text": "a"}\n', b'{"text": "' + b"x" * 200 + b'\xe9\xe9"}\n'

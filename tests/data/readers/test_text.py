@@ -45,7 +45,9 @@ def test_some_bytes_that_are_no_utf8_are_replaced_and_said(write):
     ],
 )
 def test_what_is_no_text_is_no_document(read, content, reason):
-    with pytest.raises(Unreadable, match=r"a\.md is (not UTF-8: convert it, for example with iconv|binary)") as caught:
+    with pytest.raises(
+        Unreadable, match=r"a\.md is (not UTF-8 at byte \d: convert it, for example with iconv|binary)"
+    ) as caught:
         read("a.md", content)
     assert caught.value.reason == reason
 
