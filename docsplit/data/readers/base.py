@@ -181,8 +181,7 @@ class Problems:
     def from_json(cls, text: str) -> "Problems":
         """Read what `to_json` wrote."""
         files, rows, notes = json.loads(text)
-        skipped = (
-            Skipped(things, Counter(counts), names, remedies)
-            for things, (counts, names, remedies) in (("file", files), ("row", rows))
-        )
-        return cls(*skipped, {kind: (count, first) for kind, (count, first) in notes.items()})
+        problems = cls(notes={kind: (count, first) for kind, (count, first) in notes.items()})
+        for skipped, (counts, names, remedies) in ((problems.files, files), (problems.rows, rows)):
+            skipped.counts, skipped.names, skipped.remedies = Counter(counts), names, remedies
+        return problems

@@ -71,9 +71,12 @@ def parts_of(file: File) -> list[int | None]:
 def read_texts(file: File, columns: Columns, part: int | None, problems: Problems) -> Iterator[str]:
     """Read the texts of the rows of a data file, or of a part of it, as `read_rows` does."""
     rows = _rows_of(file, problems, part)
-    if part and (first := next(rows, None)) is None:  # the file has rows in other parts
-        return
-    for _, row in _checked(file, columns, itertools.chain([first], rows) if part else rows, problems):
+    if part:  # which may be empty: the file has rows in other parts
+        first = next(rows, None)
+        if first is None:
+            return
+        rows = itertools.chain([first], rows)
+    for _, row in _checked(file, columns, rows, problems):
         yield without_surrogates(text_of_row(row, columns.text) or "")
 
 
