@@ -5,13 +5,17 @@ import gzip
 import json
 import lzma
 import os
+import re
 
 import pytest
 from datasets import Dataset
 
 from docsplit.data.readers.base import Document, Unreadable
-from docsplit.data.readers.documents import SUFFIXES, documents_of, read_documents
+from docsplit.data.readers.corpus import load_local
+from docsplit.data.readers.documents import SUFFIXES, Reading, documents_of, find_documents, read_documents
+from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 
+FUZZED, READ_AT_ONCE = 200, 8  # of so many files one is read in the ways that cost most
 PIP = 'pip install "markitdown[pdf,docx,pptx]"'
 
 
@@ -138,3 +142,47 @@ def test_a_mixed_folder_of_compressed_files_is_read_whole(tmp_path, write, compr
         expected |= {f"{name}{suffix}#{row}" for row in (["a"] if name[0] in "hi" else ["a", "b"])}
     assert len(ids) == len(expected)
     assert set(ids) == expected
+
+
+# --- Damaged documents of every suffix ---
+
+
+@pytest.fixture(scope="module")
+def fuzzed_folder(tmp_path_factory):
+    """Fuzzed files of every suffix."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    for fuzzed in fuzzed_documents(FUZZED):
+        (folder / fuzzed.name).write_bytes(fuzzed.content)
+    assert {re.sub(r"^\d+|\.(gz|bz2|xz)$", "", path.name) for path in folder.iterdir()} == {*VALID}
+    return folder
+
+
+def test_each_file_is_read_or_refused_in_a_line_that_names_it(fuzzed_folder):
+    failures = {}
+    for number, path in enumerate(sorted(fuzzed_folder.iterdir())):
+        for reader in READERS if number % READ_AT_ONCE == 0 else ("search", "stream"):
+            if failure := failure_of(reader, path):
+                failures[path.name, reader] = failure
+    assert failures == {}
+
+
+def test_each_file_of_a_folder_gives_documents_or_is_counted(fuzzed_folder):
+    reading = Reading(find_documents(fuzzed_folder))
+    documents = list(reading.documents())
+    assert len({document.id for document in documents}) == len(documents)
+    read = {re.sub("#.*", "", document.id, flags=re.DOTALL) for document in documents}
+    assert len(read) + reading.found.skipped.counts.total() == FUZZED
+    assert len(read) == reading.num_files > FUZZED / 3
+    for document in documents:
+        document.text.encode()
+        document.id.encode()
+        assert "None" not in document.id
+    for warning in reading.warnings():
+        assert "\n" not in warning
+    assert load_local(fuzzed_folder, "text").to_list() == [
+        {"id": document.id, "title": document.title, "text": document.text} for document in documents
+    ]
+
+
+def test_the_same_seed_gives_the_same_files():
+    assert list(fuzzed_documents(20, seed=3)) == list(fuzzed_documents(20, seed=3)) != list(fuzzed_documents(20))
