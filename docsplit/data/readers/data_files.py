@@ -35,6 +35,7 @@ LOADERS = {
     ".txt": "text",
 }
 ROW_SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+PANDAS_INDEX = "__index_level_0__"  # if rows have a field too many, pandas takes the first for it: all columns shift
 TEXT_LOADERS = ("json", "csv", "text")  # of files that have an encoding
 CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
 LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
@@ -112,6 +113,8 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
             dataset = datasets.load_dataset(files.loader, data_files=names, split="train", **files.options)
             if files.loader in ("parquet", "arrow"):
                 dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
+            if PANDAS_INDEX in dataset.column_names:
+                raise ValueError("rows have more fields than the header has names")
     except StopIteration:  # `datasets` raises it for an empty file
         return Dataset.from_list([])
     except CANNOT_READ as error:

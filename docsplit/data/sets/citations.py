@@ -34,7 +34,7 @@ from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, split_references
-from docsplit.data.readers.data_files import warn_of_other_encodings, warn_of_swallowed_rows
+from docsplit.data.readers.data_files import PANDAS_INDEX, warn_of_other_encodings, warn_of_swallowed_rows
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts
@@ -256,6 +256,8 @@ def _read_table(file: str | Path) -> Dataset:
         except UnicodeDecodeError:
             warn_of_other_encodings([file])
             table = Dataset.from_pandas(read(encoding_errors="replace"))
+        if PANDAS_INDEX in table.column_names:
+            raise ValueError("rows have more fields than the header has names.")
         if separator == "\t":
             warn_of_swallowed_rows(table, file)
         return table

@@ -286,8 +286,9 @@ def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]
 
 def _csv(file: Path) -> Iterator[tuple[str, str]]:
     """Read the first two columns of a table with a header."""
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "usecols": [0, 1], "index_col": False}
     try:
-        for rows in pandas.read_csv(file, dtype=str, keep_default_na=False, chunksize=CSV_ROWS, usecols=[0, 1]):
+        for rows in pandas.read_csv(file, chunksize=CSV_ROWS, **options):
             yield from zip(rows.iloc[:, 0], rows.iloc[:, 1])
     except (ValueError, *DAMAGED) as error:
         raise ValueError(f"Cannot read {file} as a table of ids and texts with a header: {error}") from error

@@ -20,3 +20,21 @@ def test_a_missing_column_names_those_there_are():
     check_text_column(["sections"], "body")
     with pytest.raises(ValueError, match=r"--text_column is 'text', but the columns are \['body'\]"):
         check_text_column(["body"], "text")
+
+
+@pytest.mark.parametrize(
+    ("sections", "text"),
+    [
+        (5, ""),
+        ("A ship.", "A ship."),
+        ([5, None, [1], "A ship."], "A ship."),
+        ([{"heading": 5, "text": "A ship."}], "A ship."),
+        ([{"heading": None, "text": ["A ship.", "It sank."]}], "A ship.\nIt sank."),
+        ({"heading": 5, "text": ["A ship."]}, "A ship."),
+        ({"heading": 5}, ""),
+        ({}, ""),
+    ],
+)
+def test_sections_that_are_none_are_no_text(sections, text):
+    assert text_of_row({"sections": sections}, "body") == text
+    assert text_of_row({}, "body") == ""

@@ -188,3 +188,12 @@ def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monk
     gone.write_text("A storm.")
     assert load_local(tmp_path / "docs", "text")["text"][:] == ["A ship."]
     assert "Skipped 1 file: 1 .txt that is gone (b.txt)" in caplog.messages
+
+
+def test_documents_of_a_table_with_a_field_too_many_keep_their_columns(write, caplog):
+    assert load_local(write("a.csv", "text,label\na ship,sea,\na tree,land,\n"), "text")["text"][:] == [
+        "a ship",
+        "a tree",
+    ]
+    assert load_local(write("b.csv", "text,label\na ship,sea,1\na tree,land\n"), "text")["text"][:] == ["a tree"]
+    assert "Skipped 1 row: 1 .csv with more fields than the header (b.csv, line 2)" in caplog.messages

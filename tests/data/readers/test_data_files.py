@@ -1,11 +1,12 @@
 """How `datasets` is told to read files. What it reads is tested through `load_corpus`, in test_corpora.py."""
 
 import gzip
+import lzma
 from pathlib import Path
 
 import pytest
 
-from docsplit.data.readers.data_files import as_data_files, load_data_files, undecodable_lines
+from docsplit.data.readers.data_files import as_data_files, load_data_files, load_sound_files, undecodable_lines
 from docsplit.data.readers.files import File
 
 
@@ -49,3 +50,32 @@ def test_lines_that_are_no_utf8_are_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"good\nb\xe9d\n")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"b\xe9d\n"))
     assert undecodable_lines([tmp_path / "a.txt", tmp_path / "b.txt.gz"]) == (2, f"{tmp_path}/a.txt, line 2")
+
+
+@pytest.mark.parametrize("rows", ["a ship,sea,1\na tree,land,2\n", "a ship,sea,\n"])
+def test_a_field_too_many_never_shifts_the_columns(tmp_path, rows):
+    """pandas takes the first column for the names of the rows: the text would be the label."""
+    (tmp_path / "a.csv").write_text(f"text,label\n{rows}")
+    files = as_data_files(files_of("a.csv", folder=tmp_path))
+    for load in (load_data_files, load_sound_files):
+        with pytest.raises(ValueError, match=r"a\.csv as csv: rows have more fields than the header has names"):
+            load(files, tmp_path)
+
+
+def test_a_table_in_another_encoding_is_read_where_the_file_says_so(tmp_path):
+    for name, encoding in (("a.csv", "utf-16"), ("b.csv", "utf-32"), ("c.csv", "utf-8-sig")):
+        (tmp_path / name).write_bytes("text,label\nDéjà vu.,a\n".encode(encoding))
+        files = as_data_files(files_of(name, folder=tmp_path))
+        assert load_data_files(files, tmp_path).to_list() == [{"text": "Déjà vu.", "label": "a"}]
+
+
+def test_a_damaged_file_is_one_line_and_logged_nowhere(tmp_path, caplog):
+    """Of an xz that `datasets` unpacks before it reads, too."""
+    whole = lzma.compress(b"text\na ship\n" * 1000)
+    (tmp_path / "a.csv.xz").write_bytes(whole[:50] + b"\xff" * 9 + whole[60:])
+    (tmp_path / "b.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    for name in ("a.csv.xz", "b.jsonl"):
+        with pytest.raises(ValueError, match=name) as caught:
+            load_data_files(as_data_files(files_of(name, folder=tmp_path)), tmp_path)
+        assert "\n" not in str(caught.value)
+    assert caplog.messages == []
