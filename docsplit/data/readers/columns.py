@@ -1,8 +1,10 @@
-"""Read the text of a row: a string, a list of paragraphs, or sections."""
+"""Read the text of a row: a string, a list of paragraphs, or sections; and single cells of tables."""
 
 from typing import Any
 
 from docsplit.data.passages import SECTION_BREAK
+from docsplit.data.readers.decoding import without_surrogates
+from docsplit.data.readers.files import printable
 from docsplit.runtime.files import JsonObject
 
 
@@ -26,6 +28,31 @@ def join_paragraphs(value: Any) -> str | None:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return value if isinstance(value, str) else None
+
+
+def text_of_cell(value: Any, place: str) -> str:
+    """Return a text, paragraphs of one, or a number, such as the title 1984, as a text; nothing is an empty text.
+
+    Raises:
+        ValueError: for anything else, naming the place.
+    """
+    if isinstance(value, int | float) and value == value:
+        return str(value)
+    text = "" if value is None else join_paragraphs(value)
+    if text is None:
+        raise ValueError(f"{place} is {value!r}, expected a text.")
+    return without_surrogates(text)
+
+
+def id_of_cell(value: Any, place: str) -> str:
+    """Return an id that is a text or a whole number.
+
+    Raises:
+        ValueError: for anything else, naming the place.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError(f"{place} is {value!r}, expected a text or a whole number.")
+    return printable(str(value))
 
 
 def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:

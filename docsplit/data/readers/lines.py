@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from docsplit.data.readers.base import Problems, Unreadable
-from docsplit.data.readers.decoding import HEAD, Line, decode, flaw_of, lines_of
+from docsplit.data.readers.decoding import HEAD, LONGEST_MARK, Line, flaw_of, lines_of
 from docsplit.data.readers.files import DAMAGED, File
 from docsplit.runtime.files import JsonObject
 
@@ -31,9 +31,7 @@ def read_line_rows(file: File, problems: Problems) -> Iterator[Row]:
     Raises:
         Unreadable: if the file cannot be opened, or is binary; if rows are refused.
     """
-    head = file.head(HEAD)
-    if file.suffix == ".txt" and (flaw := flaw_of(decode(head).text)) and not flaw.remedy:
-        raise Unreadable(flaw.reason, f"{file.path} is binary.")  # some of its lines might pass for text
+    head = file.head(LONGEST_MARK)
     newline = "" if file.suffix in (".csv", ".tsv") else None
     with file.open() as content:
         lines = _Lines(file, lines_of(content, head, newline), problems)
@@ -96,8 +94,12 @@ class _Lines:
 
 
 def _text_rows(lines: _Lines) -> Iterator[Row]:
+    read = 0
     for row, line in enumerate(lines):
         text = line.removesuffix("\n")
+        if "\x00" in text and read < HEAD:  # other lines of a binary file might pass for text
+            raise Unreadable("that is binary", f"{lines.file.path} is binary, from line {lines.number} on.")
+        read += len(line)
         if lines.is_text(text):
             yield row, {"text": text}
 

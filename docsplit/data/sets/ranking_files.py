@@ -22,9 +22,9 @@ import pandas
 
 from docsplit.data.corpora import load_corpus
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.columns import join_paragraphs
-from docsplit.data.readers.decoding import LONGEST_MARK, lines_of, without_surrogates
-from docsplit.data.readers.files import DAMAGED, File, printable
+from docsplit.data.readers.columns import id_of_cell, text_of_cell
+from docsplit.data.readers.decoding import LONGEST_MARK, lines_of
+from docsplit.data.readers.files import DAMAGED, File
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.runtime.files import JsonObject, refuse_missing_path
 
@@ -229,27 +229,10 @@ def _table(rows: Iterable[tuple[str, JsonObject]], place: str) -> Rows:
         if is_empty and (missing := {"_id", "text"} - {*row}):
             raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {[*row]}.")
         is_empty = False
-        title, text = (_text(row.get(column), f"{row_place}: {column}") for column in ("title", "text"))
-        yield _id(row.get("_id"), row_place), joined(title, text)
+        title, text = (text_of_cell(row.get(column), f"{row_place}: {column}") for column in ("title", "text"))
+        yield id_of_cell(row.get("_id"), f"{row_place}: _id"), joined(title, text)
     if is_empty:
         raise ValueError(f"{place} has no rows.")
-
-
-def _id(value: Any, place: str) -> str:
-    """Take an id that is a text or a whole number."""
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError(f"{place} has the _id {value!r}, expected a text or a whole number.")
-    return printable(str(value))
-
-
-def _text(value: Any, place: str) -> str:
-    """Take a text, paragraphs of one, or a number, such as the title 1984; nothing is an empty text."""
-    if isinstance(value, int | float) and value == value:
-        return str(value)
-    text = "" if value is None else join_paragraphs(value)
-    if text is None:
-        raise ValueError(f"{place} is {value!r}, expected a text.")
-    return without_surrogates(text)
 
 
 def _text_of(file: Path) -> str:

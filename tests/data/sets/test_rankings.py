@@ -161,7 +161,7 @@ def test_titles_and_texts_of_other_types_are_texts(tmp_path, row, text):
     [
         ({"title": {"a": 1}}, r"corpus\.jsonl, row 4: title is {'a': 1}, expected a text"),
         ({"title": float("nan")}, r"corpus\.jsonl, row 4: title is nan"),
-        *(({"_id": value}, r"corpus\.jsonl, row 4 has the _id ") for value in (None, "", 1.5, [1], True)),
+        *(({"_id": value}, r"corpus\.jsonl, row 4: _id is ") for value in (None, "", 1.5, [1], True)),
         (5, r"corpus\.jsonl, line 4 is no JSON objects: found int"),
     ],
 )
