@@ -6,6 +6,8 @@
 import contextlib
 import glob
 import logging
+import tarfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from pyarrow import compute
 from docsplit.data.passages import clean_text
 from docsplit.data.readers.base import Problems, Unreadable
 from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
-from docsplit.data.readers.files import DAMAGED, File
+from docsplit.data.readers.files import COMPRESSIONS, DAMAGED, UNPACK, File
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.runtime.files import JsonObject
 
@@ -109,6 +111,8 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
     """
     names = [glob.escape(name) for name in files.names]  # a[1].csv would be looked for, and a1.csv read
     try:
+        if archive := next((name for name in files.names if files.loader in TEXT_LOADERS and _is_archive(name)), None):
+            raise ValueError(f"{archive} is an archive: {UNPACK}")
         with _quiet():
             dataset = datasets.load_dataset(files.loader, data_files=names, split="train", **files.options)
             if files.loader in ("parquet", "arrow"):
@@ -124,6 +128,11 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
     if "sep" in files.options:
         warn_of_swallowed_rows(dataset, source)
     return dataset
+
+
+def _is_archive(name: str) -> bool:
+    """Whether a file is an archive although its name says nothing of it: `datasets` would unpack it and read on."""
+    return Path(name).suffix.lower() not in COMPRESSIONS and (zipfile.is_zipfile(name) or tarfile.is_tarfile(name))
 
 
 @contextlib.contextmanager

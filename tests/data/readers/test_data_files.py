@@ -2,6 +2,8 @@
 
 import gzip
 import lzma
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,21 @@ def test_a_damaged_file_is_one_line_and_logged_nowhere(tmp_path, caplog):
             load_data_files(as_data_files(files_of(name, folder=tmp_path)), tmp_path)
         assert "\n" not in str(caught.value)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "zip that is cut"])
+def test_an_archive_by_another_name_is_not_unpacked(tmp_path, kind):
+    """`datasets` looks at the content, and would read the files in it."""
+    (tmp_path / "inner.csv").write_text("text\na ship\n")
+    path = tmp_path / "a.csv"
+    if kind == "tar":
+        with tarfile.open(path, "w") as archive:
+            archive.add(tmp_path / "inner.csv", "inner.csv")
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(tmp_path / "inner.csv", "inner.csv")
+    if kind == "zip that is cut":
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"PK\x01\x02", b"PK\x01\x03"))
+    with pytest.raises(ValueError, match=r"a\.csv is an archive: unpack archives first"):
+        load_data_files(as_data_files(files_of("a.csv", folder=tmp_path)), tmp_path)
