@@ -113,6 +113,9 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
     try:
         if archive := next((name for name in files.names if files.loader in TEXT_LOADERS and _is_archive(name)), None):
             raise ValueError(f"{archive} is an archive: {UNPACK}")
+        for name in files.names:
+            if name.lower().endswith(".zst"):
+                _read_to_the_end(File(Path(name), name))
         with _quiet():
             dataset = datasets.load_dataset(files.loader, data_files=names, split="train", **files.options)
             if files.loader in ("parquet", "arrow"):
@@ -133,6 +136,13 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
 def _is_archive(name: str) -> bool:
     """Whether a file is an archive although its name says nothing of it: `datasets` would unpack it and read on."""
     return Path(name).suffix.lower() not in COMPRESSIONS and (zipfile.is_zipfile(name) or tarfile.is_tarfile(name))
+
+
+def _read_to_the_end(file: File) -> None:
+    """Raise if the end of a file is missing, which zstandard, and so `datasets`, takes for its end."""
+    with file.open() as content:
+        while content.read(2**20):
+            pass
 
 
 @contextlib.contextmanager

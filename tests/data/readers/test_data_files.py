@@ -99,3 +99,14 @@ def test_an_archive_by_another_name_is_not_unpacked(tmp_path, kind):
         path.write_bytes(content.replace(b"PK\x01\x02", b"PK\x01\x03"))
     with pytest.raises(ValueError, match=r"a\.csv is an archive: unpack archives first"):
         load_data_files(as_data_files(files_of("a.csv", folder=tmp_path)), tmp_path)
+
+
+def test_a_zst_file_without_its_end_is_refused(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    content = zstandard.compress(b"text\n" + b"".join(b"number %d\n" % number for number in range(50_000)))
+    for whole, name in ((content, "a.csv.zst"), (content[: len(content) // 2], "b.csv.zst")):
+        (tmp_path / name).write_bytes(whole)
+    for read in (load_data_files, load_sound_files):
+        assert len(read(as_data_files(files_of("a.csv.zst", folder=tmp_path)), tmp_path)) == 50_000
+        with pytest.raises(ValueError, match=r"b\.csv\.zst"):
+            read(as_data_files(files_of("b.csv.zst", folder=tmp_path)), tmp_path)
