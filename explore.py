@@ -30,7 +30,8 @@ def parse_options() -> argparse.Namespace:
     documents.add_argument("--model", help="where the encoder of the index is now (default: where it was)")
     documents.add_argument(
         "--corpus",
-        help="documents: file, folder of files, Hub name or python_docs (default: python_docs); not with an index",
+        help="documents: file (.txt: a document a line), folder of files, Hub name or python_docs (default: "
+        "python_docs); not with an index",
     )
     documents.add_argument("--text_column", default="text", help="column of the text (default: text)")
     documents.add_argument(

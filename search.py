@@ -17,7 +17,6 @@ moment, an index is what it was or what it should be.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
-import json
 import logging
 import sys
 import time
@@ -37,7 +36,7 @@ from docsplit.index.arguments import (
 )
 from docsplit.index.results import Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
 from docsplit.runtime.command_parser import CommandParser
-from docsplit.runtime.display import Style
+from docsplit.runtime.display import Style, as_json
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +240,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     style = Style.of(sys.stdout)
     for result in VERBS[options.verb].run(options):
-        print(json.dumps(asdict(result), ensure_ascii=False) if options.json else "\n".join(result.lines(style)))
+        print(as_json(asdict(result)) if options.json else "\n".join(result.lines(style)))
 
 
 command = as_command(main)

@@ -23,8 +23,9 @@ from docsplit.data.python_docs.corpus import python_docs_fingerprint, read_pytho
 from docsplit.data.python_docs.parts import PART, TEST, TRAIN, VALIDATION, divide
 from docsplit.data.readers.base import Document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
-from docsplit.data.readers.corpus import data_files_of, load_local
+from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
+from docsplit.data.readers.stream import stream_local
 from docsplit.runtime.caches import build_once, cache_directory, map_once
 from docsplit.runtime.files import hash_of_code, refuse_missing_path
 
@@ -94,6 +95,8 @@ class CorpusStream:
 def stream_corpus(corpus: str, split: str = "train", text_column: str | None = None) -> CorpusStream:
     """Open the documents of `load_corpus` without a copy on this disk; those of python_docs as `for_pretraining`.
 
+    A local stream has the texts alone, as `docsplit.data.readers.stream` reads them.
+
     A folder of several kinds of files is the exception: its documents are copied into one file of the cache.
 
     Raises:
@@ -103,21 +106,17 @@ def stream_corpus(corpus: str, split: str = "train", text_column: str | None = N
         dataset = for_pretraining(corpus, _load_python_docs())
         return CorpusStream(dataset.to_iterable_dataset(num_shards=NUM_SHARDS), dataset._fingerprint)
     if Path(corpus).exists():
-        files = data_files_of(Path(corpus), text_column)
-        if files is None:
-            dataset = load_corpus(corpus, text_column=text_column)
-            shards = min(NUM_SHARDS, len(dataset))
-            return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
-        # In a stream it is too late to refuse a file.
-        replaced = {"encoding_errors": "replace"} if files.loader == "text" else {}
-        builder = datasets.load_dataset_builder(files.loader, data_files=files.names, **files.options, **replaced)
-    else:
-        refuse_missing_path(corpus, EXPECTED)
-        name, _, configuration = corpus.partition(":")
-        try:
-            builder = datasets.load_dataset_builder(name, configuration or None)
-        except (FileNotFoundError, ConnectionError, ValueError) as error:
-            raise _not_found(corpus, split, error) from error
+        if (streamed := stream_local(Path(corpus), text_column)) is not None:
+            return CorpusStream(*streamed)
+        dataset = load_corpus(corpus, text_column=text_column)
+        shards = min(NUM_SHARDS, len(dataset))
+        return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
+    refuse_missing_path(corpus, EXPECTED)
+    name, _, configuration = corpus.partition(":")
+    try:
+        builder = datasets.load_dataset_builder(name, configuration or None)
+    except (FileNotFoundError, ConnectionError, ValueError) as error:
+        raise _not_found(corpus, split, error) from error
     try:
         stream = builder.as_streaming_dataset(split=split).reshard()
     except (FileNotFoundError, ConnectionError, ValueError) as error:

@@ -16,7 +16,9 @@ segmenting or tokenising it.
 import itertools
 import json
 import logging
+import lzma
 import multiprocessing
+import zlib
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +38,9 @@ from docsplit.data.collators import Feature
 from docsplit.data.corpora import CorpusStream
 from docsplit.data.passages import clean_text, segment
 from docsplit.data.preparation import MADE_TO_BE_COUNTED, Segmentation, document_id, tokenize_batch
+from docsplit.data.readers.base import Problems
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
-from docsplit.data.readers.data_files import undecodable_lines
+from docsplit.data.readers.stream import take_problems
 from docsplit.data.segmentation import load_sentence_splitter
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
@@ -49,7 +52,10 @@ LAYOUT_FILE = "stream.json"  # in a checkpoint: how documents were dealt out, an
 ROWS_READ_AT_ONCE = 1000
 TEXTS_TOKENISED_AT_ONCE = 100
 USABLE = "two words of clean text"  # the rule of `_is_usable`, in the key of shards' sizes: another has other sizes
-UNREADABLE = (pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError)
+UNREADABLE = (
+    *(pyarrow.ArrowInvalid, datasets.exceptions.DatasetGenerationError, UnicodeDecodeError),
+    *(EOFError, zlib.error, lzma.LZMAError),
+)
 SHARDS_PER_READER = 8  # with fewer, readers share all shards: uneven parts would be seen unevenly often
 
 
@@ -95,6 +101,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
         self.tokenizer, self.segmentation, self.layout, self.excluded = tokenizer, segmentation, layout, excluded
         self.first_batch = 0  # of this process, counted from the beginning of training
         self.num_dropped = multiprocessing.Value("q", 0)  # texts passed over, by all workers of this process
+        self.problems = Problems()  # of files and rows, as far as this process or worker has read them
+        self.said: list[str] = []  # of the problems
         self.state = {  # what a checkpoint must have in common with the run that goes on from it
             "corpus": corpus.fingerprint,
             "text_column": segmentation.text_column,
@@ -179,6 +187,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     f"{self.segmentation.text_column!r} right? {few}Or use fewer processes and "
                     "--dataloader_num_workers."
                 )
+            if epoch == 0:
+                self._say_problems("In the first pass over the corpus: ")
             skip = max(skip - size, 0)
 
     def _blocks(self, epoch: int, reader: int, readers: int, skip: int) -> Iterator[tuple[int, list[str]]]:
@@ -219,7 +229,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
         num_rows = 0
         try:
             for table in rows.iter(batch_size=ROWS_READ_AT_ONCE):
-                chosen = table.take(np.arange((first - num_rows) % step, len(table), step))
+                chosen = self._without_problems(table.take(np.arange((first - num_rows) % step, len(table), step)))
                 num_rows += len(table)
                 for text in _column(chosen, self.segmentation.text_column):
                     if self._is_usable(text) and not (self.excluded and document_id(text) in self.excluded):
@@ -227,7 +237,24 @@ class DocumentStream(torch.utils.data.IterableDataset):
                     else:
                         self.num_dropped.value += 1
         except UNREADABLE as error:
-            raise _unreadable(f"Shard {shard} of the stream", rows, error) from error
+            raise _unreadable(f"Shard {shard} of the stream", error) from error
+
+    def _without_problems(self, table: pyarrow.Table) -> pyarrow.Table:
+        """Count what could not be read, and say what is the first; all is said at the end of the first pass."""
+        is_first, before = not self.problems.is_any, self.problems.num_skipped
+        rows = take_problems(table, self.problems)
+        self.num_dropped.value += self.problems.num_skipped - before
+        if is_first:
+            self._say_problems("")
+        return rows
+
+    def _say_problems(self, when: str) -> None:
+        """Say what could not be read, without what was said before."""
+        warnings = self.problems.warnings()
+        for warning in warnings:
+            if warning not in self.said:
+                logger.error(f"{when}{warning}")  # other processes than the first log errors alone
+        self.said = warnings
 
     def _is_usable(self, text: Any) -> bool:
         """Whether a text has two words, or two passages: as much as can be known without tokenising it."""
@@ -270,23 +297,16 @@ def take(corpus: CorpusStream, num_documents: int, text_column: str) -> Dataset:
     texts: list[Any] = []
     try:
         for table in corpus.rows.with_format("arrow").iter(batch_size=min(num_documents, ROWS_READ_AT_ONCE)):
-            texts += _column(table, text_column)
+            texts += _column(take_problems(table, Problems()), text_column)  # counted when they are trained on
             if len(texts) >= num_documents:
                 break
     except UNREADABLE as error:
-        raise _unreadable("The beginning of the stream", corpus.rows, error) from error
+        raise _unreadable("The beginning of the stream", error) from error
     return Dataset.from_dict({text_column: texts[:num_documents]})
 
 
-def _unreadable(source: str, stream: datasets.IterableDataset, error: Exception) -> ValueError:
-    """Make the error to raise, with the file and line that is no UTF-8 if the stream knows its files."""
-    cause = error.__cause__ or error
-    files = getattr(stream._ex_iterable, "kwargs", {}).get("original_files", [])
-    place = undecodable_lines(files)[1] if isinstance(cause, UnicodeDecodeError) else None
-    return ValueError(
-        f"{source} cannot be read: {f'{place} is not UTF-8, ' if place else ''}{cause}. "
-        "Without --streaming, JSON lines that are not well-formed Unicode are mended, and a broken line is named."
-    )
+def _unreadable(source: str, error: Exception) -> ValueError:
+    return ValueError(f"{source} cannot be read: {' '.join(str(error.__cause__ or error).split())}")
 
 
 def _column(table: pyarrow.Table, text_column: str) -> list[Any]:

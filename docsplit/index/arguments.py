@@ -15,7 +15,7 @@ def _reads_documents(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "documents",
         type=Path,
-        help="folder of files, one file, or python_docs, the docstrings "
+        help="folder of files, one file (.txt: one document), or python_docs, the docstrings "
         "of the installed packages (python_docs:test: those that no training reads)",
     )
     parser.add_argument(

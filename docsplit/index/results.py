@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.runtime.display import Style
+from docsplit.runtime.display import Style, shown
 
 if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index
@@ -211,7 +211,7 @@ class Answer(Result):
                 wrapper = textwrap.TextWrapper(style.width, initial_indent=INDENT, subsequent_indent=INDENT)
                 wrapper.max_lines, wrapper.placeholder = PASSAGE_LINES, " …"
                 room = PASSAGE_LINES * (style.width - len(INDENT))
-                wrapped = wrapper.wrap(shown_part(hit.passage, hit.title, hit.words, room))
+                wrapped = wrapper.wrap(shown(shown_part(hit.passage, hit.title, hit.words, room)))
                 lines += [marked(style, line, hit.words) for line in wrapped]
         return lines or ["Nothing was found."]
 

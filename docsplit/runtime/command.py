@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+from docsplit.runtime.display import protect_logs
 from docsplit.runtime.ending import end_with
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -25,10 +26,11 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
 
     Those are errors that a `raise` of this project raises, and OSErrors: no file, no model of that name, no space.
     All others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
-    one line too, with exit code 130.
+    one line too, with exit code 130. Control characters of documents and names come neither into logs nor into errors.
     """
 
     def command() -> None:
+        protect_logs()
         try:
             main()
         except KeyboardInterrupt:

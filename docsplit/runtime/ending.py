@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from docsplit.runtime.display import shown_lines
+
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set by torchrun and accelerate: where a process says why it failed
 TOKEN = r"hf_\w{16,}"  # of the Hub
 PATIENCE = 5.0  # seconds in which the first process of a machine may say what another one would
@@ -23,7 +25,7 @@ def end_with(message: str, code: int = 1) -> NoReturn:
     Raises:
         SystemExit: with this code.
     """
-    message = re.sub(TOKEN, "hf_...", message)
+    message = shown_lines(re.sub(TOKEN, "hf_...", message))
     if _is_first_to_say(message):
         rank = os.environ.get("RANK", "0")
         print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr)

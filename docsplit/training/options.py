@@ -113,7 +113,7 @@ class DataArguments:
             COMMON: True,
             "help": "Documents to train on: a file or folder (json, jsonl, csv, parquet, txt, md, html, pdf, docx "
             "..., also mixed), a Hub data set NAME or NAME:CONFIGURATION, or python_docs, the docstrings of the "
-            "installed packages.",
+            "installed packages. A .txt file has a document in each line; in a folder, it is one document.",
         },
     )
     text_column: str = field(

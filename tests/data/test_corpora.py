@@ -73,7 +73,8 @@ def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog
     """In the last of two files, far from its beginning: what is read first decides nothing."""
     head = {"csv": "text,label", "tsv": "text\tlabel"}.get(suffix)
     line = {"csv": "{},1", "tsv": "{}\t1", "txt": "{}"}.get(suffix, '{{"text": "{}"}}')
-    texts = ["a ship in a storm"] * 50 + ["caf\xe9 au lait"] * 2
+    mended = "caf\xe9 au lait" + " and a ship" * 20
+    texts = ["a ship in a storm"] * 50 + [mended] * 2
     lines = ([head] if head else []) + [line.format(text) for text in texts]
     content = "\n".join(lines).encode("latin-1")
     if suffix == "txt":  # a folder of these has one document a file
@@ -84,9 +85,12 @@ def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog
         write(path, f"a.{suffix}", gzip.compress(good) if suffix.endswith("gz") else good)
         write(path, f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
     dataset = load_corpus(str(path))
-    assert dataset["text"][:][-3:] == ["a ship in a storm", "caf\ufffd au lait", "caf\ufffd au lait"]
-    assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
-    assert f"latin.{suffix}, line {51 + bool(head)}: " in caplog.text
+    assert dataset["text"][:][-3:] == ["a ship in a storm", *[mended.replace("\xe9", "\ufffd")] * 2]
+    if suffix == "txt":
+        assert "no UTF-8: 2, the first is latin.txt, line 51." in caplog.text
+    else:
+        assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
+        assert f"latin.{suffix}, line {51 + bool(head)}: " in caplog.text
     caplog.clear()
     load_corpus(str(write(tmp_path, f"good.{suffix.removesuffix('.gz')}", "\n".join(lines))))
     assert "UTF-8" not in caplog.text

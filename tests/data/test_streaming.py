@@ -1,5 +1,6 @@
 """A stream gives each document once a pass, over all processes and workers, and resumes where it was."""
 
+import gzip
 import itertools
 import json
 from collections import Counter
@@ -240,22 +241,43 @@ def test_a_missing_column_and_a_broken_file_are_named(make, tmp_path, wordpiece)
         next(make(tmp_path / "all.jsonl").documents(0, 1))
     with pytest.raises(ValueError, match=r"'text', but the columns are \['body'\]"):
         take(stream_corpus(str(tmp_path / "all.jsonl")), 3, "text")
-    (tmp_path / "broken.jsonl").write_text('{"text": "A ship. A storm."}\n{"text": ')
-    with pytest.raises(ValueError, match="cannot be"):
+    (tmp_path / "broken.jsonl").write_text('{"text": ')
+    with pytest.raises(ValueError, match=r"broken\.jsonl has no rows that can be read. .* \(broken\.jsonl, line 1\)"):
         next(make(tmp_path / "broken.jsonl").documents(0, 1))
     with pytest.raises(ValueError, match="There is no no/such/data"):
         stream_corpus("no/such/data")
 
 
-def test_bytes_that_are_no_utf8_are_placed(make, tmp_path):
-    good, bad = b'{"text": "A ship. A storm."}\n', b'{"text": "A caf\xe9. A storm."}\n'
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.jsonl").write_bytes(good * 3)
-    (tmp_path / "docs" / "b.jsonl").write_bytes(good * 4 + bad)
-    with pytest.raises(ValueError, match=r"Shard 1 .*b\.jsonl, line 5 is not UTF-8.* Without --streaming"):
-        list(itertools.islice(make(tmp_path / "docs").documents(0, 1), 20))
-    with pytest.raises(ValueError, match=r"beginning of the stream .*b\.jsonl, line 5 is not UTF-8"):
-        take(stream_corpus(str(tmp_path / "docs")), 10, "text")
+def test_what_cannot_be_read_is_passed_over_counted_and_said(make, tmp_path, caplog):
+    """By whichever of the readers, in shards of their own or shared: each once a pass."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    rows = [json.dumps({"text": text}).encode() for text in TEXTS]
+    (folder / "a.jsonl").write_bytes(b"\n".join([*rows[:40], b'{"text": ', *rows[40:60]]))
+    (folder / "b.jsonl").write_bytes(b"\n".join([*rows[60:80], '{"text": "Déjà vu. À propos."}'.encode("latin-1")]))
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress(b"\n".join(rows[80:]))[:-20])
+    (folder / "d.jsonl").write_bytes(b'{"body": "A ship. A sail."}')
+    read = Counter()
+    for reader in range(2):
+        documents = make(folder).documents(reader, 2)
+        first_pass = itertools.takewhile(lambda feature: feature["epoch"] == 0, documents)
+        read.update(IDS[int(feature["document_id"])] for feature in first_pass)
+    assert set(range(80)) <= set(read)
+    assert set(read.values()) == {1}
+    for kind in (
+        *(".jsonl that are no JSON (a.jsonl, line 41)", ".jsonl that are not UTF-8 (b.jsonl, line 21)"),
+        *(".jsonl and all after it, since the file is damaged there (c.jsonl.gz, line ", "column 'text' (d.jsonl)"),
+    ):
+        said = [message for message in caplog.messages if kind in message]
+        assert 1 <= len(said) <= 2  # the first at once, all at the end of the pass
+        assert len(said) == len(set(said))
+    stream = make(folder)
+    assert len(list(itertools.islice(stream.documents(0, 1), len(read)))) == len(read)
+    assert stream.num_dropped.value == 4
+    (tmp_path / "few.jsonl").write_text("{")
+    with pytest.raises(ValueError, match=r"few\.jsonl has no rows that can be read"):
+        take(stream_corpus(str(tmp_path / "few.jsonl")), 10, "text")
+    assert len(take(stream_corpus(str(folder)), 1000, "text")) == len(read)
 
 
 def test_sections_are_joined(make, tmp_path):

@@ -139,9 +139,7 @@ def test_another_encoder_is_refused(index, notes, headless, scattered, tmp_path,
 
 def test_bad_input_is_one_clear_line(index, notes, scattered, tmp_path, failure_of, run_here, capsys):
     build = ("build", notes, "--model", scattered, "--index_dir", tmp_path / "other")
-    (tmp_path / "twice.jsonl").write_text('{"id": "a", "text": "One text."}\n{"id": "a", "text": "Two texts."}\n')
     (tmp_path / "empty.jsonl").write_text('{"id": "a", "text": ""}\n')
-    assert "'a' is given twice" in failure_of(search.main, "build", tmp_path / "twice.jsonl", *build[2:])
     assert "None of the documents has text" in failure_of(search.main, "build", tmp_path / "empty.jsonl", *build[2:])
     assert "There is an index" in failure_of(search.main, *build[:-1], index)
     assert "is not built to its end" in failure_of(search.main, "query", tmp_path / "other", "kettle")

@@ -1,8 +1,10 @@
-"""Read the text of a row: a string, a list of paragraphs, or sections."""
+"""Read the text of a row: a string, a list of paragraphs, or sections; and single cells of tables."""
 
 from typing import Any
 
 from docsplit.data.passages import SECTION_BREAK
+from docsplit.data.readers.decoding import without_surrogates
+from docsplit.data.readers.files import printable
 from docsplit.runtime.files import JsonObject
 
 
@@ -28,18 +30,45 @@ def join_paragraphs(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def text_of_cell(value: Any, place: str) -> str:
+    """Return a text, paragraphs of one, or a number, such as the title 1984, as a text; nothing is an empty text.
+
+    Raises:
+        ValueError: for anything else, naming the place.
+    """
+    if isinstance(value, int | float) and value == value:
+        return str(value)
+    text = "" if value is None else join_paragraphs(value)
+    if text is None:
+        raise ValueError(f"{place} is {value!r}, expected a text.")
+    return without_surrogates(text)
+
+
+def id_of_cell(value: Any, place: str) -> str:
+    """Return an id that is a text or a whole number.
+
+    Raises:
+        ValueError: for anything else, naming the place.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError(f"{place} is {value!r}, expected a text or a whole number.")
+    return printable(str(value))
+
+
 def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
     """Join sections to one text. They are dicts, a dict of lists (older `datasets`) or strings.
 
     A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
-    text goes with the section after it.
+    text goes with the section after it. What is none of this is no text.
     """
-    sections = row["sections"] or []
+    sections = row.get("sections") or []
     if isinstance(sections, dict):
-        sections = [dict(zip(sections, values)) for values in zip(*sections.values())]
+        columns = {name: values for name, values in sections.items() if isinstance(values, list)}
+        sections = [dict(zip(columns, values)) for values in zip(*columns.values())]
     text, ends = "", False  # whether the last section is complete
-    for section in sections:
-        heading, body = (None, section) if isinstance(section, str) else (section.get("heading"), section.get("text"))
+    for section in sections if isinstance(sections, list) else [sections]:
+        parts = section if isinstance(section, dict) else {"text": section}
+        heading, body = (join_paragraphs(parts.get(name)) for name in ("heading", "text"))
         if content := "\n\n".join(part for part in (heading, body) if part):
             text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
             ends = bool(body)

@@ -3,21 +3,26 @@
 `datasets` reads all files of one format together, with all their columns, and caches what it has read.
 """
 
-import json
+import contextlib
+import glob
 import logging
+import tarfile
+import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
-import fsspec
 import pyarrow
 from datasets import Dataset
 from pyarrow import compute
 
 from docsplit.data.passages import clean_text
-from docsplit.data.readers.files import File
+from docsplit.data.readers.base import Problems, Unreadable
+from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
+from docsplit.data.readers.files import COMPRESSIONS, DAMAGED, UNPACK, File
+from docsplit.data.readers.lines import read_line_rows
 from docsplit.runtime.files import JsonObject
 
 logger = logging.getLogger(__name__)
@@ -32,6 +37,9 @@ LOADERS = {
     ".txt": "text",
 }
 ROW_SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
+PANDAS_INDEX = "__index_level_0__"  # if rows have a field too many, pandas takes the first for it: all columns shift
+TEXT_LOADERS = ("json", "csv", "text")  # of files that have an encoding
+CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
 LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
 # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
 DECODED = "UTF-8"
@@ -72,7 +80,7 @@ def as_data_files(files: Sequence[File], sample_by: str = "line") -> DataFiles |
 
 
 def load_data_files(files: DataFiles, source: Path) -> Dataset:
-    """Load files of one format with all their columns.
+    """Load files of one format with all their columns and rows.
 
     Args:
         source: the folder, or the file, for a warning.
@@ -80,40 +88,94 @@ def load_data_files(files: DataFiles, source: Path) -> Dataset:
     Raises:
         ValueError: naming the files, and the line of a broken .jsonl file.
     """
-    loader, names, options = files.loader, files.names, files.options
     try:
-        dataset = _read(loader, names, options)
+        return load_sound_files(files, source)
+    except ValueError as error:
+        cause = error.__cause__
+        if files.loader == "json":
+            return _read_json(files.names)
+        if files.loader != "csv" or not isinstance(cause, UnicodeDecodeError):
+            raise
+    marked = {_encoding_of(name) for name in files.names}
+    if marked != {None} and len(marked) == 1:
+        return load_sound_files(replace(files, options=files.options | {"encoding": marked.pop()}), source)
+    warn_of_other_encodings(files.names)
+    return load_sound_files(replace(files, options=files.options | {"encoding_errors": "replace"}), source)
+
+
+def load_sound_files(files: DataFiles, source: Path) -> Dataset:
+    """Load files of one format that any reader can read.
+
+    Raises:
+        ValueError: naming the files; its cause is the error of the reader.
+    """
+    names = [glob.escape(name) for name in files.names]  # a[1].csv would be looked for, and a1.csv read
+    try:
+        if archive := next((name for name in files.names if files.loader in TEXT_LOADERS and _is_archive(name)), None):
+            raise ValueError(f"{archive} is an archive: {UNPACK}")
+        for name in files.names:
+            if name.lower().endswith(".zst"):
+                _read_to_the_end(File(Path(name), name))
+        with _quiet():
+            dataset = datasets.load_dataset(files.loader, data_files=names, split="train", **files.options)
+            if files.loader in ("parquet", "arrow"):
+                dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
+            if PANDAS_INDEX in dataset.column_names:
+                raise ValueError("rows have more fields than the header has names")
     except StopIteration:  # `datasets` raises it for an empty file
         return Dataset.from_list([])
-    except (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowInvalid, ValueError, OSError) as error:
+    except CANNOT_READ as error:
         cause = error.__cause__ or error
-        if loader == "json":
-            return _read_json(names, cause)
-        if not isinstance(cause, UnicodeDecodeError):
-            raise ValueError(f"Cannot read {', '.join(names[:5])} as {loader}: {cause}") from error
-        warn_of_other_encodings(names)
-        dataset = _read(loader, names, options | {"encoding_errors": "replace"})
-    if "sep" in options:
+        reason = " ".join(str(cause).split())
+        raise ValueError(f"Cannot read {', '.join(files.names[:5])} as {files.loader}: {reason}") from cause
+    if "sep" in files.options:
         warn_of_swallowed_rows(dataset, source)
     return dataset
 
 
-def _read(loader: str, names: list[str], options: LoaderOptions) -> Dataset:
-    dataset = datasets.load_dataset(loader, data_files=names, split="train", **options)
-    if loader in ("parquet", "arrow"):
-        dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
-    return dataset
+def _is_archive(name: str) -> bool:
+    """Whether a file is an archive although its name says nothing of it: `datasets` would unpack it and read on."""
+    return Path(name).suffix.lower() not in COMPRESSIONS and (zipfile.is_zipfile(name) or tarfile.is_tarfile(name))
 
 
-def _read_json(names: list[str], cause: BaseException) -> Dataset:
-    """Read JSON by Python, which unlike Arrow takes lone surrogates and knows the line at which a file is broken."""
-    logger.warning(f"Reading {len(names)} JSON files line by line, since the fast reader failed: {cause}")
-    warn_of_other_encodings(names)
-    versions = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names]
+def _read_to_the_end(file: File) -> None:
+    """Raise if the end of a file is missing, which zstandard, and so `datasets`, takes for its end."""
+    with file.open() as content:
+        while content.read(2**20):
+            pass
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep `datasets` from logging what is raised as well."""
+    verbosity = datasets.utils.logging.get_verbosity()
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
     try:
-        return Dataset.from_generator(_read_json_lines, gen_kwargs={"versions": versions})
+        yield
+    finally:
+        datasets.utils.logging.set_verbosity(verbosity)
+
+
+def _encoding_of(name: str) -> str | None:
+    """Name the encoding of a file that has a byte order mark, as pandas knows it; None without one."""
+    encoding = encoding_of(File(Path(name), name).head(LONGEST_MARK))
+    return encoding and encoding.removesuffix("-le").removesuffix("-be")
+
+
+def _read_json(names: list[str]) -> Dataset:
+    """Read JSON by Python, which unlike Arrow takes lone surrogates and knows the line at which a file is broken."""
+    versions = [File(Path(name), name).version() for name in names]
+    try:
+        with _quiet():
+            dataset = Dataset.from_generator(_json_rows, gen_kwargs={"versions": versions})
     except datasets.exceptions.DatasetGenerationError as error:
-        raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {error.__cause__}") from error
+        cause = error.__cause__
+        if isinstance(cause, Unreadable):
+            raise cause from error
+        reason = " ".join(str(cause).split())
+        raise ValueError(f"Cannot read {', '.join(names[:5])} as JSON lines: {reason}") from error
+    warn_of_other_encodings(names)
+    return dataset
 
 
 def warn_of_other_encodings(names: Sequence[str | Path]) -> None:
@@ -130,7 +192,7 @@ def undecodable_lines(names: Sequence[str | Path]) -> tuple[int, str | None]:
     """Count the lines of text files that are no UTF-8, and name the first as `file, line n`."""
     count, first = 0, None
     for name in names:
-        with fsspec.open(str(name), "rb", compression="infer") as file:
+        with File(Path(name), str(name)).open() as file:
             for number, line in enumerate(file, start=1):
                 try:
                     line.decode("utf-8")
@@ -153,26 +215,21 @@ def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:
         )
 
 
-def _read_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[JsonObject]:
-    """Read cleaned rows of JSON lines.
+def _json_rows(versions: list[tuple[str, int, int] | None]) -> Iterator[JsonObject]:
+    """Read cleaned rows of JSON files.
 
     Args:
         versions: name, size and time of each file; `datasets` keys its cache by them.
     """
     columns: dict[str, None] = {}  # of all rows, in order: the writer takes no new ones after its first batch
-    for row in _parse_json_lines(versions):
+    names = [version[0] for version in versions if version is not None]
+    for row in _rows_of(names):
         columns |= dict.fromkeys(row)
-    for row in _parse_json_lines(versions):
+    for row in _rows_of(names):
         yield {column: clean_text(value) if isinstance(value := row.get(column), str) else value for column in columns}
 
 
-def _parse_json_lines(versions: list[tuple[str, int, int]]) -> Iterator[JsonObject]:
-    for name, _, _ in versions:
-        with fsspec.open(name, "rt", encoding="utf-8", errors="replace", compression="infer") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise ValueError(f"{name}, line {number} is no JSON: {error}") from error
+def _rows_of(names: Sequence[str]) -> Iterator[JsonObject]:
+    for name in names:
+        for _, row in read_line_rows(File(Path(name), name), Problems(refuses_rows=True)):
+            yield row

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from docsplit.data.readers.base import Document, Unreadable
+from docsplit.data.readers.base import Document, Problems, Unreadable
 from docsplit.data.readers.converted import CONVERTED_SUFFIXES, read_converted
 from docsplit.data.readers.data_files import ROW_SUFFIXES
 from docsplit.data.readers.files import File, FoundFiles, find_files
-from docsplit.data.readers.rows import read_rows
+from docsplit.data.readers.rows import Columns, read_rows
 from docsplit.data.readers.text import HTML_SUFFIXES, TEXT_SUFFIXES, first_line, read_text_file
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
     A text file (.txt, .md, .rst, .tex, .html) and a converted one (.pdf, .docx, .pptx) is one document; its id is its
     path within the folder. A data file (.json, .jsonl, .csv, .tsv, .parquet, .arrow) has a document in each row, see
     `docsplit.data.readers.rows.read_rows`. All may be compressed. Hidden files are left out. In a folder, a file that
-    cannot be read is skipped; the log counts those by suffix and reason.
+    cannot be read is skipped, and so is a row that cannot be read; the log counts both by suffix and reason.
 
     Args:
         text_column: the column of the text in data files.
@@ -41,7 +41,7 @@ def read_documents(path: Path, text_column: str = "text", id_column: str | None 
     Raises:
         ValueError: if there is nothing to read, if the one file cannot be read, or without that `id_column`.
     """
-    reading = Reading(find_documents(path), text_column, id_column)
+    reading = Reading(find_documents(path), Columns(text_column, id_column))
     yield from reading.documents()
     for warning in reading.warnings():
         logger.warning(warning)
@@ -74,13 +74,13 @@ class Reading:
 
     Attributes:
         num_files: number of files that were read.
-        mended: names of the files with bytes that are no UTF-8.
+        problems: of files and rows.
     """
 
-    def __init__(self, found: FoundFiles, text_column: str, id_column: str | None = None):
-        self.found, self.text_column, self.id_column = found, text_column, id_column
+    def __init__(self, found: FoundFiles, columns: Columns | None = None):
+        self.found, self.columns = found, columns or Columns()
         self.num_files = 0
-        self.mended: list[str] = []
+        self.problems = Problems(found.skipped)
 
     def documents(self) -> Iterator[Document]:
         """Read all documents, file after file.
@@ -88,7 +88,7 @@ class Reading:
         Raises:
             ValueError: as `read_documents`.
         """
-        skipped, is_folder = self.found.skipped, self.found.is_folder
+        is_folder = self.found.is_folder
         if is_folder and any(file.suffix in ROW_SUFFIXES for file in self.found.files):
             logger.info("The ids of rows begin with the name of their file, such as `papers.csv#12`.")
         for file in self.found.files:
@@ -98,37 +98,23 @@ class Reading:
             except Unreadable as error:
                 if not is_folder:
                     raise
-                if not error.remedy:  # which is the same for all of them, and said at the end
-                    logger.info(f"Skipped: {error}")
-                skipped.add(f"{file.suffix} {error.reason}", file.name, error.remedy)
+                self.problems.skip_file(file.suffix, file.name, error)
         if not self.num_files:
+            skipped = self.problems.files
             there = f"{skipped.sentence()}. " if skipped.counts else "There is no file in it. "
             raise ValueError(f"{self.found.path} has no documents that can be read. {there}Expected {_EXPECTED}.")
 
     def warnings(self) -> list[str]:
-        """Say which files were skipped, and which have bytes that are no UTF-8."""
-        warnings = []
-        if self.found.skipped.counts:
-            warnings.append(self.found.skipped.sentence())
-        if count := len(self.mended):
-            files = "1 file has" if count == 1 else f"{count:,} files have"
-            warnings.append(
-                f"{files} bytes that are no UTF-8, the first is {self.mended[0]}: the characters that cannot be read "
-                "become \N{REPLACEMENT CHARACTER}. If they have another encoding, convert them: "
-                "iconv -f LATIN1 -t UTF-8."
-            )
-        return warnings
+        """Say what was skipped, and what was read although something is wrong with it."""
+        return self.problems.warnings()
 
     def _read(self, file: File) -> Iterator[Document]:
-        if file.suffix in ROW_SUFFIXES:
-            yield from read_rows(file, self.text_column, self.id_column, self.found.is_folder)
+        if file.suffix in ROW_SUFFIXES or self.found.by_line:
+            yield from read_rows(file, self.columns, self.found.is_folder, self.problems)
         elif file.suffix in CONVERTED_SUFFIXES:
             yield read_converted(file)
         else:
-            text_file = read_text_file(file)
-            if text_file.is_mended:
-                self.mended.append(file.name)
-            yield text_file.document
+            yield read_text_file(file, self.problems)
 
 
 _EXPECTED = (

@@ -1,13 +1,17 @@
 """Find the files of a folder, skip those that cannot be read, and read their bytes."""
 
+import io
+import json
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
-import fsspec
+from fsspec.compression import compr
 from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Skipped, Unreadable
@@ -15,6 +19,12 @@ from docsplit.data.readers.base import Skipped, Unreadable
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 COMPRESSED_INSIDE = (".parquet", ".arrow")  # their readers take no file that is compressed as a whole
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a file may raise
+ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".7z", ".rar")
+UNPACK = "unpack archives first (unzip, tar -xf)"
+INDEX_FILE = "manifest.json"  # of an index of search.py, which is a folder
+LONGEST_MANIFEST = 2**26  # bytes
+ZSTANDARD_READ = 2**16  # bytes at a time
+_WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True)
@@ -42,18 +52,64 @@ class File:
     def _uncompressed(self) -> Path:
         return self.path.with_suffix("") if self.path.suffix.lower() in COMPRESSIONS else self.path
 
+    def open(self) -> IO[bytes]:
+        """Open the file to read its bytes, decompressed. It never waits, as it would for the writer of a pipe.
+
+        Raises:
+            Unreadable: if the file is gone, is no file but a pipe or device, or may not be read; if its compression
+                needs a package. Reading raises one of `DAMAGED` if it is damaged.
+        """
+        self.check_compression()
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | _WITHOUT_WAITING)
+        except OSError as error:
+            raise self.cannot_be_opened(error) from error
+        content = os.fdopen(descriptor, "rb")
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            content.close()
+            raise Unreadable("that is no file", f"{self.path} is no file, but a folder, pipe, socket or device.")
+        compression = compressions.get(self.path.suffix.lower().removeprefix("."))
+        if self.path.suffix.lower() not in COMPRESSIONS:
+            return content
+        if compression == "zstd":
+            return io.BufferedReader(ZstandardFile(content))
+        return compr[compression](content, mode="rb")
+
     def read(self) -> bytes:
         """Read the bytes, decompressed.
 
         Raises:
-            Unreadable: if the file is damaged or may not be read, or its compression needs a package.
+            Unreadable: as `open`, and if the file is damaged.
         """
-        self.check_compression()
         try:
-            with fsspec.open(str(self.path), "rb", compression="infer") as content:
+            with self.open() as content:
                 return content.read()
         except DAMAGED as error:
-            raise Unreadable("that cannot be opened", f"{self.path} cannot be opened: {error}") from error
+            raise self.cannot_be_opened(error) from error
+
+    def head(self, size: int) -> bytes:
+        """Read the first bytes, as `read` does."""
+        try:
+            with self.open() as content:
+                return content.read(size)
+        except DAMAGED as error:
+            raise self.cannot_be_opened(error) from error
+
+    def version(self) -> tuple[str, int, int] | None:
+        """Return name, size and time of change, which a cache is keyed by; None for a file that is gone."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return self.name, status.st_size, status.st_mtime_ns
+
+    def cannot_be_opened(self, error: BaseException) -> Unreadable:
+        """Make the error of a file that is gone, may not be read, or is damaged."""
+        gone = isinstance(error, FileNotFoundError)
+        cause = " ".join(str(getattr(error, "strerror", None) or error).split())
+        return Unreadable(
+            "that is gone" if gone else "that cannot be opened", f"{self.path} cannot be opened: {cause}"
+        )
 
     def check_compression(self) -> None:
         """Check that the compression can be read.
@@ -77,11 +133,13 @@ class FoundFiles:
 
     Attributes:
         files: those with a known suffix, in the order of their names.
+        by_line: whether .txt files have a document in each line.
     """
 
     path: Path
     files: list[File] = field(default_factory=list)
     skipped: Skipped = field(default_factory=Skipped)
+    by_line: bool = False
 
     @property
     def is_folder(self) -> bool:
@@ -92,18 +150,22 @@ class FoundFiles:
 def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Collection[str] = ()) -> FoundFiles:
     """Find the files of a folder that can be read, and count the others.
 
-    Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them. A file that
-    is named itself is read whatever it is called.
+    Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
+    indexes of search.py. A file that is named itself is read whatever it is called.
 
     Args:
         suffixes: suffixes of the files that can be read.
         hidden_by_underscore: suffixes of files that are hidden by an underscore as well, also in the name of a folder.
 
     Raises:
-        ValueError: if there is no such path.
+        ValueError: if there is no such path, if it is no file (a pipe, a device), or an index.
     """
     if not path.exists():
         raise ValueError(f"There is no {path}: name a folder of documents, or a file.")
+    if not path.is_dir() and not path.is_file():
+        raise ValueError(f"{path} is no file, but a pipe, socket or device: write what it gives into a file first.")
+    if is_index(path):
+        raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
     found = FoundFiles(path)
     paths = _walk(found) if path.is_dir() else [path]
     root = path if path.is_dir() else path.parent
@@ -116,12 +178,26 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
         elif file.suffix in suffixes:
             found.files.append(file)
         else:
-            found.skipped.add(file.suffix or "without suffix", file.name)
+            remedy = UNPACK if file.suffix in ARCHIVES else ""
+            found.skipped.add(file.suffix or "without suffix", file.name, remedy)
     return found
 
 
+def is_index(folder: Path) -> bool:
+    """Whether a folder is an index of search.py: by its manifest, or by segments beside a damaged one or a lock."""
+    manifest = folder / INDEX_FILE
+    if (folder / "segments").is_dir() and (manifest.is_file() or (folder / "lock").is_file()):
+        return True
+    try:
+        with File(manifest, INDEX_FILE).open() as content:
+            values = json.loads(content.read(LONGEST_MANIFEST))
+    except (ValueError, OSError, RecursionError):  # no manifest, or one of something else
+        return False
+    return isinstance(values, dict) and {"segments", "encoder"} <= values.keys()
+
+
 def _walk(found: FoundFiles) -> list[Path]:
-    """List the files below a folder; count hidden ones, links to folders and folders that may not be read."""
+    """List the files below a folder; count hidden ones, links to folders, indexes, and what cannot be opened."""
     paths = []
 
     def is_closed(error: OSError) -> None:
@@ -130,17 +206,72 @@ def _walk(found: FoundFiles) -> list[Path]:
     for folder, names, files in os.walk(found.path, onerror=is_closed):
         here = Path(folder).relative_to(found.path)
         names.sort()
+        entered = []
         for name in sorted(names + files):
+            place, shown = Path(folder, name), printable((here / name).as_posix())
             if name.startswith("."):
-                found.skipped.add("hidden", printable((here / name).as_posix()))
-            elif name in names and Path(folder, name).is_symlink():
-                found.skipped.add("links to folders", printable((here / name).as_posix()))
-        names[:] = [name for name in names if not name.startswith(".")]
-        shown = [Path(folder, name) for name in files if not name.startswith(".")]
-        paths += [path for path in shown if path.is_file()]  # no sockets, no links to nothing
+                found.skipped.add("hidden", shown)
+            elif name in files:
+                if place.is_file():
+                    paths.append(place)
+                else:
+                    kind = "pipes, sockets or devices" if place.exists() else "links to nothing"
+                    found.skipped.add(kind if place.exists() or place.is_symlink() else "that is gone", shown)
+            elif place.is_symlink():
+                found.skipped.add("links to folders", shown)
+            elif is_index(place):
+                found.skipped.add("indexes of search.py", shown)
+            else:
+                entered.append(name)
+        names[:] = entered
     return paths
 
 
 def printable(name: str) -> str:
     """Write a file's name in UTF-8, as an index needs it; bytes that are no UTF-8 become their codes."""
     return name.encode(errors="backslashreplace").decode()
+
+
+class ZstandardFile(io.RawIOBase):
+    """A zstandard file to read; unlike the package's own reader it notices that the end of the file is missing."""
+
+    def __init__(self, content: IO[bytes]):
+        import zstandard
+
+        self._content, self._package, self._rest = content, zstandard, b""
+        self._frame: Any = None
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes.
+
+        Raises:
+            EOFError: if the file ends within a frame.
+            OSError: if it is damaged.
+        """
+        view = memoryview(buffer)
+        while not self._rest:
+            compressed = (self._frame.unused_data if self._frame and self._frame.eof else b"") or self._content.read(
+                ZSTANDARD_READ
+            )
+            if not compressed:
+                if self._frame is not None and not self._frame.eof:
+                    raise EOFError("Compressed file ended before the end of a frame")
+                return 0
+            if self._frame is None or self._frame.eof:
+                self._frame = self._package.ZstdDecompressor().decompressobj()
+            try:
+                self._rest = self._frame.decompress(compressed)
+            except self._package.ZstdError as error:
+                raise OSError(str(error)) from error
+        size = min(len(view), len(self._rest))
+        view[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._content.close()
+        super().close()

@@ -1,9 +1,9 @@
 """Read files that are one document each: plain text, Markdown, LaTeX, web pages."""
 
 import re
-from dataclasses import dataclass
 
-from docsplit.data.readers.base import Document
+from docsplit.data.readers.base import Document, Problems, Unreadable
+from docsplit.data.readers.decoding import decode, flaw_of
 from docsplit.data.readers.files import File
 from docsplit.data.readers.html import text_of_page
 
@@ -14,29 +14,25 @@ _HEADER_LINE = re.compile(r"[A-Za-z][\w-]+: ")
 _SUBJECT = re.compile(r"(?im)^subject:[ \t]*(.*\w.*)")
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """A document, and whether its file had bytes that are no UTF-8."""
-
-    document: Document
-    is_mended: bool
-
-
-def read_text_file(file: File) -> TextFile:
+def read_text_file(file: File, problems: Problems) -> Document:
     """Read a file as one document; its id is its name, its title that of the page or the first line.
 
     Raises:
-        Unreadable: if the file cannot be opened.
+        Unreadable: if the file cannot be opened, is binary, or is of an encoding that it does not name.
     """
-    content = file.read()
-    try:
-        text, is_mended = content.decode("utf-8-sig"), False
-    except UnicodeDecodeError:
-        text, is_mended = content.decode("utf-8-sig", errors="replace"), True
+    decoded = decode(file.read())
+    text, byte = decoded.text, f"at byte {decoded.first_bad:,}"
+    if flaw := flaw_of(text):
+        what = flaw.reason.removeprefix("that ")
+        convert = f" {byte}: convert it, for example with {flaw.remedy}" if flaw.remedy else ""
+        place = f"{file.name} {byte}" if flaw.remedy else file.name
+        raise Unreadable(flaw.reason, f"{file.path} {what}{convert}", flaw.remedy, place)
+    if decoded.is_mended:
+        problems.note("mended", f"{file.name} {byte}")
     title = ""
     if file.suffix in HTML_SUFFIXES:
         title, text = text_of_page(text)
-    return TextFile(as_document(file, text, title), is_mended)
+    return as_document(file, text, title)
 
 
 def as_document(file: File, text: str, title: str = "") -> Document:

@@ -34,7 +34,10 @@ from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, split_references
-from docsplit.data.readers.data_files import warn_of_other_encodings, warn_of_swallowed_rows
+from docsplit.data.readers.columns import id_of_cell, text_of_cell
+from docsplit.data.readers.data_files import PANDAS_INDEX, warn_of_other_encodings, warn_of_swallowed_rows
+from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
+from docsplit.data.readers.files import File
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts
@@ -237,8 +240,10 @@ def _load_papers(file: str | Path) -> Papers:
     used = [column for column in ("title", "abstract", "text") if column in table.column_names]
     values = zip(*(table[column][:] for column in used))
     texts: dict[str, str] = {}
-    for paper, parts in zip(table["id"][:], values):
-        texts.setdefault(str(paper), "\n\n".join(part.strip() for part in parts if part and part.strip()))
+    for row, (paper, cells) in enumerate(zip(table["id"][:], values), start=1):
+        place = f"{file}, row {row}"
+        parts = [text_of_cell(cell, f"{place}: {column}").strip() for column, cell in zip(used, cells)]
+        texts.setdefault(id_of_cell(paper, f"{place}: id"), "\n\n".join(part for part in parts if part))
     return Papers(list(texts), list(texts.values()), {"papers_with_repeated_id_dropped": len(table) - len(texts)})
 
 
@@ -251,16 +256,21 @@ def _read_table(file: str | Path) -> Dataset:
         return load_corpus(str(file))
     read = partial(pandas.read_csv, file, sep=separator, dtype=str, keep_default_na=False)
     try:
+        if encoding := encoding_of(File(Path(file), str(file)).head(LONGEST_MARK)):
+            read = partial(read, encoding=encoding.removesuffix("-le").removesuffix("-be"))
         try:
             table = Dataset.from_pandas(read())
         except UnicodeDecodeError:
             warn_of_other_encodings([file])
             table = Dataset.from_pandas(read(encoding_errors="replace"))
+        if PANDAS_INDEX in table.column_names:
+            raise ValueError("rows have more fields than the header has names.")
         if separator == "\t":
             warn_of_swallowed_rows(table, file)
         return table
     except ValueError as error:
-        raise ValueError(f"Cannot read {file} as a table with a header: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Cannot read {file} as a table with a header: {reason}") from error
 
 
 def _read_columns(file: str | Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:

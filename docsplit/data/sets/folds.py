@@ -22,6 +22,10 @@ def make_folds(ranking: Ranking, folds: str, seed: int) -> list[np.ndarray]:
         ValueError: if there are fewer than two, or a query is in none of them or in two.
     """
     count = len(ranking.query_ids)
+    if count < 2:
+        raise ValueError(
+            f"There is {count} query: --folds needs two or more. Name other queries by --selection_split."
+        )
     if folds.isdigit():
         if not 2 <= int(folds) <= count:
             raise ValueError(f"--folds is {folds}: expected 2 to {count}, the number of queries.")

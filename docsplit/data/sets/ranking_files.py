@@ -10,6 +10,7 @@ A reader gives rows as they stand in the files, which may be compressed (gz, bz2
 """
 
 import html
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +18,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
-import fsspec
 import pandas
 
 from docsplit.data.corpora import load_corpus
-from docsplit.runtime.files import refuse_missing_path
+from docsplit.data.readers.base import Problems
+from docsplit.data.readers.columns import id_of_cell, text_of_cell
+from docsplit.data.readers.decoding import LONGEST_MARK, lines_of
+from docsplit.data.readers.files import DAMAGED, File
+from docsplit.data.readers.lines import read_line_rows
+from docsplit.runtime.files import JsonObject, refuse_missing_path
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Rows = Iterable[tuple[str, str]]  # id and text
 Judgments = Iterable[tuple[str, str, int]]  # query, document, grade
 
+HIGHEST_GRADE = 2**31
 CSV_ROWS = 10_000  # read at a time
 MARCO_SPLITS = {  # queries and judgments beside msmarco-docs.tsv
     "train": ("msmarco-doctrain-queries.tsv", "msmarco-doctrain-qrels.tsv"),
@@ -83,8 +91,7 @@ def read_beir(folder: Path, split: str | None) -> Source:
             raise ValueError(f"{folder} should hold one qrels.tsv, or qrels/NAME.tsv, and not both.")
         judged["test"] = alone[0]
     file = choose_split(judged, split, f"{folder}: one qrels.tsv, or qrels/NAME.tsv")
-    documents = _table(load_corpus(str(_only(folder, "corpus.jsonl*"))), f"{folder}/corpus.jsonl")
-    queries = _table(load_corpus(str(_only(folder, "queries.jsonl*"))), f"{folder}/queries.jsonl")
+    documents, queries = _lines_of(folder, "corpus.jsonl"), _lines_of(folder, "queries.jsonl")
     return Source(str(folder), documents, queries, _judgments_of_tsv(file))
 
 
@@ -113,7 +120,12 @@ def read_hub(name: str, split: str | None) -> Source:
         splits = datasets.get_dataset_split_names(*part.split(":"))
         return load_corpus(part, choose_split({split: split for split in splits}, wanted, part))
 
-    documents, queries = (_table(load(f"{name}:{part}", None), f"{name}:{part}") for part in ("corpus", "queries"))
+    documents, queries = (
+        _table(
+            ((f"{name}:{part}, row {number}", row) for number, row in enumerate(load(f"{name}:{part}", None))), part
+        )
+        for part in ("corpus", "queries")
+    )
     rows = load(judged, split)
     return Source(name, documents, queries, _judgments_of_rows(rows, judged))
 
@@ -189,19 +201,45 @@ def _only(folder: Path, pattern: str) -> Path:
     return files[0]
 
 
-def _table(rows: Any, place: str) -> Rows:
-    """Take the columns _id, text and, where there is one, title."""
-    if missing := {"_id", "text"} - {*rows.column_names}:
-        raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {rows.column_names}.")
-    return ((str(row["_id"]), joined(row.get("title") or "", row["text"] or "")) for row in rows)
+def _lines_of(folder: Path, name: str) -> Rows:
+    """Read one of BEIR's .jsonl files."""
+    file = _only(folder, f"{name}*")
+    opened = File(file, str(file))
+    if opened.suffix != ".jsonl":
+        raise ValueError(f"{folder} should hold {name}, which may be compressed, found {file.name}.")
+
+    def rows() -> Iterator[tuple[str, JsonObject]]:
+        problems = Problems(refuses_rows=True)
+        for number, row in read_line_rows(opened, problems):
+            yield f"{file}, row {number + 1}", row
+        _say(problems)
+
+    return _table(rows(), str(file))
+
+
+def _say(problems: Problems) -> None:
+    for warning in problems.warnings():
+        logger.warning(warning)
+
+
+def _table(rows: Iterable[tuple[str, JsonObject]], place: str) -> Rows:
+    """Take the columns _id, text and, where there is one, title, of rows with their places."""
+    is_empty = True
+    for row_place, row in rows:
+        if is_empty and (missing := {"_id", "text"} - {*row}):
+            raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {[*row]}.")
+        is_empty = False
+        title, text = (text_of_cell(row.get(column), f"{row_place}: {column}") for column in ("title", "text"))
+        yield id_of_cell(row.get("_id"), f"{row_place}: _id"), joined(title, text)
+    if is_empty:
+        raise ValueError(f"{place} has no rows.")
 
 
 def _text_of(file: Path) -> str:
     """Read a file as UTF-8, else as Latin-1, which TREC's disks have."""
     if file.suffix in (".Z", ".z", ".0z", ".1z", ".2z"):
         raise ValueError(f"{file} is compressed as Python cannot read it: uncompress the documents first (gzip -d).")
-    with fsspec.open(str(file), "rb", compression="infer") as opened:
-        content = opened.read()
+    content = File(file, file.name).read()
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -210,24 +248,32 @@ def _text_of(file: Path) -> str:
 
 def _fields(file: Path, count: int, separator: str | None) -> Iterator[list[str]]:
     """Split each line that is not empty into its fields; there is no quoting."""
-    with fsspec.open(
-        str(file), "rt", compression="infer", encoding="utf-8-sig", errors="replace", newline="\n"
-    ) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            fields = line.rstrip("\r\n").split(separator)
-            if len(fields) != count:
-                raise ValueError(f"{file}, line {number} has {len(fields)} fields, expected {count}: {line[:80]!r}.")
-            yield fields
+    opened, problems, number = File(file, str(file)), Problems(), 0
+    with opened.open() as content:
+        try:
+            for line in lines_of(content, opened.head(LONGEST_MARK), newline="\n"):
+                number = line.number
+                if not line.text.strip():
+                    continue
+                if line.is_mended:
+                    problems.note("mended", f"{file}, line {number}")
+                fields = line.text.rstrip("\r\n").split(separator)
+                if len(fields) != count:
+                    found = f"{len(fields)} fields, expected {count}: {line.text[:80]!r}"
+                    raise ValueError(f"{file}, line {number} has {found}.")
+                yield fields
+        except DAMAGED as error:
+            raise ValueError(f"{file} is damaged after line {number}: {' '.join(str(error).split())}") from error
+    _say(problems)
 
 
 def _csv(file: Path) -> Iterator[tuple[str, str]]:
     """Read the first two columns of a table with a header."""
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "usecols": [0, 1], "index_col": False}
     try:
-        for rows in pandas.read_csv(file, dtype=str, keep_default_na=False, chunksize=CSV_ROWS, usecols=[0, 1]):
+        for rows in pandas.read_csv(file, chunksize=CSV_ROWS, **options):
             yield from zip(rows.iloc[:, 0], rows.iloc[:, 1])
-    except ValueError as error:
+    except (ValueError, *DAMAGED) as error:
         raise ValueError(f"Cannot read {file} as a table of ids and texts with a header: {error}") from error
 
 
@@ -253,7 +299,7 @@ def _judgments_of_rows(rows: Any, place: str) -> Judgments:
 
 def _grade(value: Any, place: str) -> int:
     try:
-        if float(value) == int(float(value)):
+        if float(value) == int(float(value)) and abs(float(value)) < HIGHEST_GRADE:
             return int(float(value))
     except (ValueError, TypeError, OverflowError):  # a word, nothing, infinity
         pass

@@ -9,8 +9,10 @@ from datasets import Dataset, load_dataset
 
 from docsplit.data.corpora import add_text, stream_corpus
 from docsplit.data.readers import corpus as corpus_module
-from docsplit.data.readers.corpus import data_files_of, load_local
+from docsplit.data.readers.base import Problems
+from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
+from docsplit.data.readers.stream import PROBLEMS, stream_local
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_one_text_file_has_a_document_in_each_line_and_a_folder_one_in_each_file
     caplog.set_level("INFO")
     lines = write("docs/a.txt", "A ship.\nA storm.\n")
     assert load_local(lines, "text").to_list() == [{"text": "A ship."}, {"text": "A storm."}]
-    assert "a.txt is one .txt file: each of its 2 lines is a document." in caplog.text
+    assert "a.txt is 1 file of 2 lines: each line is a document." in caplog.text
     assert load_local(tmp_path / "docs", "text").to_list() == [
         {"id": "a.txt", "title": "A ship.", "text": "A ship.\nA storm.\n"}
     ]
@@ -113,10 +115,9 @@ def test_a_stream_copies_only_what_datasets_cannot_stream(folder, tmp_path, writ
     assert sorted(row["body"] for row in stream_corpus(str(folder), text_column="body").rows) == sorted(
         load_local(folder, "body")["body"]
     )
-    assert data_files_of(folder, "body") is None
+    assert stream_local(folder, "body") is None
     for name in ("x.txt", "y.txt"):
         write(f"notes/{name}", f"A note called\n{name}.")
-    assert data_files_of(tmp_path / "notes", "text").options == {"sample_by": "document"}
     rows = stream_corpus(str(tmp_path / "notes"), text_column="text").rows
     assert sorted(row["text"] for row in rows) == ["A note called\nx.txt.", "A note called\ny.txt."]
 
@@ -127,3 +128,72 @@ def test_nothing_is_left_of_a_folder_that_cannot_be_read(tmp_path, write, monkey
     with pytest.raises(ValueError, match=r"no documents that can be read\. Skipped 1 file: 1 \.png"):
         load_local(tmp_path / "docs", "text")
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_txt_of_another_encoding_is_the_same_in_maps_and_streams(tmp_path, write, caplog):
+    """UTF-16 is read where the file says so; lines of Latin-1 are counted; a file is never trained on as noise."""
+    caplog.set_level("INFO")
+    write("docs/a.txt", "Déjà vu.".encode("utf-16"))
+    write("docs/b.txt", "Déjà vu.".encode("latin-1"))
+    write("docs/c.txt", b"\x89PNG\x00\x00")
+    lines = write("lines.txt", "Déjà vu.\nA ship.".encode("latin-1"))
+    for path, text, skipped in (
+        (tmp_path / "docs", "Déjà vu.", "1 .txt that is not UTF-8 (b.txt at byte 1), 1 .txt that is binary (c.txt)"),
+        (lines, "A ship.", "1 .txt that are not UTF-8 (lines.txt, line 1)"),
+    ):
+        for read in (
+            lambda path: load_local(path, "text"),
+            lambda path: stream_corpus(str(path), text_column="text").rows,
+        ):
+            caplog.clear()
+            rows, problems = list(read(path)), Problems()
+            assert [row["text"] for row in rows if row["text"]] == [text]
+            for row in rows:
+                if row.get(PROBLEMS):
+                    problems.merge(Problems.from_json(row[PROBLEMS]))
+            assert skipped in caplog.text + " ".join(problems.warnings())
+    assert "lines.txt is 1 file: each of its lines is a document." in caplog.text
+
+
+def test_a_row_that_cannot_be_read_costs_a_corpus_that_row_and_a_table_the_run(tmp_path, write, caplog):
+    path = write("a.jsonl", '{"text": "A ship.", "label": 1}\n{"text": "A s\n{"text": "A rope."}\n')
+    assert load_local(path, "text")["text"][:] == ["A ship.", "A rope."]
+    assert [message for message in caplog.messages if "a.jsonl" in message] == [
+        "Skipped 1 row: 1 .jsonl that are no JSON (a.jsonl, line 2)"
+    ]
+    with pytest.raises(ValueError, match=r"^.*a\.jsonl, line 2 is no JSON: "):
+        load_local(path)
+
+
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a*.jsonl", "d::e.jsonl", "f?g.jsonl"])
+def test_a_name_is_no_pattern(write, name):
+    write("a1.jsonl", '{"text": "Of another file."}')
+    assert load_local(write(name, '{"text": "A ship."}'), "text")["text"][:] == ["A ship."]
+
+
+def test_a_file_that_vanishes_after_the_listing_is_counted(tmp_path, write, monkeypatch, caplog):
+    write("docs/a.txt", "A ship.")
+    gone = write("docs/b.txt", "A storm.")
+    find = corpus_module.find_documents
+
+    def find_and_lose(path):
+        found = find(path)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(corpus_module, "find_documents", find_and_lose)
+    rows = list(stream_corpus(str(tmp_path / "docs"), text_column="text").rows)
+    assert [row["text"] for row in rows] == ["A ship.", ""]
+    assert ".txt that is gone" in rows[1][PROBLEMS]
+    gone.write_text("A storm.")
+    assert load_local(tmp_path / "docs", "text")["text"][:] == ["A ship."]
+    assert "Skipped 1 file: 1 .txt that is gone (b.txt)" in caplog.messages
+
+
+def test_documents_of_a_table_with_a_field_too_many_keep_their_columns(write, caplog):
+    assert load_local(write("a.csv", "text,label\na ship,sea,\na tree,land,\n"), "text")["text"][:] == [
+        "a ship",
+        "a tree",
+    ]
+    assert load_local(write("b.csv", "text,label\na ship,sea,1\na tree,land\n"), "text")["text"][:] == ["a tree"]
+    assert "Skipped 1 row: 1 .csv with more fields than the header (b.csv, line 2)" in caplog.messages

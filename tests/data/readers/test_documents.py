@@ -5,20 +5,25 @@ import gzip
 import json
 import lzma
 import os
+import re
 
 import pytest
 from datasets import Dataset
 
 from docsplit.data.readers.base import Document, Unreadable
-from docsplit.data.readers.documents import SUFFIXES, documents_of, read_documents
+from docsplit.data.readers.corpus import load_local
+from docsplit.data.readers.documents import SUFFIXES, Reading, documents_of, find_documents, read_documents
+from tests.data.readers.fuzzed_documents import READERS, VALID, failure_of, fuzzed_documents
 
-REMEDY = 'To read more: pip install "markitdown[pdf,docx,pptx]"'
+FUZZED, READ_AT_ONCE = 200, 8  # of so many files one is read in the ways that cost most
+PIP = 'pip install "markitdown[pdf,docx,pptx]"'
 
 
 def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     write(".hidden/no.txt", "Not this.")
     write("a.txt", "\n--\nA ship in a storm.\nIt sank.")
-    write("bad.txt", b"A caf\xe9.")
+    write("bad.txt", b"A caf\xe9. " + b"And a long text after it. " * 10)
+    write("latin.txt", b"D\xe9j\xe0 vu.")
     write("deep/b.md", "# The harbour\n\nBoats.")
     write("deep/er/c.HTML", "<title>A page</title><p>Torn sails.")
     write("deep/z.tex.gz", gzip.compress(b"\\section{Ropes}"))
@@ -29,9 +34,10 @@ def test_a_folder_of_files(tmp_path, write, caplog, no_markitdown):
     assert documents["a.txt"] == Document("a.txt", "\n--\nA ship in a storm.\nIt sank.", "A ship in a storm.")
     assert documents["deep/b.md"].title == "The harbour"
     assert documents["deep/er/c.HTML"] == Document("deep/er/c.HTML", "Torn sails.", "A page")
-    assert "1 file has bytes that are no UTF-8, the first is bad.txt" in caplog.text
-    line = "Skipped 3 files: 1 hidden (.hidden), 1 .png (picture.png), 1 .pdf for lack of markitdown (paper.pdf)"
-    assert f"{line}. {REMEDY}" in caplog.messages
+    assert "Texts with bytes that are no UTF-8: 1, the first is bad.txt at byte 5." in caplog.text
+    line = "Skipped 4 files: 1 hidden (.hidden), 1 .png (picture.png), "
+    line += "1 .txt that is not UTF-8 (latin.txt at byte 1), 1 .pdf for lack of markitdown (paper.pdf)"
+    assert f"{line}. To read more: iconv -f LATIN1 -t UTF-8, {PIP}" in caplog.messages
 
 
 def test_rows_have_the_ids_of_their_files(tmp_path, write, caplog):
@@ -61,7 +67,7 @@ def test_files_that_cannot_be_read_are_skipped_in_a_folder_and_an_error_alone(tm
     write("a.md", "A note.")
     broken = {
         "bad.docx": (b"Damage", ".docx that cannot be converted"),
-        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as json"),
+        "bad.jsonl": ('{"text": "tw', ".jsonl that cannot be read as jsonl"),
         "bad.txt.gz": (b"no gzip", ".txt that cannot be opened"),
         "empty.jsonl": ("", ".jsonl without rows"),
         "package.json": (json.dumps({"name": "x", "version": 1}), ".json without a column 'text'"),
@@ -136,3 +142,47 @@ def test_a_mixed_folder_of_compressed_files_is_read_whole(tmp_path, write, compr
         expected |= {f"{name}{suffix}#{row}" for row in (["a"] if name[0] in "hi" else ["a", "b"])}
     assert len(ids) == len(expected)
     assert set(ids) == expected
+
+
+# --- Damaged documents of every suffix ---
+
+
+@pytest.fixture(scope="module")
+def fuzzed_folder(tmp_path_factory):
+    """Fuzzed files of every suffix."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    for fuzzed in fuzzed_documents(FUZZED):
+        (folder / fuzzed.name).write_bytes(fuzzed.content)
+    assert {re.sub(r"^\d+|\.(gz|bz2|xz)$", "", path.name) for path in folder.iterdir()} == {*VALID}
+    return folder
+
+
+def test_each_file_is_read_or_refused_in_a_line_that_names_it(fuzzed_folder):
+    failures = {}
+    for number, path in enumerate(sorted(fuzzed_folder.iterdir())):
+        for reader in READERS if number % READ_AT_ONCE == 0 else ("search", "stream"):
+            if failure := failure_of(reader, path):
+                failures[path.name, reader] = failure
+    assert failures == {}
+
+
+def test_each_file_of_a_folder_gives_documents_or_is_counted(fuzzed_folder):
+    reading = Reading(find_documents(fuzzed_folder))
+    documents = list(reading.documents())
+    assert len({document.id for document in documents}) == len(documents)
+    read = {re.sub("#.*", "", document.id, flags=re.DOTALL) for document in documents}
+    assert len(read) + reading.found.skipped.counts.total() == FUZZED
+    assert len(read) == reading.num_files > FUZZED / 3
+    for document in documents:
+        document.text.encode()
+        document.id.encode()
+        assert "None" not in document.id
+    for warning in reading.warnings():
+        assert "\n" not in warning
+    assert load_local(fuzzed_folder, "text").to_list() == [
+        {"id": document.id, "title": document.title, "text": document.text} for document in documents
+    ]
+
+
+def test_the_same_seed_gives_the_same_files():
+    assert list(fuzzed_documents(20, seed=3)) == list(fuzzed_documents(20, seed=3)) != list(fuzzed_documents(20))

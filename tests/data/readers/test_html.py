@@ -11,3 +11,13 @@ def test_blocks_headings_and_what_nobody_sees():
     assert text_of_page(page) == ("A page", "## Sails\n\nTorn sails and ropes.\n\nOne & two")
     assert text_of_page("no tags") == ("", "no tags")
     assert text_of_page("") == ("", "")
+
+
+def test_marks_that_nothing_closes_are_no_tags_and_take_no_time():
+    """The standard library would seek the end of each mark to the end of the page: for minutes."""
+    assert text_of_page("<p>a <b>c</b> < 5 <!-- d <i>e</i> <f") == ("", "a c < 5 d e f")
+    assert text_of_page("a<![ b]>c<![CDATA[d]]>e<![if x]>f") == ("", "acef")
+    for mark in ("<a b='", "<!--", "<a", "</script"):
+        title, text = text_of_page(f"<title>T</title>{mark * 100_000}")
+        assert title == "T"
+        assert "<" not in text

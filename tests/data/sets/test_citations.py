@@ -269,3 +269,24 @@ def test_see_also_lists_are_links_and_not_text(monkeypatch):
 
 
 # --- Real papers ---------------------------------------------------------------------------------------------------
+
+
+def test_papers_with_odd_cells_are_read_or_named(tmp_path):
+    """Titles that are numbers are titles; a paper without an id never becomes "None"."""
+    links = tmp_path / "links.csv"
+    links.write_bytes("citing,cited\n1,2\n".encode("utf-16"))  # whose mark says so
+    papers = [{"id": number, "title": 1984 + number, "text": "Déjà vu."} for number in range(3)]
+    file = tmp_path / "papers.jsonl"
+    for odd, message in (
+        ({"title": {"a": 1}}, r"papers\.jsonl, row 4: title is {'a': 1}, expected a text"),
+        ({"id": None}, r"papers\.jsonl, row 4: id is None, expected a text or a whole number"),
+        ({}, "Of 1 links between 2 papers"),
+    ):
+        rows = [*papers, {"id": 3, "title": None, "text": "A ship."} | odd]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with pytest.raises(ValueError, match=message):
+            citations.load_citations(file, links)
+    assert citations._load_papers(file).texts[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
+    links.write_text("citing,cited\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"links\.csv .*: rows have more fields than the header has names\.$"):
+        citations.load_citations(file, links)

@@ -32,6 +32,11 @@ def test_each_fold_is_reported_once_and_read_by_nothing_else():
             divide(ranking, folds, number)
 
 
+def test_a_single_query_has_no_folds():
+    with pytest.raises(ValueError, match="There is 1 query: --folds needs two or more"):
+        make_folds(Ranking([], [], ["q"], ["q"], {}), "5", 0)
+
+
 def test_folds_share_no_query_and_have_them_all(tmp_path):
     ranking = Ranking([], [], NAMES, NAMES, {})
     folds = make_folds(ranking, "3", seed=0)

@@ -137,3 +137,56 @@ def test_many_queries_take_linear_time():
     started = time.process_time()
     assert assemble(source).query_ids == names
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"title": 1984}, "1984\n\nText."),
+        ({"title": None}, "Text."),
+        ({"title": ["Two", "lines"]}, "Two\nlines\n\nText."),
+        ({"text": 5, "title": ""}, "5"),
+        ({"text": None, "title": "T"}, "T"),
+        ({"text": "a \ud800 ship"}, "a   ship"),
+    ],
+)
+def test_titles_and_texts_of_other_types_are_texts(tmp_path, row, text):
+    row = {"_id": 7, "text": "Text."} | row
+    ranking = load_collection(RankingArguments(write(tmp_path, ["1\t7\t1"], documents=[row])))
+    assert dict(zip(ranking.document_ids, ranking.documents))["7"] == text
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"title": {"a": 1}}, r"corpus\.jsonl, row 4: title is {'a': 1}, expected a text"),
+        ({"title": float("nan")}, r"corpus\.jsonl, row 4: title is nan"),
+        *(({"_id": value}, r"corpus\.jsonl, row 4: _id is ") for value in (None, "", 1.5, [1], True)),
+        (5, r"corpus\.jsonl, line 4 is no JSON objects: found int"),
+    ],
+)
+def test_a_row_that_cannot_be_taken_is_named(tmp_path, row, message):
+    row = {"_id": "d", "text": "Text."} | row if isinstance(row, dict) else row
+    with pytest.raises(ValueError, match=message):
+        load_collection(RankingArguments(write(tmp_path, ["1\ta\t1"], documents=[row])))
+
+
+def test_damaged_files_of_a_collection_are_named(tmp_path, caplog):
+    folder = write(tmp_path, ["1\ta\t1"])
+    (tmp_path / "queries.jsonl").write_bytes(b'{"_id": "1", "text": "caf\xe9"}\n')
+    assert load_collection(RankingArguments(folder)).queries == ["caf\N{REPLACEMENT CHARACTER}"]
+    assert "no UTF-8: 1, the first is " in caplog.text
+    assert "queries.jsonl, line 1." in caplog.text
+    (tmp_path / "queries.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"queries\.jsonl has no rows"):
+        load_collection(RankingArguments(folder))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n{"_id"')
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 2 is no JSON: Expecting ':'"):
+        load_collection(RankingArguments(folder))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "sail"}\n')
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1e300\n")
+    with pytest.raises(ValueError, match=r"has the grade '1e300'"):
+        load_collection(RankingArguments(folder))
+    (tmp_path / "qrels.tsv").rename(tmp_path / "qrels.tsv.gz")
+    with pytest.raises(ValueError, match=r"qrels\.tsv\.gz cannot be opened: Not a gzipped file"):
+        load_collection(RankingArguments(folder))
