@@ -19,13 +19,23 @@ def end_with(message: str, code: int = 1) -> NoReturn:
     Raises:
         SystemExit: with this code.
     """
-    if _is_first_to_say(message):
-        rank = os.environ.get("RANK", "0")
-        print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr)
+    say(message)
     sys.exit(code)
 
 
-def _is_first_to_say(message: str) -> bool:
+def say(message: str, patience: float | None = None) -> None:
+    """Print an error, once for all processes of a launcher on this machine.
+
+    Args:
+        patience: seconds in which the first process goes first, 0 where it may be the one that is lost; None:
+            `PATIENCE`.
+    """
+    if _is_first_to_say(message, PATIENCE if patience is None else patience):
+        rank = os.environ.get("RANK", "0")
+        print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr, flush=True)
+
+
+def _is_first_to_say(message: str, patience: float) -> bool:
     """Whether this process has to print an error: no other process of this machine does; the first one goes first.
 
     Processes of one launch share a folder. The launcher also reads the error from there, for its own report.
@@ -35,7 +45,7 @@ def _is_first_to_say(message: str) -> bool:
     mine = Path(error_file)
     said = mine.parents[1] / hashlib.blake2b(message.encode(errors="replace"), digest_size=12).hexdigest()
     if os.environ.get("LOCAL_RANK", "0") != "0":
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while not said.exists() and time.monotonic() < end:
             time.sleep(0.05)
     try:

@@ -16,6 +16,7 @@ from docsplit.runtime.launching import (
     accelerator,
     check_precision,
     check_processes,
+    connect,
     default_dtype,
     default_training_tokens,
     refuse_sharded_parameters,
@@ -67,6 +68,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             backend, mode = self.torch_compile_backend or "inductor", self.torch_compile_mode
             self.compile_options = {"backend": backend, "mode": mode}
             self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
+        connect(self.use_cpu, self.ddp_timeout, self.ddp_backend)
         super().__post_init__()
         if self.train_batch_size * self.world_size < 2:
             raise ValueError(

@@ -17,6 +17,7 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
 from docsplit.runtime.launching import explain_out_of_memory
+from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
@@ -36,6 +37,8 @@ TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  #
 def find_checkpoint(options: RunOptions) -> Path | None:
     """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its start."""
     args, model_args = options.training, options.model
+    if (begun := begun_before(options.output_dir)) is not None:
+        return checkpoints.to_go_on_from(options.output_dir, begun)
     checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if checkpoint is None:
         checkpoints.refuse_to_remove(options.output_dir, (options.start, model_args.tokenizer_name))
@@ -117,6 +120,7 @@ class Run:
         if trainer.is_world_process_zero():
             resumes = self.checkpoint is not None
             checkpoints.make_room(self.options.output_dir, TRAINING_ONLY_FILES, resumes=resumes)
+            note_begin(self.options.output_dir, self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
