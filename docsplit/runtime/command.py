@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from docsplit.runtime.ending import end_with
-from docsplit.runtime.watchdog import explain
+from docsplit.runtime.watchdog import LOST, explain
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not sys.stderr.isatty():
@@ -44,7 +44,7 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
             if isinstance(error, OSError) or _is_raised_here(frame, line, main.__module__):
                 end_with(str(error))
             if lost := explain(error):
-                end_with(lost)
+                end_with(lost, about=LOST)
             raise
 
     return command

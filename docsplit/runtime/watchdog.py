@@ -44,7 +44,10 @@ LEAST_SILENCE = 5.0  # seconds, whatever --ddp_timeout says
 BEAT = 1.0  # seconds between two signs of life
 LATE = 15  # seconds that a common step waits longer than the watchdog, which says more
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)  # these processes end by themselves, or the launcher ends all
-LOST = "lost"  # in the store: what was said of a lost process
+GONE = (
+    10.0  # seconds after the end of a process of this machine until it counts as lost; by then all end if all is well
+)
+LOST = "a lost process"  # in the store: what was said of it
 ENDED = "ended"  # in place of a sign of life: the process ends by itself
 
 
@@ -66,7 +69,7 @@ def meet(timeout: float) -> dict[str, Any]:
     try:
         launched, *_ = next(dist.rendezvous("env://", timeout=timedelta(seconds=MEETING)))  # type: ignore[no-untyped-call]
     except dist.DistError as error:
-        raise ConnectionError(f"Process {rank} does not reach {_host_of_store(0)}: {_first_line(error)}") from error
+        raise ConnectionError(f"Process {rank} does not reach {_host_of_store()}: {_first_line(error)}") from error
     store = dist.PrefixStore(f"docsplit/{restart_count()}", launched)
     global _watchdog
     _watchdog = Watchdog(dist.PrefixStore("watchdog", store), rank, size, min(max(timeout, LEAST_SILENCE), SILENCE))
@@ -93,11 +96,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _host_of_store(rank: int | str) -> str:
-    """Name what hosts the store: the launcher, or the first process."""
-    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return f"the launcher at {address}" if by_launcher else f"rank {rank} at {address}"
+def _is_of_launcher() -> bool:
+    """Tell whether the launcher hosts the store: else it is the first process."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _host_of_store() -> str:
+    return f"{'the launcher' if _is_of_launcher() else 'rank 0'} at {os.environ['MASTER_ADDR']}"
 
 
 @dataclass
@@ -184,7 +189,8 @@ class Watchdog:
     def stop(self) -> None:
         """Tell the others that this process ends by itself, and watch no longer."""
         self.over.set()
-        self._beating.join(2)  # it may wait for a store that is gone
+        if self.unanswered < 3 * BEAT:  # or the store is gone
+            self._beating.join(2)
 
     def _meet(self) -> Iterator[Peer]:
         """Write who this process is, and read who the others are."""
@@ -221,16 +227,24 @@ class Watchdog:
         count = 0
         with contextlib.suppress(RuntimeError):  # the store is gone, which the judge sees by the rounds
             while not self.over.wait(BEAT):
+                if self._store_is_gone():  # or PyTorch prints what it was doing
+                    return
                 count += 1
                 self.store.set(f"beat/{self.rank}", str(count))
                 lost, *beats = (value.decode() for value in self.store.multi_get(keys))
                 self._read(dict(zip(ranks, beats)))
                 self.rounds += 1
                 self.message = self.message or lost
+            if self._store_is_gone():
+                return
             if self.message:
                 self.store.set(LOST, self.message)
             else:
                 self.store.set(f"beat/{self.rank}", ENDED)
+
+    def _store_is_gone(self) -> bool:
+        first = self.peers.get(0)
+        return not _is_of_launcher() and first is not None and first.is_gone()
 
     def _read(self, beats: dict[int, str]) -> None:
         """Note who gave a sign of life since the last time."""
@@ -279,7 +293,10 @@ class Watchdog:
                 peer.silent += self.unanswered
             if peer.silent > 0 and peer.computes():
                 peer.silent = 0.0
-            if peer.silent > self.limit:
+            silent, limit = peer.silent, self.limit
+            if peer.is_gone():
+                silent, limit = silent + self.unanswered, min(limit, GONE)
+            if silent > limit:
                 return f"{peer} {self._state(peer)}"
         if is_new:
             self.unanswered = 0.0
@@ -289,34 +306,33 @@ class Watchdog:
 
     def _state(self, peer: Peer) -> str:
         if peer.is_gone():
-            return "ended without a word"
+            return "ended without a word: it was killed, or crashed"
         stopped = ": it is stopped" if peer.is_stopped() else ""
         return f"gave no sign of life for {peer.silent:.0f} s{stopped}"
 
     def _silent_store(self) -> str:
         """Say that the store is not answered; not where only the launcher is stopped, by Ctrl-Z: training goes on."""
-        by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         with contextlib.suppress(psutil.Error):
-            if by_launcher and psutil.Process(os.getppid()).status() == psutil.STATUS_STOPPED:
+            if _is_of_launcher() and psutil.Process(os.getppid()).status() == psutil.STATUS_STOPPED:
                 self.unanswered = 0.0
                 return ""
-        if not by_launcher and (first := self.peers.get(0)) is not None:
+        if not _is_of_launcher() and (first := self.peers.get(0)) is not None:
             first.silent = self.unanswered
             return f"{first} {self._state(first)}"
-        return f"{_host_of_store(0)} gave no sign of life for {self.unanswered:.0f} s"
+        return f"{_host_of_store()} gave no sign of life for {self.unanswered:.0f} s"
 
     def _end(self, message: str) -> NoReturn:
         """Say it here and to the others, end those that are silent on this machine, then this process."""
         self.message = message
-        say(f"{message}. All processes end.", patience=0)
-        for peer in self._watched():
-            if peer.process is not None and peer.silent > self.limit:
-                with contextlib.suppress(psutil.Error):
-                    peer.process.kill()
+        say(f"{message}. All processes end.", about=LOST)
         self.stop()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
+        for peer in self._watched():
+            if peer.process is not None and peer.silent > self.limit:
+                with contextlib.suppress(psutil.Error):
+                    peer.process.kill()
         os._exit(1)
 
     def explain(self, error: str, patience: float = 5.0) -> str:
