@@ -73,6 +73,7 @@ def meet(timeout: float) -> dict[str, Any]:
     store = dist.PrefixStore(f"docsplit/{restart_count()}", launched)
     global _watchdog
     _watchdog = Watchdog(dist.PrefixStore("watchdog", store), rank, size, min(max(timeout, LEAST_SILENCE), SILENCE))
+    _watchdog.start()
     return {"store": store, "rank": rank, "world_size": size}
 
 
@@ -182,6 +183,9 @@ class Watchdog:
         self.over = threading.Event()
         self.peers = {peer.rank: peer for peer in self._meet()}
         self._beating = threading.Thread(target=self._beat, daemon=True, name="signs of life")
+
+    def start(self) -> None:
+        """Give signs of life and watch the others, until this process ends."""
         self._beating.start()
         threading.Thread(target=self._judge, daemon=True, name="watchdog").start()
         atexit.register(self.stop)
