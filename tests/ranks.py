@@ -142,9 +142,11 @@ def launched(processes: int, *words: object, restarts: int = 0, log: Path) -> It
         try:
             yield process
         finally:
-            for child in (*psutil.Process(process.pid).children(recursive=True), process):
-                child.kill()
-            process.wait()
+            if process.poll() is None:  # else it has ended its children
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+                process.wait()
 
 
 def process_of_rank(launcher: int, rank: int) -> psutil.Process:

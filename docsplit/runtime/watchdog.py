@@ -44,9 +44,7 @@ LEAST_SILENCE = 5.0  # seconds, whatever --ddp_timeout says
 BEAT = 1.0  # seconds between two signs of life
 LATE = 15  # seconds that a common step waits longer than the watchdog, which says more
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)  # these processes end by themselves, or the launcher ends all
-GONE = (
-    10.0  # seconds after the end of a process of this machine until it counts as lost; by then all end if all is well
-)
+GONE = 10.0  # seconds in which all end after a process of this machine has, if all is well
 LOST = "a lost process"  # in the store: what was said of it
 ENDED = "ended"  # in place of a sign of life: the process ends by itself
 
