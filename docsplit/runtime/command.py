@@ -13,6 +13,7 @@ from types import FrameType
 
 from docsplit.runtime.display import protect_logs
 from docsplit.runtime.ending import end_with
+from docsplit.runtime.watchdog import LOST, explain
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not sys.stderr.isatty():
@@ -25,7 +26,8 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that tells its user what to do ends it in one line, with exit code 1.
 
     Those are errors that a `raise` of this project raises, and OSErrors: no file, no model of that name, no space.
-    All others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
+    An error of a step that processes take together ends in a line too, that names the process which is lost. All
+    others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
     one line too, with exit code 130. Control characters of documents and names come neither into logs nor into errors.
     """
 
@@ -39,10 +41,13 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
             end_with("stopped by Ctrl-C", code=130)
         except Exception as error:
             frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-            says_what_to_do = isinstance(error, OSError) or _is_raised_here(frame, line, main.__module__)
-            if not says_what_to_do or os.environ.get(SHOW_TRACEBACK):
+            if os.environ.get(SHOW_TRACEBACK):
                 raise
-            end_with(str(error))
+            if isinstance(error, OSError) or _is_raised_here(frame, line, main.__module__):
+                end_with(str(error))
+            if lost := explain(error):
+                end_with(lost, about=LOST)
+            raise
 
     return command
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import psutil
 import torch
+import torch.distributed as dist
 from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.names import running_command
+from docsplit.runtime.watchdog import LATE, TIMEOUT, meet
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT = timedelta(hours=12)  # the other processes wait while the first one fits heads and baselines
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
 
 
@@ -30,13 +31,28 @@ def join_processes() -> PartialState:
     """
     on_cpu = not torch.accelerator.is_available()
     check_processes(on_cpu)
-    state = PartialState(cpu=on_cpu, timeout=TIMEOUT)
+    connect(on_cpu, TIMEOUT)
+    state = PartialState(cpu=on_cpu)
     start_logging(state.is_main_process)
     warn_of_one_process(state.num_processes)
     if on_cpu and state.num_processes > 1:
         logger.info(f"There is no GPU: {state.num_processes} processes share the CPU.")
     use_all_cores(state.device, state.num_processes)
     return state
+
+
+def connect(on_cpu: bool, timeout: float, backend: str | None = None) -> None:
+    """Connect the processes that the launcher started, which watch each other from now on; nothing for one process.
+
+    Args:
+        timeout: seconds that a process waits for the others in a common step. Trainer would pass it on for GPUs only.
+        backend: of `torch.distributed`; None: that of the device.
+
+    Raises:
+        ConnectionError: if a process does not come.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ and not dist.is_initialized():
+        PartialState(on_cpu, backend=backend, timeout=timedelta(seconds=timeout + LATE), **meet(timeout))
 
 
 def check_processes(on_cpu: bool) -> None:

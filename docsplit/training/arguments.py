@@ -21,6 +21,7 @@ from docsplit.runtime.launching import (
     accelerator,
     check_precision,
     check_processes,
+    connect,
     default_dtype,
     default_training_tokens,
     refuse_sharded_parameters,
@@ -73,6 +74,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             check_compilation(backend, mode)
             self.compile_options = {"backend": backend, "mode": mode}
             self.torch_compile, self.torch_compile_backend, self.torch_compile_mode = False, None, None
+        connect(self.use_cpu, self.ddp_timeout, self.ddp_backend)
         try:
             super().__post_init__()
         except (ValueError, TypeError, ImportError, AttributeError, KeyError) as error:

@@ -14,6 +14,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.manifest import MANIFEST, read_manifest, why_incomplete
 from docsplit.modeling.settings import current_settings
 from docsplit.runtime.files import JsonObject, remove_empty
+from docsplit.runtime.restarts import Begun, restart_count
 from docsplit.runtime.sealed import Damaged, read_json
 
 logger = logging.getLogger(__name__)
@@ -47,9 +48,14 @@ def _written(directory: Path) -> float:
         return float("inf")  # looked at first, and passed over
 
 
-def newest_complete(output_dir: Path) -> Path | None:
-    """Find the complete checkpoint that was written last; each one passed over is logged with the reason."""
-    for checkpoint in sorted(checkpoints(output_dir), key=_written, reverse=True):
+def newest_complete(output_dir: Path, since: float = 0) -> Path | None:
+    """Find the complete checkpoint that was written last; each one passed over is logged with the reason.
+
+    Args:
+        since: seconds since 1970: older ones do not count.
+    """
+    written = [path for path in checkpoints(output_dir) if _written(path) >= since]
+    for checkpoint in sorted(written, key=_written, reverse=True):
         reason = why_incomplete(checkpoint)
         if reason is None:
             return checkpoint
@@ -132,6 +138,23 @@ def refuse_damaged_best(best: str | None) -> None:
             f"The best checkpoint, {best}, cannot be released: {reason}. Mend it from a copy, or add "
             "--resume_from_checkpoint --load_best_model_at_end false, which releases the last weights."
         )
+
+
+def to_go_on_from(output_dir: Path, begun: Begun) -> Path | None:
+    """Choose the checkpoint to continue from where the launcher starts processes again: the newest of this run.
+
+    None was complete: the checkpoint that the run began from. A new run starts from the beginning (None), and what it
+    wrote into its folder is removed when it starts to train.
+    """
+    checkpoint = newest_complete(output_dir, since=begun.time)
+    if checkpoint is None and begun.checkpoint is not None:
+        checkpoint = Path(begun.checkpoint)
+    again = f"The launcher started the processes again (restart {restart_count()}):"
+    if checkpoint is None:
+        logger.warning(f"{again} the run has no complete checkpoint yet, and starts from the beginning.")
+        return None
+    logger.info(f"{again} continuing from {checkpoint}.")
+    return to_resume_from(output_dir, str(checkpoint), overwrite=False)
 
 
 def refuse_to_remove(output_dir: Path, names: Sequence[str | None]) -> None:

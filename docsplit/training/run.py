@@ -23,6 +23,7 @@ from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.files import PARTIAL, flush_files
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.runtime.sealed import Damaged, read_json
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
@@ -107,6 +108,8 @@ def _has_run_record(folder: Path) -> bool:
 def find_checkpoint(options: RunOptions) -> Path | None:
     """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its start."""
     args, model_args = options.training, options.model
+    if (begun := begun_before(options.output_dir)) is not None:
+        return checkpoints.to_go_on_from(options.output_dir, begun)
     checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if checkpoint is None:
         checkpoints.refuse_to_remove(options.output_dir, (options.start, model_args.tokenizer_name))
@@ -190,6 +193,7 @@ class Run:
             self.folder.remove(checkpoints.RESULTS)  # of weights that are about to change
             if self.checkpoint is None:
                 self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
+            note_begin(self.options.output_dir, self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)

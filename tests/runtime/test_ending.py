@@ -4,7 +4,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from docsplit.runtime import ending
-from docsplit.runtime.ending import end_with
+from docsplit.runtime.ending import end_with, say
 
 
 @pytest.fixture
@@ -45,6 +45,18 @@ def test_of_processes_with_the_same_error_one_prints_it(launch, capsys):
     assert errors_of(capsys, "another") == "error of process 1: another\n"
     launch(2)
     assert errors_of(capsys, "another") == ""
+
+
+def test_whoever_sees_it_first_says_what_an_error_is_about(launch, capsys, monkeypatch):
+    """The first process may be the one that is lost, so nobody waits for it."""
+    monkeypatch.setattr(ending.time, "sleep", None)
+    for rank, words, said in (
+        (1, "rank 0 is stopped", "error of process 1: rank 0 is stopped\n"),
+        (2, "rank 0 was killed", ""),
+    ):
+        launch(rank)
+        say(words, about="lost")
+        assert capsys.readouterr().err == said
 
 
 def test_another_process_waits_for_the_first_one_and_prints_what_that_does_not(launch, capsys, monkeypatch):

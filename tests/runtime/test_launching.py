@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from docsplit.runtime.launching import (
     accelerator,
     check_precision,
     check_processes,
+    connect,
     default_dtype,
     describe_computing,
     explain_out_of_memory,
@@ -22,6 +24,7 @@ from docsplit.runtime.launching import (
     warn_of_emulation,
     warn_of_one_process,
 )
+from docsplit.runtime.watchdog import LATE
 
 CPU = torch.device("cpu")
 
@@ -131,6 +134,21 @@ def test_a_process_has_a_gpu_or_all_are_on_the_cpu(started, gpus, on_cpu, refuse
         return
     with pytest.raises(ValueError, match=refused):
         check_processes(on_cpu)
+
+
+@pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
+def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected, monkeypatch):
+    """Trainer passes --ddp_timeout on for GPUs only. The watchdog, which names the process, speaks first."""
+    made = []
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if size is not None:
+        monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setattr(launching, "meet", lambda timeout: {"met": timeout})
+    monkeypatch.setattr(launching, "PartialState", lambda cpu, **values: made.append(values))
+    connect(on_cpu=True, timeout=30)
+    limit = timedelta(seconds=30 + LATE)
+    assert made == ([{"backend": None, "timeout": limit, "met": 30}] if is_connected else [])
 
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

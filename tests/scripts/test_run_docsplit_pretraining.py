@@ -32,6 +32,7 @@ from run_docsplit_pretraining import main
 from tests.conftest import unrecorded
 from tests.processes import ROOT, Script, free_port, start
 from tests.processes import run as run_script
+from tests.ranks import launched, process_of_rank, wait_until
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
 TWO_THREADS = {"OMP_NUM_THREADS": "2"}  # sums of others are equal up to rounding only
@@ -255,6 +256,25 @@ def test_a_killed_stream_resumes_to_the_same_parameters(tmp_path, corpus_file, w
     assert whole["probe_after_accuracy"] == resumed["probe_after_accuracy"]
     first, last = weights(tmp_path / "whole" / "checkpoint-4"), weights(tmp_path / "whole")
     assert any((first[name] != last[name]).any() for name in first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "end"), [(1, signal.SIGKILL), (0, signal.SIGSTOP)])
+def test_the_launcher_starts_a_lost_process_again_and_the_run_goes_on(tmp_path, corpus_file, rank, end):
+    """torchrun alone would resume nothing: the folder has checkpoints, and its store the old processes' addresses."""
+    options = ["--max_steps", 24, "--ddp_timeout", 5]
+    run(tmp_path / "whole", corpus_file, *options, processes=2)
+    lost, log = tmp_path / "lost", tmp_path / "log"
+    with launched(2, *words(lost, corpus_file, *options), restarts=1, log=log) as launcher:
+        assert wait_until((lost / "checkpoint-8" / "checkpoint_manifest.json").exists)
+        process_of_rank(launcher.pid, rank).send_signal(end)
+        assert launcher.wait(300) == 0, log.read_text()
+    (line,) = [line for line in log.read_text().splitlines() if line.startswith("error")]
+    assert f": rank {rank} (process " in line
+    (line,) = [line for line in log.read_text().splitlines() if "started the processes again" in line]
+    assert "(restart 1): continuing from" in line
+    assert_same_weights(tmp_path / "whole", lost)
+    assert_same_documents(tmp_path / "whole", lost)
 
 
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(tmp_path, corpus_file):

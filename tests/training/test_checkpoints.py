@@ -8,6 +8,7 @@ import pytest
 
 from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL
+from docsplit.runtime.restarts import Begun
 from docsplit.runtime.sealed import FileRecord
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
@@ -208,3 +209,14 @@ def test_where_none_is_complete_nothing_is_removed_unless_told(output_dir, monke
 def test_resuming_where_nothing_is_complete_starts_from_the_beginning(tmp_path, caplog):
     assert checkpoints.to_resume_from(tmp_path / "nowhere", "newest", overwrite=False) is None
     assert "starting from the beginning" in caplog.text
+
+
+def test_a_restarted_run_goes_on_from_its_own_newest_checkpoint(output_dir, caplog):
+    written = {path: checkpoints._written(path) for path in checkpoints.checkpoints(output_dir)}
+    newest, start = max(written, key=written.get), min(written, key=written.get)
+    assert checkpoints.to_go_on_from(output_dir, Begun(written[newest], str(start))) == newest
+    after = written[newest] + 1  # the run wrote none: all are of earlier ones
+    assert checkpoints.to_go_on_from(output_dir, Begun(after, str(start))) == start
+    assert checkpoints.to_go_on_from(output_dir, Begun(after, None)) is None
+    assert "no complete checkpoint yet, and starts from the beginning" in caplog.text
+    assert len(checkpoints.checkpoints(output_dir)) == len(written)
