@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
-from transformers import AutoConfig
 
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.data_names import without_folders
@@ -25,6 +24,7 @@ from docsplit.evaluation.results.tables import markdown_table
 from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of, trust_argument
 from docsplit.modeling.settings import Settings, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
@@ -89,7 +89,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         return write_adapted_card(directory, address, licence)
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
-    config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
+    config = read_config(directory)  # knows that DistilBERT's `dim` is its hidden_size
     settings = current_settings(config.docsplit)
     results, run = read_json(directory / RESULTS_FILE), RunRecord.read(directory)
     evaluations = read_evaluations(directory)

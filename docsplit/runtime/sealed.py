@@ -54,22 +54,27 @@ def read_json(path: Path, finite: bool = False) -> JsonObject:
         FileNotFoundError: if there is no such file.
         Damaged: if it cannot be read or holds no JSON object.
     """
+    content = read_any_json(path, finite)
+    if not isinstance(content, dict):
+        raise Damaged(f"{path} is damaged: it holds no JSON object.")
+    return content
+
+
+def read_any_json(path: Path, finite: bool = False) -> Any:
+    """Read a JSON file that may be damaged, whatever it holds; for the rest as `read_json`."""
     strict: dict[str, Any] = {
         "parse_constant": _refuse_constant,
         "parse_float": _finite,
         "object_pairs_hook": _without_duplicates,
     }
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), **(strict if finite else {}))
+        return json.loads(path.read_text(encoding="utf-8"), **(strict if finite else {}))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: it holds no JSON ({_first_line(error)}).") from error
-    if not isinstance(content, dict):
-        raise Damaged(f"{path} is damaged: it holds no JSON object.")
-    return content
 
 
 def write_sealed(path: Path, content: JsonObject) -> None:
