@@ -33,7 +33,7 @@ from docsplit.evaluation.analysis.analyses import measure
 from docsplit.evaluation.analysis.arguments import ANALYSES, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import hardware

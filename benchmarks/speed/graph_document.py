@@ -37,7 +37,7 @@ from docsplit.data.passages import to_passages
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.encoding import Rows
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware, use_all_cores

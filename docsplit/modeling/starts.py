@@ -21,7 +21,6 @@ from transformers.utils import cached_file
 from docsplit.modeling import pretrained
 from docsplit.modeling.after_pooling import DENSE_WEIGHTS, KEPT, add_dense, dense_configs, load_dense
 from docsplit.modeling.families.table import FAMILIES
-from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import hub_arguments
 from docsplit.modeling.sentence_transformers_files import (
     dense_paths,
@@ -31,7 +30,7 @@ from docsplit.modeling.sentence_transformers_files import (
     settings_of_start,
     warn_of_overrides,
 )
-from docsplit.modeling.settings import DEFAULT_SETTINGS, RELEASED_DTYPE, Settings, has_pooler
+from docsplit.modeling.settings import DEFAULT_SETTINGS, RELEASED_DTYPE, Settings, check_types, has_pooler
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +71,7 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
                 "from the encoder that it was made of."
             ) from error
         raise
-    objective = (getattr(config, "docsplit", None) or {}).get("objective")
-    if objective not in (None, *OBJECTIVES):
-        raise ValueError(f"{name}: config.json: objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
+    check_types(getattr(config, "docsplit", None) or {}, f"{name}: config.json")
     with pretrained.loading(name, keeps=ValueError):
         describe_words(name, hub_arguments(kwargs))
         if _is_inner(config, kwargs.get("model_type")):

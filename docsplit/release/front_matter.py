@@ -10,6 +10,7 @@ from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 from yaml import YAMLError
 
+from docsplit.evaluation.results.markdown import inline
 from docsplit.release.run_record import Licence, RunRecord, Start
 from docsplit.runtime.files import JsonObject
 
@@ -86,7 +87,7 @@ def licence_text(licence: Licence, start: Start) -> str:
     if name == UNKNOWN:
         return "The licence of these weights is unknown: their start states none."
     is_the_start_s = start.licence.license == licence.license
-    return f"These weights have the licence {name}{', as their start has' if is_the_start_s else ''}."
+    return f"These weights have the licence {inline(name)}{', as their start has' if is_the_start_s else ''}."
 
 
 def as_the_hub_takes_it(licence: Licence) -> Licence:

@@ -306,7 +306,7 @@ def _cases() -> Iterator[Case]:
     )
     yield Case("a graph of 10^9", "graph", _values("config.json", graph_hidden_size=10**9))
     for name, value in (("hidden_size", 0), ("hidden_size", -1), ("num_attention_heads", 0), ("num_hidden_layers", -1),
-                        ("hidden_size", "wide"), ("hidden_size", None), ("num_attention_heads", 3), 
+                        ("hidden_size", "wide"), ("hidden_size", None), ("num_attention_heads", 3),
                         ("vocab_size", 2.5),
                         ("hidden_act", "evil"), ("hidden_act", 7), ("dtype", "evil"), ("dtype", []),
                         ("model_type", 5), ("model_type", None), ("model_type", ["bert"]), ("pad_token_id", "x"),
