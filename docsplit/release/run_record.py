@@ -50,7 +50,7 @@ class Start:
         language: codes, as cards on the Hub have them; None where none is stated.
     """
 
-    base_model: str | None = None
+    base_model: str | list[str] | None = None
     licence: Licence = Licence()
     language: str | list[str] | None = None
 

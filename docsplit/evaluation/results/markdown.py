@@ -87,7 +87,7 @@ def bullets(lines: Iterable[object]) -> str:
 def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Return a Markdown table whose columns also line up on screen; numbers, after the first column, to the right."""
     lines = [[_cell(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
+    widths = [max(2 if index else 1, *map(len, column)) for index, column in enumerate(zip(*lines))]  # `-:` at least
     rule = ["-" * width if index == 0 else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
     padded = [
         [
