@@ -81,7 +81,8 @@ def _body(text: str) -> str:
 
 RUN: dict[str, Any] = {
     "recipe": "small.yaml", "options": {"corpus": "c", "view": "crop", "model_name_or_path": "m"}, "local": ["corpus"],
-    "start": {"base_model": "user/base", "license": "mit", "license_name": "n", "license_link": "l", "language": ["en"]},
+    "start": {"base_model": "user/base", "license": "mit", "license_name": "n", "license_link": "l",
+              "language": ["en"]},
     "hardware": "a CPU", "processes": 1, "versions": {"torch": "2"}, "commit": "abc", "hub_model_id": "user/model",
 }  # fmt: skip
 RESULTS: dict[str, Any] = {
@@ -183,7 +184,8 @@ def _adapted_name(folder: Path, text: str) -> str:
     record = Adaptation(
         kind="static", kept=text, weight=None, encoder=text, start=Start(text, Licence(text, text, text)),
         language=text, documents=text, documents_are_local=False, facts=None, probe=text, recipe=text, commit=text,
-        candidates=[Candidate(text, 0.5, MEASURED, MEASURED)], seconds={text: 1.0}, hardware=text, versions={text: text},
+        candidates=[Candidate(text, 0.5, MEASURED, MEASURED)], seconds={text: 1.0}, hardware=text,
+        versions={text: text},
     )  # fmt: skip
     record.write(folder)
     card = write_card(folder, "user/" + text)
