@@ -238,7 +238,8 @@ def _notes_on_lengths(lengths: set[int | None]) -> list[str]:
 
 def _notes_on_seeds(rows: Sequence[Row]) -> list[str]:
     """Say what intervals and deviations are over."""
-    notes, has_groups = [], _has_groups(rows)
+    notes: list[str] = []
+    has_groups = _has_groups(rows)
     if any(row.pretraining_seeds == 1 for row in rows):
         notes.append(
             Markdown(
