@@ -140,13 +140,14 @@ def metadata(
         has_code: the folder has code of its own, which the Hub does not run.
     """
     options, local = (run.options, run.local) if run else ({}, [])
-    base, corpus = (options.get(option) for option in ("model_name_or_path", "corpus"))
+    base: str | list[str] | None = options.get("model_name_or_path")
+    corpus = options.get("corpus")
     if run and run.start is not None:
         base = run.start.base_model
     elif not is_hub_name(base) or "model_name_or_path" in local:
         base = None
     return ModelCardData(
-        model_name=" ".join(name.split()),
+        model_name=one_line(name),
         **asdict(as_the_hub_takes_it(licence)),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
