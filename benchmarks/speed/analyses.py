@@ -20,21 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer
 
 from benchmarks.speed.meters import seconds_of
 from benchmarks.speed.probing import encoder_of
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.data.tagging import load_tagger
-from docsplit.data.tokenization import train_wordpiece
+from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.attention import attention_to_tokens, describe_attention
 from docsplit.embedding.encode import embed_documents
 from docsplit.evaluation.analysis.analyses import measure
 from docsplit.evaluation.analysis.arguments import ANALYSES, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import hardware
@@ -124,7 +123,7 @@ def main() -> None:
     split = load_labelled(LabelledArguments(**files, **sizes))
     texts = split.train_texts + split.test_texts
     if options.tokenizer_name:
-        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
+        tokenizer = load_tokenizer(options.tokenizer_name)
     else:
         tokenizer = train_wordpiece(Dataset.from_dict({"text": texts}), "text", 30522, cache_directory())
     with tempfile.TemporaryDirectory() as folder:

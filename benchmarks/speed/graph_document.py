@@ -28,15 +28,16 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM
 
 from benchmarks.speed.jobs import CLS, MASK, SEP, write_model
 from benchmarks.speed.long_attention import peak_flops
 from benchmarks.speed.meters import Memory, seconds_of
 from docsplit.data.passages import to_passages
+from docsplit.data.tokenization import load_tokenizer
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.encoding import Rows
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware, use_all_cores
@@ -207,7 +208,7 @@ def compare_embedding(num_texts: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         plain, graph = Path(name, "plain"), Path(name, "graph")
         config = write_model("small", plain)
-        tokenizer = AutoTokenizer.from_pretrained(plain)
+        tokenizer = load_tokenizer(plain)
         texts = make_texts(num_texts, config.vocab_size)
         passages = [passage.text for text in texts for passage in to_passages(text)]
         lengths = [len(ids) for ids in tokenizer(passages)["input_ids"]]

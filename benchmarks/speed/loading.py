@@ -24,14 +24,14 @@ from typing import Any
 import datasets
 from accelerate.data_loader import skip_first_batches
 from torch.utils.data import DataLoader, RandomSampler
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from benchmarks.speed.meters import seconds_of
 from docsplit.data import corpora, preparation
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
 from docsplit.data.streaming import DocumentStream, StreamLayout
-from docsplit.data.tokenization import tokenize_units, train_wordpiece
+from docsplit.data.tokenization import load_tokenizer, tokenize_units, train_wordpiece
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.launching import hardware
@@ -135,7 +135,7 @@ def main() -> None:
 
     corpus = corpora.add_text(corpora.load_corpus(options.corpus), "text").select_columns(["text"])
     if options.tokenizer_name:
-        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
+        tokenizer = load_tokenizer(options.tokenizer_name)
     else:
         tokenizer = train_wordpiece(corpus, "text", 30522, cache_directory())
     whole, _ = preparation.tokenize(corpus, tokenizer)

@@ -35,7 +35,7 @@ from transformers import AutoConfig, AutoModel
 from benchmarks.engine.results import write_report
 from benchmarks.speed.scaling import peak_memory
 from benchmarks.speed.training import native_precision
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.families.longformer_attention import use_blocked_attention
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import hardware, use_all_cores

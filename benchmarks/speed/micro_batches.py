@@ -25,7 +25,7 @@ from transformers import BertConfig
 
 from benchmarks.speed.jobs import CLS, LENGTH_MU, LENGTH_SIGMA, MASK, MAX_LENGTH
 from benchmarks.speed.meters import seconds_of
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.modeling.encoding import micro_batches
 from docsplit.runtime.files import versions, write_text
 from docsplit.runtime.launching import hardware

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import BertConfig, BertModel
 
 from benchmarks.speed.meters import seconds_of
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import load_labelled
-from docsplit.data.tokenization import train_wordpiece
+from docsplit.data.tokenization import load_tokenizer, train_wordpiece
 from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
@@ -65,7 +65,7 @@ def main() -> None:
     split = load_labelled(LabelledArguments(train_file=options.train_file, test_file=options.test_file))
     texts = split.train_texts + split.test_texts
     if options.tokenizer_name:
-        tokenizer = AutoTokenizer.from_pretrained(options.tokenizer_name)
+        tokenizer = load_tokenizer(options.tokenizer_name)
     else:
         tokenizer = train_wordpiece(Dataset.from_dict({"text": texts}), "text", 30522, cache_directory())
     sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[: options.sample]]

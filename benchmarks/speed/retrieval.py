@@ -113,7 +113,7 @@ def measure(name: str, documents: int, queries: int, width: int) -> tuple[float,
 
 def table(rows: dict[str, dict[str, float]]) -> str:
     """Return a line for each, with ratios to sentence-transformers."""
-    from docsplit.evaluation.results.tables import markdown_table
+    from docsplit.evaluation.results.markdown import markdown_table
 
     header = ["", "seconds", "of theirs", "peak memory, MB", "of theirs", "nDCG@10", "MRR@10"]
     body = [

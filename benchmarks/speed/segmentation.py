@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from docsplit.data.segmentation import SentenceSplitter, clean_text, load_sentence_splitter
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import write_text
 
 CASES = Path(__file__).parents[2] / "tests" / "data" / "sentence_cases.json"

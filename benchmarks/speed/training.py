@@ -43,7 +43,7 @@ import transformers
 from benchmarks.engine.results import write_report
 from benchmarks.speed.contenders.table import CONTENDERS, serve
 from benchmarks.speed.jobs import MODELS, Job, mean_length, write_model
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import default_dtype, hardware
 

@@ -118,7 +118,7 @@ def measure_use(name: str, documents: int, rounds: int) -> dict[str, dict[str, f
 
 def tables(fits: list[dict[str, Any]], uses: dict[str, dict[str, float]]) -> str:
     """Return a table of fitting and one of using."""
-    from docsplit.evaluation.results.tables import markdown_table
+    from docsplit.evaluation.results.markdown import markdown_table
 
     fitting = [
         [f"{row['documents']:,}, {row['way']}", *(f"{row[key]:,.{places}f}" for key, places in PLACES.items())]

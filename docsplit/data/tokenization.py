@@ -17,11 +17,11 @@ from typing import Any
 import datasets
 from datasets.fingerprint import Hasher
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
+from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
+from docsplit.modeling import pretrained
 from docsplit.runtime.caches import build_once
-from docsplit.runtime.files import refuse_missing_path
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +34,23 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
     """Load a tokenizer, and refuse the empty one that `AutoTokenizer` makes up for a folder without any.
 
     Raises:
-        ValueError: as `check_vocabulary`.
+        ValueError: as `check_vocabulary`, and in one line if it cannot be loaded.
     """
-    refuse_missing_path(name_or_path, "a folder with a tokenizer, or a model of the Hub (USER/NAME)")
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    tokenizer = pretrained.load_tokenizer(name_or_path)
     check_vocabulary(tokenizer, name_or_path)
     return tokenizer
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Path) -> None:
-    """Refuse a tokenizer that reads every text as unknown.
+def check_vocabulary(
+    tokenizer: PreTrainedTokenizerBase, name_or_path: str | Path, embedded: int | None = None
+) -> None:
+    """Refuse a tokenizer that reads every text as unknown, or whose ids the encoder does not embed.
+
+    Args:
+        embedded: the number of ids that the encoder embeds.
 
     Raises:
-        ValueError: if it has no entry but special tokens, naming the files that may be missing.
+        ValueError: if it has no entry but special tokens, naming the files that may be missing; or an id that is none.
     """
     vocabulary = tokenizer.get_vocab()
     if set(vocabulary) <= set(tokenizer.all_special_tokens):
@@ -55,6 +59,12 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name_or_path: str | Pat
             "tokenizer.json (or the vocabulary file: vocab.txt, vocab.json, sentencepiece.bpe.model) is missing or "
             "empty there. Copy it from the checkpoint that this one began from; to pretrain, --tokenizer_name may "
             "name that one."
+        )
+    largest = max(vocabulary[token] for token in vocabulary.keys() - tokenizer.get_added_vocab().keys())
+    if embedded is not None and largest >= embedded:
+        raise ValueError(
+            f"The tokenizer of {str(name_or_path)!r} has the id {largest}, but the encoder embeds {embedded}: "
+            "tokenizer.json is of another model."
         )
 
 

@@ -5,16 +5,22 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.util import is_sentence_transformer_model
-from transformers import AutoConfig
 
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs, project_modules
-from docsplit.embedding.project_modules import WITH_WORDS, load_with_words, module_types, without_words, words_of
+from docsplit.embedding.project_modules import (
+    WITH_WORDS,
+    load_stock,
+    load_with_words,
+    module_types,
+    without_words,
+    words_of,
+)
+from docsplit.modeling import pretrained
 from docsplit.modeling.after_pooling import KEPT, dense_configs, normalizes
 from docsplit.modeling.families.table import family_of, modules_of_families
 from docsplit.modeling.pooling import Pooling
@@ -40,7 +46,8 @@ def load_encoder(
     Raises:
         ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
     """
-    refuse_missing_path(name_or_path, "a folder with an encoder, or a model of the Hub (USER/NAME)")
+    refuse_missing_path(name_or_path, pretrained.EXPECTED)
+    pretrained.check_files(name_or_path, {})
     logs = logging.getLogger("transformers.modeling_utils")
     level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
     logs.addFilter(report)
@@ -48,24 +55,20 @@ def load_encoder(
     # model's plan for tensor parallelism, and lists all layers as "not sharded".
     logs.setLevel(logging.INFO)
     try:
-        types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
-        is_assembled = not types or types[0] in modules_of_families()
-        if is_assembled:
-            model: SentenceTransformer = _assemble(name_or_path, pooling, device)
-        else:
-            if pooling is not None:
-                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-            has_words = not WITH_WORDS.keys().isdisjoint(types)
-            load = load_with_words if has_words else SentenceTransformer
-            model = load(name_or_path, device=device)
-        plain = without_words(model)
-        if _reads_tokens(plain):
-            check_vocabulary(model.tokenizer, name_or_path)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise ValueError(
-            f"{name_or_path!r} cannot be loaded as an encoder: name a model of the Hub or a folder with config.json, "
-            f"weights and tokenizer. The cause: {' '.join(str(error).split())}"
-        ) from error
+        with pretrained.loading(name_or_path):
+            types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
+            is_assembled = not types or types[0] in modules_of_families()
+            if is_assembled:
+                model: SentenceTransformer = _assemble(name_or_path, pooling, device)
+            else:
+                if pooling is not None:
+                    logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+                has_words = not WITH_WORDS.keys().isdisjoint(types)
+                load = load_with_words if has_words else load_stock
+                model = load(name_or_path, device=device)
+            plain = without_words(model)
+            if _reads_tokens(plain):
+                check_vocabulary(model.tokenizer, name_or_path, getattr(plain[0].config, "vocab_size", None))
     finally:
         logs.removeFilter(report)
         logs.setLevel(level)
@@ -105,7 +108,7 @@ def _reads_tokens(model: SentenceTransformer) -> bool:
 
 def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) -> SentenceTransformer:
     """Return a SentenceTransformer of an `AutoModel`, or of a checkpoint of this project without the module in it."""
-    config = AutoConfig.from_pretrained(name_or_path)
+    config = pretrained.read_config(name_or_path)
     family = family_of(config)
     if family.rows == "passages":
         similar: Any = similarity_of(getattr(config, "docsplit", {}))
@@ -115,7 +118,10 @@ def _assemble(name_or_path: str, pooling: Pooling | None, device: str | None) ->
     if pooling not in (None, settings["pooling"]):
         logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
     arguments = {"add_pooling_layer": False} if has_pooler(config) else {}
-    transformer = Transformer(name_or_path, model_kwargs=arguments)
+    no_code = pretrained.NO_CODE
+    transformer = Transformer(
+        name_or_path, model_kwargs=no_code | arguments, processor_kwargs=dict(no_code), config_kwargs=dict(no_code)
+    )
     pooler = PoolingModule(transformer.get_embedding_dimension(), pooling_mode=settings["pooling"])
     dense = [Dense.load(name_or_path, dense_folder(number)) for number, _ in enumerate(dense_configs(settings))]
     similarity: Any = similarity_of(settings)
@@ -185,7 +191,7 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
 
 def says_pooling(name_or_path: str) -> bool:
     """Whether an encoder brings its pooling: SentenceTransformers and this project's checkpoints do."""
-    return is_sentence_transformer_model(name_or_path) or hasattr(AutoConfig.from_pretrained(name_or_path), "docsplit")
+    return is_sentence_transformer_model(name_or_path) or hasattr(pretrained.read_config(name_or_path), "docsplit")
 
 
 @dataclass(frozen=True)

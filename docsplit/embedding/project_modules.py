@@ -13,12 +13,12 @@ from typing import Any
 
 import sentence_transformers
 from sentence_transformers.base.modules import Module
-from sentence_transformers.util import import_module_class, load_file_path
+from sentence_transformers.util import import_module_class
 
-from docsplit.modeling import encoder_with_words
+from docsplit.modeling import encoder_with_words, pretrained
 from docsplit.modeling.encoder_with_words import AddWords, EncoderWithWords, Words
 from docsplit.modeling.families.table import FAMILIES, family_of
-from docsplit.modeling.sentence_transformers_files import MODEL_FILE, MODULES
+from docsplit.modeling.pretrained import MODEL_FILE, MODULES
 from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,7 @@ def portable_type(name: str) -> str:
 
 def module_types(name_or_path: str) -> list[str]:
     """Return the types of an encoder's modules, in order; none where there is no modules.json."""
-    path = load_file_path(name_or_path, MODULES)
-    return [] if path is None else [module["type"] for module in json.loads(Path(path).read_text(encoding="utf-8"))]
+    return [module["type"] for module in pretrained.read_modules(name_or_path, {}) or []]
 
 
 def has_words(name_or_path: str) -> bool:
@@ -70,10 +69,9 @@ def load_with_words(name_or_path: str, device: str | None = None) -> SentenceTra
     Raises:
         ValueError: naming what is missing, damaged, or a module neither of sentence-transformers nor of this project.
     """
-    modules_file = Path(str(load_file_path(name_or_path, MODULES)))
-    entries: list[JsonObject] = json.loads(modules_file.read_text(encoding="utf-8"))
-    types = [entry["type"] if isinstance(entry, dict) else None for entry in entries]
-    if [types[0], types[-1]] != list(WITH_WORDS) or not WITH_WORDS.keys().isdisjoint(types[1:-1]):
+    entries: list[JsonObject] = pretrained.read_modules(name_or_path, {}) or []
+    types = [entry["type"] for entry in entries]
+    if not types or [types[0], types[-1]] != list(WITH_WORDS) or not WITH_WORDS.keys().isdisjoint(types[1:-1]):
         raise ValueError(f"{MODULES} has the modules {types}: expected {' first and '.join(WITH_WORDS)} last.")
     first = EncoderWithWords.load(name_or_path, module_class=_module_class)
     modules: list[Any] = [
@@ -81,12 +79,22 @@ def load_with_words(name_or_path: str, device: str | None = None) -> SentenceTra
         *(_module_class(entry["type"]).load(name_or_path, entry["path"]) for entry in entries[1:-1]),
     ]
     modules.append(AddWords.load(name_or_path, entries[-1]["path"]))
-    path = load_file_path(name_or_path, MODEL_FILE)
-    config: JsonObject = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    config: JsonObject = pretrained.read_file(name_or_path, MODEL_FILE, {}) or {}
     settings: JsonObject = {name: config.get(name) for name in SETTINGS}
     model = SentenceTransformer(modules=modules, device=device, **settings)
     _check_width(without_words(model), first.words)
     return model
+
+
+def load_stock(name_or_path: str, device: str | None = None) -> sentence_transformers.SentenceTransformer:
+    """Load an encoder whose modules are all those of sentence-transformers.
+
+    Raises:
+        ValueError: naming another module.
+    """
+    for name in module_types(name_or_path):
+        _module_class(name)
+    return sentence_transformers.SentenceTransformer(name_or_path, device=device, **pretrained.NO_CODE)
 
 
 def _module_class(name: str) -> Any:

@@ -32,7 +32,7 @@ from docsplit.explorer.sentences import (
     telling_sentences,
     words_of_sentences,
 )
-from docsplit.release.card_results import RESULTS_FILE, read_evaluations, read_json, tables_of_results
+from docsplit.release.card_results import read_evaluations, read_results, tables_of_results
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.vectors import unit
 
@@ -145,7 +145,7 @@ def summary_of(encoder: SentenceTransformer, vectors: np.ndarray) -> str:
 
 def tables_of(directory: Path) -> list[JsonObject]:
     """Read the results beside a checkpoint: tables with a title and the cells, line after line."""
-    tables = tables_of_results(read_json(directory / RESULTS_FILE), read_evaluations(directory))
+    tables = tables_of_results(read_results(directory), read_evaluations(directory))
     return [{"title": table.title, "rows": [table.header, *table.rows]} for table in tables]
 
 

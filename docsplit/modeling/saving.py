@@ -23,11 +23,12 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
 
 from docsplit.modeling.after_pooling import DENSE_WEIGHTS, dense_configs, dense_states
 from docsplit.modeling.lora import load_merged
+from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.sentence_transformers_files import dense_folder, write_sentence_transformers_files
 from docsplit.modeling.settings import RELEASED_DTYPE
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
@@ -163,7 +164,7 @@ def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
         pooler: the start's, under `AutoModel`'s names; what it lacks is zero.
     """
     # Leave folders alone that have this form already, or cannot have it
-    config = AutoConfig.from_pretrained(directory)
+    config = read_config(directory)
     if dense_configs(config.docsplit):
         _leave_out_dense(directory)
     if type(config) not in MODEL_MAPPING:

@@ -28,19 +28,23 @@ from docsplit.modeling.after_pooling import (
 )
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.pretrained import (
+    HARMLESS_MODEL_OPTIONS,
+    MODEL_FILE,
+    MODEL_OPTIONS,
+    MODULES,
+    TRANSFORMER_FILES,
+    read_file,
+    read_modules,
+)
 from docsplit.modeling.settings import Settings, default_settings, has_pooler, max_positions
 from docsplit.runtime.files import JsonObject, write_text
 
 logger = logging.getLogger(__name__)
 
-MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 # The first and the last module of an encoder with words, and in which file the first says what it wraps.
 WORDS_MODULES = ("encoder_with_words.EncoderWithWords", "encoder_with_words.AddWords")
 WORDS_CONFIG, WORDS_TABLE = "words/config.json", "words/words.safetensors"
-TRANSFORMER_FILES = (  # the first, and those of its first versions
-    "sentence_bert_config.json",
-    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
-)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # the names that `encode_document` tries
 POOLING_FLAGS = {  # of older files, with the name that newer ones have
     "pooling_mode_cls_token": "cls",
@@ -52,9 +56,6 @@ POOLING_FLAGS = {  # of older files, with the name that newer ones have
 }
 # What training and probes do not need to know of the transformer's file.
 APPLIED = {"do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
-HARMLESS_MODEL_OPTIONS = {"add_pooling_layer", "dtype", "torch_dtype", "attn_implementation"}
-MODEL_OPTIONS = ("model_kwargs", "model_args")  # its name, and that of before
-OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "force_download", "subfolder", "proxies")
 
 
 def trust_argument(directory: Path) -> str:
@@ -288,11 +289,10 @@ def _tokenizer_length(name: Any, transformer: Mapping[str, Any], hub: Mapping[st
 def _read(name: Any, path: str, hub: Mapping[str, Any]) -> Any:
     """Read a JSON file of a folder or of a repository; None if it has no such file."""
     try:
-        file = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **hub)
+        return read_modules(name, hub) if path == MODULES else read_file(name, path, hub)
     except OSError as error:  # no connection, and the cache does not know whether there is one
         logger.warning(f"{name} is read as if it had no {path}, which cannot be looked for now: {_one_line(error)}")
-        file = None
-    return None if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
+        return None
 
 
 def _one_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ the start was a SentenceTransformer also `KEPT`, and where it was not in float32
 """
 
 import inspect
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
@@ -14,6 +14,7 @@ from docsplit.modeling.after_pooling import KEPT
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.records import checked
 
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
@@ -49,6 +50,25 @@ def current_settings(saved: Settings) -> Settings:
     objective = (DEFAULT_SETTINGS | settings)["objective"]
     defaults = vars(OBJECTIVES[objective].Options()) if saved and objective in OBJECTIVES else {}
     return defaults | settings_for(objective, settings)
+
+
+def check_types(saved: Settings, where: str) -> None:
+    """Check that the settings of a file have the types of theirs.
+
+    Args:
+        where: the file, for errors.
+
+    Raises:
+        ValueError: naming the setting that has another, or an objective that does not exist.
+    """
+    objective = checked(saved.get("objective", DEFAULT_SETTINGS["objective"]), str, f"{where}: objective")
+    if objective not in OBJECTIVES:
+        raise ValueError(f"{where}: objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
+    types: dict[str, Any] = {name: type(value) for name, value in DEFAULT_SETTINGS.items()}
+    types |= {KEPT: dict, RELEASED_DTYPE: str} | get_type_hints(OBJECTIVES[objective].Options)
+    for name, value in current_settings(saved).items():
+        if value is not None and name in types:
+            checked(value, types[name], f"{where}: {name}")
 
 
 def settings_for(objective: str, settings: Settings) -> Settings:

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import cached_file
 
+from docsplit.modeling import pretrained
 from docsplit.modeling.after_pooling import DENSE_WEIGHTS, KEPT, add_dense, dense_configs, load_dense
 from docsplit.modeling.families.table import FAMILIES
+from docsplit.modeling.pretrained import hub_arguments
 from docsplit.modeling.sentence_transformers_files import (
-    OF_THE_HUB,
     dense_paths,
     describe_start,
     describe_words,
@@ -30,12 +30,10 @@ from docsplit.modeling.sentence_transformers_files import (
     settings_of_start,
     warn_of_overrides,
 )
-from docsplit.modeling.settings import DEFAULT_SETTINGS, RELEASED_DTYPE, Settings, has_pooler
-from docsplit.runtime.files import refuse_missing_path
+from docsplit.modeling.settings import DEFAULT_SETTINGS, RELEASED_DTYPE, Settings, check_types, has_pooler
 
 logger = logging.getLogger(__name__)
 
-EXPECTED = "a folder with an encoder, or a model of the Hub (USER/NAME)"
 HEAD_FILE = "mlm_head.safetensors"
 HEAD_VARIANT = "mlm"
 HEAD_INDEX = f"model.safetensors.index.{HEAD_VARIANT}.json"  # transformers' name for the index of that variant
@@ -64,26 +62,24 @@ def read_config(name: str | Path, settings: Mapping[str, Any], **kwargs: Any) ->
     Raises:
         ValueError: if there is no encoder at this name, or it cannot be trained here, naming why.
     """
-    refuse_missing_path(name, EXPECTED)
     try:
         config = _read_native_config(name, kwargs)
-    except (OSError, ValueError, KeyError) as error:
-        if is_static(name, _hub_arguments(kwargs)):
+    except ValueError as error:
+        if Path(name).exists() and is_static(name, hub_arguments(kwargs)):
             raise ValueError(
                 f"{name} is a static encoder, a table of token vectors, in which there is nothing to train: start "
                 "from the encoder that it was made of."
             ) from error
-        raise ValueError(
-            f"{str(name)!r} cannot be loaded as an encoder: name a model of the Hub (and be connected to it), or a "
-            f"folder with config.json, weights and tokenizer. The cause: {' '.join(str(error).split())}"
-        ) from error
-    describe_words(name, _hub_arguments(kwargs))
-    if _is_inner(config, kwargs.get("model_type")):
-        config.docsplit = {}  # nothing but the weights counts
-        if dense_paths(name, _hub_arguments(kwargs)):
-            logger.info(f"{name}: its Dense layers are left out, for its transformer alone reads passages.")
-    elif of_start := settings_of_start(name, config, settings, **_hub_arguments(kwargs)):
-        config.docsplit = of_start
+        raise
+    check_types(getattr(config, "docsplit", None) or {}, f"{name}: config.json")
+    with pretrained.loading(name, keeps=ValueError):
+        describe_words(name, hub_arguments(kwargs))
+        if _is_inner(config, kwargs.get("model_type")):
+            config.docsplit = {}  # nothing but the weights counts
+            if dense_paths(name, hub_arguments(kwargs)):
+                logger.info(f"{name}: its Dense layers are left out, for its transformer alone reads passages.")
+        elif of_start := settings_of_start(name, config, settings, **hub_arguments(kwargs)):
+            config.docsplit = of_start
     return config
 
 
@@ -112,7 +108,6 @@ def load_start(
             where there is one.
     """
     # Read the config, and decide on dtype and variant
-    refuse_missing_path(name, EXPECTED)
     config = _read_native_config(name, kwargs)
     if model_type == config.model_type:
         FAMILIES[model_type].override(name, config, config_overrides or {})
@@ -159,7 +154,7 @@ def load_start(
     if _is_inner(config, model_type):
         encoder = FAMILIES[str(model_type)].build_on(encoder, config_overrides or {})
     _say_what_is_left_out(name, unused)
-    _load_dense(encoder.base_model, name, getattr(of_start, "docsplit", None) or {}, _hub_arguments(kwargs))
+    _load_dense(encoder.base_model, name, getattr(of_start, "docsplit", None) or {}, hub_arguments(kwargs))
     return Start(encoder, has_head, dtype, pooler)
 
 
@@ -200,11 +195,7 @@ def settle(start: Start, name: str | Path, config: PreTrainedConfig, settings: S
 
 def _read_native_config(name: Any, kwargs: Mapping[str, Any]) -> PreTrainedConfig:
     trust = {"trust_remote_code": kwargs["trust_remote_code"]} if "trust_remote_code" in kwargs else {}
-    return kwargs.get("config") or AutoConfig.from_pretrained(name, **_hub_arguments(kwargs), **trust)
-
-
-def _hub_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: kwargs[key] for key in OF_THE_HUB if kwargs.get(key) is not None}
+    return kwargs.get("config") or pretrained.read_config(name, **hub_arguments(kwargs), **trust)
 
 
 def _is_inner(config: PreTrainedConfig, model_type: str | None) -> bool:
@@ -221,13 +212,8 @@ def _is_masked_lm(config: PreTrainedConfig) -> bool:
 
 def _load(auto_class: Any, name: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, set[str], set[str]]:
     """Return a model, the names of weights that the checkpoint lacks, and of those that the model has no place for."""
-    try:
-        with _without_load_reports():
-            model, info = auto_class.from_pretrained(name, *args, output_loading_info=True, **kwargs)
-    except (ValueError, SafetensorError) as error:
-        raise ValueError(
-            f"{str(name)!r} cannot be loaded as an encoder. The cause: {' '.join(str(error).split())}"
-        ) from error
+    with _without_load_reports():
+        model, info = pretrained.load_model(auto_class, name, *args, output_loading_info=True, **kwargs)
     return model, set(info["missing_keys"]), set(info["unexpected_keys"])
 
 
@@ -242,7 +228,8 @@ def _load_dense(base_model: Any, name: Any, settings: Settings, hub: Mapping[str
     """Give a base model the Dense layers of its start, if there are any."""
     if dense_configs(settings):
         add_dense(base_model, settings)
-        load_dense(base_model, name, dense_paths(name, hub), hub)
+        with pretrained.loading(name):
+            load_dense(base_model, name, dense_paths(name, hub), hub)
 
 
 def _say_what_is_left_out(name: Any, unused: set[str]) -> None:
@@ -267,7 +254,7 @@ def _refuse_random_weights(name: Any, missing: set[str]) -> None:
 
 def _has_file(name: Any, path: str, kwargs: Mapping[str, Any]) -> bool:
     try:
-        file = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **_hub_arguments(kwargs))
+        file = cached_file(str(name), path, _raise_exceptions_for_missing_entries=False, **hub_arguments(kwargs))
         return file is not None
     except OSError:  # no connection, and not in the cache
         return False

@@ -5,20 +5,22 @@ The record is adapt.json. As with the cards of pretraining, every number of the 
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
 
 from docsplit.embedding.lexical_ridge import RidgeFacts
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import bold, code, inline, markdown_table, python_literal
 from docsplit.modeling.sentence_transformers_files import trust_argument
-from docsplit.release.card_results import code, evaluation_text, model_index, plain, read_evaluations
+from docsplit.release.card_results import evaluation_text, model_index, read_evaluations
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
-from docsplit.runtime.files import JsonObject, write_text
+from docsplit.runtime.files import write_text
 from docsplit.runtime.names import command_name
+from docsplit.runtime.records import record_of
+from docsplit.runtime.sealed import read_json
 
 ADAPTATION_FILE = "adapt.json"
 KINDS = ("words", "static", "plain")  # of what is written
@@ -97,18 +99,30 @@ class Adaptation:
 
     @classmethod
     def read(cls, directory: Path) -> "Adaptation | None":
-        """Read the record of a folder; None if it has none."""
+        """Read the record of a folder; None if it has none.
+
+        Raises:
+            ValueError: naming file and key, if a value is missing or of another type.
+        """
         path = directory / ADAPTATION_FILE
         if not path.exists():
             return None
-        values: JsonObject = json.loads(path.read_text(encoding="utf-8"))
-        start = values["start"]
-        values["start"] = Start(start["base_model"], Licence.stated_in(start["licence"]), start.get("language"))
-        if (facts := values["facts"]) is not None:
-            shares = {float(penalty): share for penalty, share in facts["shares_explained"].items()}
-            values["facts"] = RidgeFacts(**facts | {"shares_explained": shares})
-        values["candidates"] = [Candidate(**candidate) for candidate in values["candidates"]]
-        return cls(**values)
+        record = record_of(cls, read_json(path), str(path))
+        if record.kind not in KINDS:
+            raise ValueError(f"{path}: kind is {record.kind!r}, expected one of {KINDS}.")
+        for candidate in record.candidates:
+            for part in PARTS:
+                if missing := MEASURES.keys() - getattr(candidate, part).keys():
+                    raise ValueError(f"{path}: candidates: {part} has no {sorted(missing)[0]}.")
+        if (facts := record.facts) is None:
+            return record
+        try:
+            shares = {float(penalty): share for penalty, share in facts.shares_explained.items()}  # JSON has text
+        except ValueError as error:
+            raise ValueError(f"{path}: facts: shares_explained: {error}.") from error
+        if facts.penalty not in shares:
+            raise ValueError(f"{path}: facts: shares_explained has no share of the penalty {facts.penalty:g}.")
+        return replace(record, facts=replace(facts, shares_explained=shares))
 
 
 def candidates_table(candidates: Sequence[Candidate], kept: str) -> str:
@@ -117,7 +131,7 @@ def candidates_table(candidates: Sequence[Candidate], kept: str) -> str:
     rows = []
     for candidate in candidates:
         measured = [getattr(candidate, part)[measure] for part in PARTS for measure in MEASURES]
-        name = f"**{candidate.label}**" if candidate.label == kept else candidate.label
+        name = bold(candidate.label) if candidate.label == kept else candidate.label
         rows.append([name, *(f"{100 * value:.1f}" for value in measured)])
     return markdown_table(header, rows)
 
@@ -145,9 +159,9 @@ def write_adapted_card(directory: Path, address: str | None = None, licence: str
     card = ModelCard.from_template(
         _front_matter(record, address, stated, evaluations, bool(trust)),
         template_path=str(TEMPLATE),
-        name=plain(address.split("/")[-1]),
+        name=inline(address.split("/")[-1]),
         what=_what(record),
-        use=_use(record, json.dumps(address), trust),
+        use=_use(record, python_literal(address), trust),
         words=_words(record),
         candidates=_candidates(record),
         evaluation=evaluation_text({}, evaluations) if evaluations else "",
@@ -234,7 +248,7 @@ def _words(record: Adaptation) -> str:
         ("variance of the encoder's vectors explained, leave-one-out", f"{100 * facts.share_explained:.1f} %"),
     ]
     rows += [(f"seconds: {step}", f"{seconds:,.1f}") for step, seconds in record.seconds.items()]
-    rows += [("hardware", plain(record.hardware)), ("commit of the code", code(record.commit or "unknown"))]
+    rows += [("hardware", inline(record.hardware)), ("commit of the code", code(record.commit or "unknown"))]
     unused = "" if record.kind != "plain" else "These words were tried, and are not in the files.\n\n"
     return unused + markdown_table(["Words", ""], rows)
 

@@ -4,16 +4,16 @@
 there.
 """
 
-import html
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult
 
 from docsplit.evaluation.results.contamination import contamination_note
+from docsplit.evaluation.results.markdown import bullets, image, inline
 from docsplit.evaluation.results.records import Json, Row
 from docsplit.evaluation.results.tables import (
     Table,
@@ -25,8 +25,20 @@ from docsplit.evaluation.results.tables import (
     tables_of_rows,
 )
 from docsplit.evaluation.results.task import Task, task_of_file
+from docsplit.runtime import sealed
+from docsplit.runtime.records import checked
 
 RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
+NUMBERS = re.compile(r"(global_step|train_|documents_|tokens_|probe_|tfidf_)")  # what names of numbers begin with
+TRAINED = ("global_step", "train_tokens", "train_runtime", "train_tokens_per_second", "train_loss")
+PROBED = (
+    *("probe_classes", "probe_test_documents"),
+    *(
+        f"{prefix}_{number}"
+        for prefix in ("probe_before", "probe_after", "tfidf")
+        for number in ("5shot_accuracy", "5shot_accuracy_std", "accuracy")
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -50,18 +62,43 @@ class CardEvaluation:
     def from_json(cls, contents: Json, plot: str | None = None) -> "CardEvaluation":
         """Read its results.json."""
         task, rows = rows_of_file(contents)
-        return cls(contents["title"], contents["dataset"], task, rows, contents["encoder"], plot)
+        texts = (checked(contents.get(name), str, name) for name in ("title", "dataset", "encoder"))
+        title, dataset, encoder = texts
+        return cls(title, dataset, task, rows, encoder, plot)
 
 
 def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
-    """Return the task and the rows of a results.json."""
+    """Return the task and the rows of a results.json.
+
+    Raises:
+        ValueError: naming the key, if a value is missing or of another type.
+    """
     task = task_of_file(contents)
-    return task, [Row.from_json(row, task) for row in contents["rows"]]
+    rows = checked(contents.get("rows"), list[dict[str, Any]], "rows")
+    return task, [Row.from_json(row, task, f"rows[{number}]") for number, row in enumerate(rows)]
 
 
 def read_json(path: Path) -> Json:
     """Read a JSON file; {} if it does not exist."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return sealed.read_json(path) if path.exists() else {}
+
+
+def read_results(directory: Path) -> Json:
+    """Read all_results.json of a checkpoint's folder; {} without it.
+
+    Raises:
+        ValueError: naming file and key, for what is no number where cards have one.
+    """
+    path = directory / RESULTS_FILE
+    results = read_json(path)
+    for name, value in results.items():
+        if NUMBERS.match(name):
+            checked(value, float | None, f"{path}: {name}")
+    needed = [*(TRAINED if results else ()), *(PROBED if "probe_after_accuracy" in results else ())]
+    for name in needed:
+        if results.get(name) is None:
+            raise ValueError(f"{path} has no {name}.")
+    return results
 
 
 def read_evaluations(directory: Path) -> list[CardEvaluation]:
@@ -69,22 +106,12 @@ def read_evaluations(directory: Path) -> list[CardEvaluation]:
     evaluations = []
     for path in sorted((directory / EVALUATIONS).glob("*/results.json")):
         plot = path.with_name("few_shot.png")
-        address = plot.relative_to(directory).as_posix().replace(" ", "%20") if plot.exists() else None
+        address = plot.relative_to(directory).as_posix() if plot.exists() else None
         try:
             evaluations.append(CardEvaluation.from_json(read_json(path), address))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     return evaluations
-
-
-def plain(text: object) -> str:
-    """One line that Markdown and HTML show as it is."""
-    return re.sub(r"([\\`*\[\]#])", r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
-
-
-def code(text: object) -> str:
-    """Return text in the letters of a program."""
-    return "`" + " ".join(str(text).split()).replace("`", "'") + "`"
 
 
 def without_paths(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
@@ -166,22 +193,23 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
     if "probe_after_accuracy" in results:
         parts.append(f"### {table_of_probe(results).title}\n\n{probe_table(results)}")
     for evaluation in evaluations:
-        rows, task = [replace(row, encoder=plain(row.encoder)) for row in evaluation.rows], evaluation.task
-        tables = "\n\n".join(f"#### {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
+        rows, task = evaluation.rows, evaluation.task
+        shown = tables_of_rows(rows, task)
+        tables = "\n\n".join(f"#### {inline(table.title)}\n\n{table.markdown()}" for table in shown)
         groups = [row.encoder for row in rows if evaluation.encoder in row.members]
         this = (
-            f"{groups[0].partition('=')[0]} is the mean over seeds of which this model is one"
+            f"{inline(groups[0].partition('=')[0])} is the mean over seeds of which this model is one"
             if groups
-            else (f"{plain(evaluation.encoder)} is this model")
+            else (f"{inline(evaluation.encoder)} is this model")
         )
         note = (
             "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{this}; all rows are from one run."
         )
         lines = [*table_notes(rows, task), contamination_note(rows)]
-        note = "\n".join([note, "", *(f"- {line}" for line in lines if line)])
-        title = f"{plain(evaluation.title)}: {plain(evaluation.dataset)}"
+        note = f"{note}\n\n{bullets(filter(None, lines))}"
+        title = inline(f"{evaluation.title}: {evaluation.dataset}")
         parts.append(f"### {title}\n\n{tables}\n\n{note}")
         if evaluation.plot:
-            parts.append(f"![Over the number of labels]({evaluation.plot})")
+            parts.append(image("Over the number of labels", evaluation.plot))
     return "\n\n".join(parts) or "Nothing was measured."

@@ -5,11 +5,12 @@ import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCardData, hf_hub_download, metadata_load
 from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 from yaml import YAMLError
 
+from docsplit.evaluation.results.markdown import inline, one_line
 from docsplit.release.run_record import Licence, RunRecord, Start
 from docsplit.runtime.files import JsonObject
 
@@ -35,15 +36,25 @@ def is_hub_name(name: object) -> bool:
 
 def card_of(name: str) -> JsonObject:
     """Read the front matter of an encoder's card, on the Hub or in a folder; {}, perhaps with a warning, without."""
-    is_folder = Path(name).exists()
-    path = Path(name) / "README.md" if is_folder else name
-    data: JsonObject = {}
+    path = Path(name) / "README.md"
+    if not Path(name).exists():
+        try:
+            path = Path(hf_hub_download(name, "README.md"))
+        except (HTTPError, OSError, ValueError) as error:
+            logger.warning(f"The card of {name} cannot be read: {one_line(error)}")
+            return {}
+    return read_front_matter(path)
+
+
+def read_front_matter(card: Path) -> JsonObject:
+    """Read the YAML at the top of a card, which anyone may have written; {}, perhaps with a warning, without."""
     try:
-        if not is_folder or Path(path).exists():
-            data = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    except (HTTPError, OSError, ValueError, YAMLError) as error:
-        logger.warning(f"The card of {name} cannot be read: {' '.join(str(error).split())}")
-    return data
+        return metadata_load(card) or {} if card.exists() else {}
+    except (OSError, ValueError, YAMLError, RecursionError) as error:
+        logger.warning(
+            f"{card} cannot be read, and a licence that it may state does not count: {one_line(error)[:300]}"
+        )
+        return {}
 
 
 def start_of(name: str) -> Start:
@@ -58,19 +69,23 @@ def start_of(name: str) -> Start:
         logger.warning(f"{name} states no licence: that of these weights is unknown, unless --license names one.")
         licence = replace(licence, license=UNKNOWN)
     language = data.get("language")
-    codes = language if isinstance(language, list) else [language]
-    if not all(isinstance(code, str) for code in codes):  # `no`, which YAML takes for a false, among them
+    if not _is_text(language):  # `no`, which YAML takes for a false, among others
         language = None
-    return Start(data.get("base_model") if Path(name).exists() else name, licence, language)
+    base = data.get("base_model")
+    if base is not None and not _is_text(base):
+        logger.warning(f"The card of {name} has the base model {one_line(base)!r}, which is no name: it is left out.")
+        base = None
+    return Start(base if Path(name).exists() else name, licence, language)
+
+
+def _is_text(value: object) -> bool:
+    """Whether this is text, or a list of texts."""
+    return all(isinstance(one, str) for one in (value if isinstance(value, list) else [value]))
 
 
 def licence_of(card: Path, start: Start) -> Licence:
     """Find the licence that an earlier card of these weights states, by --license or by hand; else the start's."""
-    try:
-        data = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict() if card.exists() else {}
-    except (ValueError, YAMLError) as error:
-        logger.warning(f"{card} cannot be read, and is written anew without a licence that it may state: {error}")
-        data = {}
+    data = read_front_matter(card)
     stated = Licence.stated_in(data)
     if stated and start and data.get("base_model") not in (None, start.base_model):  # an earlier run in this folder
         logger.warning(f"{card} has the licence of weights from another start: the new card leaves it out.")
@@ -86,7 +101,7 @@ def licence_text(licence: Licence, start: Start) -> str:
     if name == UNKNOWN:
         return "The licence of these weights is unknown: their start states none."
     is_the_start_s = start.licence.license == licence.license
-    return f"These weights have the licence {name}{', as their start has' if is_the_start_s else ''}."
+    return f"These weights have the licence {inline(name)}{', as their start has' if is_the_start_s else ''}."
 
 
 def as_the_hub_takes_it(licence: Licence) -> Licence:
@@ -125,13 +140,14 @@ def metadata(
         has_code: the folder has code of its own, which the Hub does not run.
     """
     options, local = (run.options, run.local) if run else ({}, [])
-    base, corpus = (options.get(option) for option in ("model_name_or_path", "corpus"))
+    base: str | list[str] | None = options.get("model_name_or_path")
+    corpus = options.get("corpus")
     if run and run.start is not None:
         base = run.start.base_model
     elif not is_hub_name(base) or "model_name_or_path" in local:
         base = None
     return ModelCardData(
-        model_name=" ".join(name.split()),
+        model_name=one_line(name),
         **asdict(as_the_hub_takes_it(licence)),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",

@@ -124,12 +124,12 @@ def write_card_of_conversion(out: Path, source: str, positions: int, window: int
     """Write README.md of a Longformer that no script of this project has trained yet."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    from docsplit.release.card_results import code, plain
+    from docsplit.evaluation.results.markdown import code, inline
 
     is_local = Path(source).exists()
     base_model = None if is_local else source
     data = ModelCardData(base_model=base_model, library_name="transformers", pipeline_tag="fill-mask")
-    name = plain(out.resolve().name)
+    name = inline(out.resolve().name)
     made_of = code(Path(source).resolve().name if is_local else source)
     text = f"""A Longformer of {positions:,} positions and a window of {window:,} tokens, made of {made_of} by
 `convert_to_longformer.py` and not trained since. On texts of up to {window // 2 + 1:,} tokens its hidden states and

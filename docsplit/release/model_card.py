@@ -9,6 +9,7 @@ the evaluation scripts put there with --push_results, and an earlier card for it
 import json
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,28 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
-from transformers import AutoConfig
 
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.evaluation.results.data_names import without_folders
-from docsplit.evaluation.results.tables import markdown_table
+from docsplit.evaluation.results.markdown import code, inline, markdown_table, one_line, python_literal
 from docsplit.modeling.after_pooling import dense_configs, describe_dense, embedding_width, normalizes
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.sentence_transformers_files import prompt_of, similarity_of, trust_argument
-from docsplit.modeling.settings import Settings, current_settings, has_pooler
+from docsplit.modeling.settings import Settings, check_types, current_settings, has_pooler
 from docsplit.modeling.starts import HEAD_FILE
 from docsplit.release.adapted_card import ADAPTATION_FILE, write_adapted_card
 from docsplit.release.card_results import (
     EVALUATIONS,
-    RESULTS_FILE,
     CardEvaluation,
-    code,
     evaluation_text,
     model_index,
-    plain,
     read_evaluations,
     read_json,
+    read_results,
     rows_of_file,
     without_paths,
 )
@@ -91,9 +90,10 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         return write_adapted_card(directory, address, licence)
     if "docsplit" not in read_json(directory / "config.json"):
         raise ValueError(f"{directory} has no config.json with the settings of DocSplitForContrastivePretraining.")
-    config = AutoConfig.from_pretrained(directory)  # knows that DistilBERT's `dim` is its hidden_size
+    config = read_config(directory)  # knows that DistilBERT's `dim` is its hidden_size
+    check_types(config.docsplit, str(directory / "config.json"))
     settings = current_settings(config.docsplit)
-    results, run = read_json(directory / RESULTS_FILE), RunRecord.read(directory)
+    results, run = read_results(directory), RunRecord.read(directory)
     evaluations = read_evaluations(directory)
     start, options = (run.start or Start(), run.options) if run else (Start(), {})
     stated = Licence(licence) if licence else licence_of(directory / "README.md", start)
@@ -102,14 +102,15 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     card = ModelCard.from_template(
         metadata(address, run, stated, model_index(options, results, evaluations), bool(trust)),
         template_path=str(TEMPLATE),
-        name=plain(address.split("/")[-1]),
-        address=json.dumps(address),
+        name=inline(address.split("/")[-1]),
+        address=python_literal(address),
+        start=shlex.quote(one_line(address)),
         hidden_size=embedding_width(config),
         reads=_reads(config, settings),
         similarity=similarity_of(settings),
         trust=trust,
         encode="encode_document" if prompt_of(settings) else "encode",
-        with_transformers=_with_transformers(config, settings, json.dumps(address)),
+        with_transformers=_with_transformers(config, settings, python_literal(address)),
         head=HEAD if (directory / HEAD_FILE).exists() else "",
         made_by=_made_by(config, run),
         data_table=_data_table(results, run),
@@ -270,11 +271,11 @@ def _training_table(results: JsonObject, run: RunRecord | None) -> str:
             ("loss, mean", f"{results['train_loss']:.4f}"),
         ]
     if run:
-        rows += [("hardware", plain(run.hardware)), ("processes", str(run.processes))]
+        rows += [("hardware", inline(run.hardware)), ("processes", str(run.processes))]
         rows += [("commit of the code", code(run.commit or "unknown"))]
     table = markdown_table(["Training", ""], rows) if rows else ""
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items() if version) if run else ""
-    return f"{table}\n\nVersions: {plain(versions)}." if versions else table
+    return f"{table}\n\nVersions: {inline(versions)}." if versions else table
 
 
 def _options(options: dict[str, str], recipe: str | None) -> str:

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from docsplit.runtime.records import checked, record_of
+from docsplit.runtime.sealed import read_json
+
 RUN_FILE = "run.json"
 
 
@@ -24,10 +27,15 @@ class Licence:
     @classmethod
     def stated_in(cls, values: Mapping[str, Any]) -> "Licence":
         """Take the licence out of the front matter of a card, or out of a record."""
-        return cls(**{key: values[key] for key in LICENCE_KEYS if values.get(key)})
+        return cls(**{key: str(values[key]) for key in LICENCE_KEYS if _states(values.get(key))})
 
     def __bool__(self) -> bool:
         return self != Licence()
+
+
+def _states(value: object) -> bool:
+    """Whether this is the text of a licence; YAML reads a number or a list where no quotes are."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and bool(str(value).strip())
 
 
 LICENCE_KEYS = tuple(entry.name for entry in fields(Licence))
@@ -42,7 +50,7 @@ class Start:
         language: codes, as cards on the Hub have them; None where none is stated.
     """
 
-    base_model: str | None = None
+    base_model: str | list[str] | None = None
     licence: Licence = Licence()
     language: str | list[str] | None = None
 
@@ -72,14 +80,19 @@ class RunRecord:
 
     @classmethod
     def read(cls, directory: Path) -> "RunRecord | None":
-        """Read the record of a checkpoint's folder; None if it has none."""
+        """Read the record of a checkpoint's folder; None if it has none.
+
+        Raises:
+            ValueError: naming file and key, if a value is missing or of another type.
+        """
         path = directory / RUN_FILE
         if not path.exists():
             return None
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if (start := values.get("start")) is not None:
-            values["start"] = Start(start.get("base_model"), Licence.stated_in(start), start.get("language"))
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls) if entry.name in values})
+        values = read_json(path)
+        if values.get("start") is not None:
+            start = checked(values["start"], dict, f"{path}: start")
+            values["start"] = start | {"licence": start}  # it states all in one mapping
+        return record_of(cls, values, str(path))
 
     def to_json(self) -> str:
         """Write the text of run.json, in which a start is one mapping."""

@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModel
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
+from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.settings import Settings, checked_settings, default_settings
 from docsplit.runtime.arguments import Options, parse_config_overrides
 from docsplit.runtime.launching import describe_computing
@@ -184,7 +185,7 @@ def name_of_start(model_args: ModelArguments) -> str | None:
     name = model_args.model_name_or_path
     if name is None or family_named(model_args.model_type).built_on is None:
         return name
-    return name if AutoConfig.from_pretrained(name).model_type == model_args.model_type else None
+    return name if read_config(name).model_type == model_args.model_type else None
 
 
 def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:

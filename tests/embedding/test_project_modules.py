@@ -345,7 +345,7 @@ def damaged(path, what):
         ("a function", "The module 'sentence_transformers.util.import_module_class' is neither"),
         ("itself", "The module 'encoder_with_words.EncoderWithWords' is neither"),
         ("another module", "The module 'evil.Pooling' is neither"),
-        ("no type", "The module None is neither"),
+        ("no type", "words/config.json is damaged: it holds no JSON object"),
         ("no last module", r"expected encoder_with_words.EncoderWithWords first and encoder_with_words.AddWords last"),
         ("a weight", "The weight of words is 'much'"),
         ("words/words.safetensors", "has no words/words.safetensors: fit the words again"),

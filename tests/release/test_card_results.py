@@ -10,10 +10,8 @@ from docsplit.evaluation.results.comparison import rows
 from docsplit.evaluation.results.task import CLASSIFICATION
 from docsplit.release.card_results import (
     CardEvaluation,
-    code,
     evaluation_text,
     model_index,
-    plain,
     read_evaluations,
     read_json,
     rows_of_file,
@@ -93,8 +91,3 @@ def test_local_encoders_are_named_without_their_paths(tmp_path):
     assert shown[0].members == ["first", "second"]
     assert names == {members[0]: "first", members[1]: "second"}
     assert str(tmp_path) not in json.dumps([row.to_json() for row in shown])
-
-
-def test_hostile_text_is_shown_as_it_is():
-    assert plain("a | *b*\n<c> [d]") == r"a | \*b\* &lt;c&gt; \[d\]"
-    assert code("a `b`\nc") == "`a 'b' c`"

@@ -41,6 +41,7 @@ from docsplit.data.words import TOKEN_PATTERN
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
+from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
 from docsplit.runtime.caches import cache_directory
 from docsplit.runtime.files import write_text
@@ -307,7 +308,7 @@ def of_encoder(data: DataSet, encoders: Encoders, options: argparse.Namespace) -
 def of_model2vec(data: DataSet, encoders: Encoders, options: argparse.Namespace) -> Methods:
     """Yield model2vec's static encoder, on whole documents."""
     yield "start", data.measure(encoders.embed(options.start, options.max_seq_length)[1])
-    static = SentenceTransformer(options.model2vec, device="cpu")
+    static = load_encoder(options.model2vec, device="cpu")
     static[0].tokenizer.no_truncation()
     yield "model2vec", data.measure(unit(static.encode(data.texts)))
 

@@ -20,8 +20,9 @@ from benchmarks.engine.cells import Arguments, run_study
 from benchmarks.engine.figures import save
 from benchmarks.engine.results import Results, Row
 from benchmarks.studies.bregman.step import LOGGED
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.evaluation.results.plots import plt
-from docsplit.evaluation.results.tables import ONE_CLASS, markdown_table
+from docsplit.evaluation.results.tables import ONE_CLASS
 from docsplit.runtime.files import ROOT
 
 STUDY = Path(__file__).with_name("study.yaml")

@@ -18,8 +18,8 @@ from benchmarks.engine.figures import save
 from benchmarks.engine.results import Results, Row
 from benchmarks.studies.claims.step import COMPARED, MEASURES
 from docsplit.evaluation.analysis.redundancy import LENGTH_CLASSES
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.evaluation.results.plots import plt
-from docsplit.evaluation.results.tables import markdown_table
 
 STUDY = Path(__file__).with_name("study.yaml")
 LENGTHS = tuple(LENGTH_CLASSES)

@@ -111,12 +111,15 @@ def _spread(texts: list[str], labels: list[Any], size: int) -> tuple[list[str], 
 def write_random_encoders(masked_lm: str, folder: Path) -> None:
     """Write encoders like that one with random weights, one a seed."""
     import torch
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoModel
+
+    from docsplit.data.tokenization import load_tokenizer
+    from docsplit.modeling.pretrained import read_config
 
     for seed in SEEDS:
         torch.manual_seed(seed)
-        AutoModel.from_config(AutoConfig.from_pretrained(masked_lm)).save_pretrained(folder / f"random-{seed}")
-        AutoTokenizer.from_pretrained(masked_lm).save_pretrained(folder / f"random-{seed}")
+        AutoModel.from_config(read_config(masked_lm)).save_pretrained(folder / f"random-{seed}")
+        load_tokenizer(masked_lm).save_pretrained(folder / f"random-{seed}")
 
 
 def rows_of(analyses: Analyses, names: Mapping[str, str]) -> Iterator[Row]:

@@ -21,8 +21,8 @@ from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.graph.step import THIRDS
 from docsplit.evaluation.results.bootstrap import Resampled, holm, is_clear, paired_bootstrap
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.evaluation.results.plots import plt
-from docsplit.evaluation.results.tables import markdown_table
 
 STUDY = Path(__file__).with_name("study.yaml")
 SIZES = ("steps", "docsplit_steps", "documents")

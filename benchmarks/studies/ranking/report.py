@@ -24,8 +24,8 @@ from benchmarks.studies.ranking.step import TESTED
 from docsplit.evaluation.analysis.paper_numbers import COLUMN
 from docsplit.evaluation.results.bootstrap import holm, paired_randomisation
 from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.evaluation.results.plots import plt
-from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import ROOT
 
 STUDY = Path(__file__).with_name("study.yaml")

@@ -16,8 +16,8 @@ from jinja2 import Environment
 
 from docsplit.evaluation.analysis.contents import as_json
 from docsplit.evaluation.analysis.estimates import Estimate
+from docsplit.evaluation.results.markdown import bullets, image, inline, markdown_table
 from docsplit.evaluation.results.report import plain
-from docsplit.evaluation.results.tables import markdown_table
 from docsplit.runtime.files import write_text, write_whole
 
 TEMPLATE = Path(__file__).parents[2] / "report.html"
@@ -100,15 +100,15 @@ def write_report(folder: Path, title: str, sections: Sequence[Section], contents
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
     """All notes and tables, and where the figures are."""
-    parts = [f"# {title}"]
+    parts = [f"# {inline(title)}"]
     for section in sections:
-        parts.append(f"## {section.title}")
+        parts.append(f"## {inline(section.title)}")
         if section.notes:
-            parts.append("\n".join(f"- {' '.join(note.split())}" for note in section.notes))
+            parts.append(bullets(section.notes))
         for table in section.tables:
-            parts.append(f"{table.caption}\n\n{markdown_table(table.header, table.rows)}")
+            parts.append(f"{inline(table.caption)}\n\n{markdown_table(table.header, table.rows)}")
         parts += [
-            f"![{figure.caption}]({figure.picture.name})\n\nIn numbers: {figure.numbers.name}."
+            f"{image(figure.caption, figure.picture.name)}\n\nIn numbers: {inline(figure.numbers.name)}."
             for figure in section.figures
         ]
     return "\n\n".join(parts) + "\n"

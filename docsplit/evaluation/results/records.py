@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from docsplit.data.seen_documents import SHARES
 from docsplit.evaluation.results.bootstrap import Difference, is_clear
 from docsplit.evaluation.results.task import Task
+from docsplit.runtime.records import checked, record_of
 
 # What a row says of its encoder and data: an open set of columns, for each evaluation and encoder has its own.
 Facts = dict[str, Any]
 Json = dict[str, Any]
+FACTS = {"max_seq_length": int | None, "num_parameters": int | None, **dict.fromkeys(SHARES, float | None)}  # some
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,10 @@ class Measured:
         return {} if self.low is None else {f"{name}_low": self.low, f"{name}_high": self.high}
 
     @classmethod
-    def read(cls, name: str, columns: Json) -> "Measured":
-        """Take a measure out of the columns of a row."""
-        return cls(**{kind.name: columns.pop(f"{name}_{kind.name}", None) for kind in fields(cls)})
+    def read(cls, name: str, columns: Json, where: str) -> "Measured":
+        """Take a measure out of the columns of a row; `where` is the row, for errors."""
+        stated = {kind.name: columns.pop(f"{name}_{kind.name}", None) for kind in fields(cls)}
+        return record_of(cls, stated, f"{where}: {name}")
 
 
 @dataclass(frozen=True)
@@ -110,17 +114,29 @@ class Row:
         return row
 
     @classmethod
-    def from_json(cls, columns: Json, task: Task) -> "Row":
-        """Read a row of results.json; what is no column of every row is a fact."""
+    def from_json(cls, columns: Json, task: Task, where: str = "a row") -> "Row":
+        """Read a row of results.json; what is no column of every row is a fact.
+
+        Args:
+            where: the row is, for errors.
+
+        Raises:
+            ValueError: naming row and column, if a value is missing or of another type.
+        """
         rest = {name: value for name, value in columns.items() if name not in task.measures}
-        measures = {name: Measured.read(name, rest) for name in task.measures if f"{name}_mean" in rest}
+        measures = {name: Measured.read(name, rest, where) for name in task.measures if f"{name}_mean" in rest}
         details = {name: rest.pop(name) for name in task.details if name in rest}
         tested = rest.pop(f"test_{task.items}", None)
         known = {kind.name for kind in fields(cls)} - {"task", "measures", "facts", "details", "test_items"}
         columns = {name: rest.pop(name) for name in known if name in rest}
         if task.items == "documents":
             columns["test_documents"] = tested
-        return cls(task, measures=measures, facts=rest, details=details, test_items=tested, **columns)
+        if missing := [name for name in (task.main, *task.columns) if name not in measures]:
+            raise ValueError(f"{where} has no {missing[0]}_mean.")
+        for name in FACTS.keys() & rest.keys():
+            checked(rest[name], FACTS[name], f"{where}: {name}")
+        stated = {"task": task, "measures": measures, "facts": rest, "details": details, "test_items": tested}
+        return record_of(cls, stated | columns, where)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from docsplit.evaluation.results.contamination import contamination_note
+from docsplit.evaluation.results.markdown import bullets, inline
 from docsplit.evaluation.results.records import Comparison, Report, Row
 from docsplit.evaluation.results.tables import (
     cost_table,
@@ -51,18 +52,18 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
 
 def _markdown(report: Report) -> str:
     task, rows = report.task, report.rows
-    parts = [f"# {' '.join(report.title.split())}"]
+    parts = [f"# {inline(report.title)}"]
     if sentences := verdict(report):
-        parts.append("## In short\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
+        parts.append(f"## In short\n\n{bullets(sentences)}")
     if report.notes:
-        parts.append("## Notes\n\n" + "\n".join(f"- {' '.join(note.split())}" for note in report.notes))
+        parts.append(f"## Notes\n\n{bullets(report.notes)}")
     if report.statistics:
         table = statistics_table(report.statistics)
         parts.append(f"## Data\n\n{table}\n\nWords are what stands between white space.")
     parts += [result_tables(rows, task), _caption(report)]
     for detail, heading in task.details.items():
         if table := detail_table(rows, detail):
-            parts.append(f"## {heading}\n\n{table}")
+            parts.append(f"## {inline(heading)}\n\n{table}")
     if report.comparisons:
         table = difference_table(report.comparisons, task, names_of(rows))
         parts.append(f"## Differences\n\n{_explained(len(report.comparisons), task)}\n\n{table}")
@@ -101,16 +102,16 @@ def _explained(num_tests: int, task: Task) -> str:
 def _caption(report: Report) -> str:
     rows, task = report.rows, report.task
     caption = (
-        f"In percent; ± is the standard deviation over {task.runs}. The best of a column is bold, which does not say "
-        "that it is better: see the differences."
+        f"In percent; ± is the standard deviation over {inline(task.runs)}. The best of a column is bold, which does "
+        "not say that it is better: see the differences."
     )
     if any(row.features == "standardized" for row in rows):
         caption += (
             " Standardized: each number of the features shifted and scaled to mean 0 and deviation 1 over the "
             "training items."
         )
-    notes = [f"- {note}" for note in (*table_notes(rows, task), contamination_note(rows)) if note]
-    return "\n\n".join(filter(None, [f"{caption} {task.note}".strip(), "\n".join(notes)]))
+    notes = bullets(filter(None, (*table_notes(rows, task), contamination_note(rows))))
+    return "\n\n".join(filter(None, [f"{caption} {inline(task.note)}".strip(), notes]))
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from docsplit.evaluation.results.markdown import Markdown, bold, inline, markdown_table
 from docsplit.evaluation.results.records import Comparison, Json, Row, TextStatistics
 from docsplit.evaluation.results.task import Task
 
@@ -58,21 +59,6 @@ def names_of(rows: Iterable[Row]) -> dict[str, str]:
     return encoder_names({row.encoder: row.members for row in rows})
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns also line up on screen; numbers, after the first column, to the right."""
-    lines = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in line] for line in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    rule = ["-" * width if index == 0 else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
-    padded = [
-        [
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths))
-        ]
-        for line in lines
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (padded[0], rule, *padded[1:]))
-
-
 def _cell(row: Row | None, name: str) -> tuple[float, str] | None:
     """62.1 to compare, and 62.1 ± 1.3 to show, or only 62.1 where there was one run; † for one class alone."""
     if row is None:
@@ -95,7 +81,7 @@ class Table:
     def markdown(self) -> str:
         """Write the table without its title."""
         cells = [
-            [f"**{cell}**" if (line, column) in self.best else cell for column, cell in enumerate(row)]
+            [bold(cell) if (line, column) in self.best else cell for column, cell in enumerate(row)]
             for line, row in enumerate(self.rows)
         ]
         return markdown_table(self.header, cells)
@@ -127,7 +113,7 @@ def _shots(shots: int | None) -> str:
 
 def result_tables(rows: Sequence[Row], task: Task) -> str:
     """Return the tables of `tables_of_rows` in Markdown, under headings."""
-    return "\n\n".join(f"## {table.title}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
+    return "\n\n".join(f"## {inline(table.title)}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
 
 
 def tables_of_rows(rows: Sequence[Row], task: Task) -> list[Table]:
@@ -252,18 +238,23 @@ def _notes_on_lengths(lengths: set[int | None]) -> list[str]:
 
 def _notes_on_seeds(rows: Sequence[Row]) -> list[str]:
     """Say what intervals and deviations are over."""
-    notes, has_groups = [], _has_groups(rows)
+    notes: list[str] = []
+    has_groups = _has_groups(rows)
     if any(row.pretraining_seeds == 1 for row in rows):
         notes.append(
-            "A single pretraining run each"
-            + (", where `seeds` is 1" if has_groups else "")
-            + ": intervals and tests are over test items and runs of the head. Another pretraining seed may lie "
-            "outside of them and turn an order round; give several, NAME=PATH,PATH,PATH."
+            Markdown(
+                "A single pretraining run each"
+                + (", where `seeds` is 1" if has_groups else "")
+                + ": intervals and tests are over test items and runs of the head. Another pretraining seed may lie "
+                "outside of them and turn an order round; give several, NAME=PATH,PATH,PATH."
+            )
         )
     if has_groups:
         notes.append(
-            "Where `seeds` is 2 or more: mean over pretraining seeds, ± the standard deviation over them, intervals "
-            "over seeds and test items."
+            Markdown(
+                "Where `seeds` is 2 or more: mean over pretraining seeds, ± the standard deviation over them, "
+                "intervals over seeds and test items."
+            )
         )
     return notes
 
@@ -282,7 +273,7 @@ def difference_table(comparisons: Sequence[Comparison], task: Task, names: dict[
         counts = " / ".join("-" if count is None else str(count) for count in row.pretraining_seeds)
         labels = [_shots(row.shots)] if task.has_training else []
         corrected = [] if row.p_holm is None else [f"{row.p_holm:.3f}"]
-        shown = f"**{text}**" if row.ahead else text
+        shown = bold(text) if row.ahead else text
         first = [f"{names[row.a]} - {names[row.b]}", row.head_name, *labels, task.measures[row.measure]]
         body.append([*first, shown, counts, f"{measured.p_value:.3f}", *corrected, verdict])
     header = ["encoders", task.head_title, *(["labels per class"] if task.has_training else []), "measure"]

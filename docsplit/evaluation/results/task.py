@@ -5,10 +5,11 @@ The columns of a row in results.json mean what the `Task` beside them says; noth
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from docsplit.evaluation.results.items import Statistic, ratio_of_sums
+from docsplit.runtime.records import checked, record_of
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,14 @@ CLUSTERING = Task(
 
 
 def task_of_file(contents: dict[str, Any]) -> Task:
-    """Return the task that a results.json states."""
+    """Return the task that a results.json states.
+
+    Raises:
+        ValueError: naming the key, if a value is missing or of another type.
+    """
     if "task" not in contents:
         raise ValueError("This results.json states no task, as files of before 0.1: run the evaluation again.")
-    stated = contents["task"]
-    pairs = tuple(tuple(pair) for pair in stated.get("head_pairs", ()))  # JSON has lists
-    return Task(**stated | {"columns": tuple(stated["columns"]), "head_pairs": pairs})
+    stated = {name: value for name, value in checked(contents["task"], dict, "task").items() if name != "statistics"}
+    pairs = tuple(tuple(pair) for pair in checked(stated.get("head_pairs", []), list[list[str]], "task: head_pairs"))
+    task = record_of(Task, stated | {"head_pairs": []}, "task")
+    return replace(task, columns=tuple(task.columns), head_pairs=pairs)  # JSON has lists

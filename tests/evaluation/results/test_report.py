@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from docsplit.evaluation.results.comparison import comparisons, rows
+from docsplit.evaluation.results.markdown import inline
 from docsplit.evaluation.results.records import Report, text_statistics
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.tables import result_tables
@@ -42,7 +43,7 @@ def test_files_are_complete_and_readable(kind, tmp_path):
     markdown = (tmp_path / "new" / "results.md").read_text()
     assert result_tables(table, task) in markdown
     assert "- first note" in markdown
-    assert markdown.split("\n\n")[1:3] == ["## In short", "\n".join(f"- {sentence}" for sentence in sentences)]
+    assert markdown.split("\n\n")[1:3] == ["## In short", "\n".join(f"- {inline(sentence)}" for sentence in sentences)]
     for block in markdown.split("\n\n"):
         if block.startswith("|"):
             assert len({len(cells(line)) for line in block.split("\n")}) == 1, block

@@ -33,7 +33,7 @@ def test_tables_survive_hostile_names_and_bold_the_best():
     assert cells(header)[1:] == ["linear: Accuracy", "linear: Macro-F1", "knn: Accuracy", "knn: Macro-F1"]
     percent = f"{100 * table[0].measures['accuracy'].mean:.1f} ± {100 * table[0].measures['accuracy'].std:.1f}"
     assert cells(good) == [
-        "good/model with **news**",
+        r"good/model with \*\*news\*\*",
         f"**{percent}**",
         f"**{100 * table[0].measures['macro_f1'].mean:.1f} ± {100 * table[0].measures['macro_f1'].std:.1f}**",
         "",

@@ -1,0 +1,446 @@
+"""Model folders that try to run code, or are damaged: tiny encoders, each with one change.
+
+`folders` makes them one after the other, for tests and for a soak test. Whatever code a folder holds writes a file
+`CANARY` into it when it runs.
+"""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from transformers import BertConfig, BertModel, LongformerConfig
+
+from docsplit.embedding.loading import load_encoder
+from docsplit.embedding.words_on_disk import save_with_words
+from docsplit.modeling.encoder_with_words import Words
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+
+CANARY = "CANARY"
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+CODE = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel", "AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+DEEP = 100_000  # brackets, one in the other
+
+Change = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hostile folder.
+
+    Attributes:
+        kind: of the tiny encoder (`build`).
+        loads: whether it may load all the same, for what is wrong in it is not used.
+    """
+
+    name: str
+    kind: str
+    change: Change
+    loads: bool = False
+
+
+def build(kind: str, folder: Path, tokenizer: Any) -> None:
+    """Write a tiny encoder: as `AutoModel` writes it, as this project does, or with modules of either."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    config = BertConfig(**sizes)
+    if kind == "plain":
+        BertModel(config).save_pretrained(folder)
+    elif kind == "stock":
+        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        transformer = Transformer(str(folder), model_kwargs={"add_pooling_layer": False})
+        modules = [transformer, Pooling(16), Dense(16, 8), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    elif kind == "words":
+        build("ours", folder, tokenizer)
+        model = load_encoder(str(folder), device="cpu")
+        shutil.rmtree(folder)
+        save_with_words(model, Words(tokenizer.backend_tokenizer, torch.arange(9), torch.ones(9, 16)), 1.0, folder)
+    else:
+        encoder = None
+        if kind == "longformer":
+            config = LongformerConfig(**sizes | {"pad_token_id": tokenizer.pad_token_id, "attention_window": 8})
+        elif kind == "graph":
+            config = GraphDocumentConfig(config, graph_hidden_size=16, graph_layers=1)
+            encoder = GraphDocumentModel(config)
+        pooling = {} if kind == "graph" else {"pooling": "mean"}
+        DocSplitForContrastivePretraining(config, encoder, **pooling, max_seq_length=32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+KINDS = ("plain", "stock", "ours", "longformer", "graph", "words")
+
+
+def folders(tokenizer: Any, scratch: Path, cases: list[Case] | None = None) -> Iterator[tuple[Case, Path]]:
+    """Make each hostile folder of `cases` (default: all), one at a time; the encoders are built once."""
+    for number, case in enumerate(cases or CASES):
+        good = scratch / "good" / case.kind
+        if not good.exists():
+            build(case.kind, good, tokenizer)
+        folder = scratch / f"{number:03} {case.kind}"
+        shutil.copytree(good, folder)
+        case.change(folder)
+        yield case, folder
+        shutil.rmtree(folder)
+
+
+# --- Changes ---
+
+
+def has_run(folder: Path) -> bool:
+    """Whether code of a folder was run."""
+    return (folder / CANARY).exists()
+
+
+def evil(folder: Path) -> str:
+    """Code that leaves a file in a folder."""
+    return f"open({str(folder / CANARY)!r}, 'w').close()\n"
+
+
+class _Pickled:
+    """A pickle that leaves a file where it is loaded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+def _values(file: str, **values: Any) -> Change:
+    """Set values of a JSON file; None as a value stays in it as null."""
+
+    def change(folder: Path) -> None:
+        path = folder / file
+        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(content | values), encoding="utf-8")
+
+    return change
+
+
+def _text(file: str, text: str | bytes) -> Change:
+    def change(folder: Path) -> None:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return change
+
+
+def _without(file: str, *keys: str) -> Change:
+    """Remove keys of a JSON file, or the file."""
+
+    def change(folder: Path) -> None:
+        path = folder / file
+        if not keys:
+            return path.unlink()
+        content = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({key: value for key, value in content.items() if key not in keys}))
+        return None
+
+    return change
+
+
+def _cut(file: str, share: float) -> Change:
+    def change(folder: Path) -> None:
+        os.truncate(folder / file, int((folder / file).stat().st_size * share))
+
+    return change
+
+
+def _with_code(*changes: Change) -> Change:
+    """Give a folder code that nobody asked for, and make its files ask for it."""
+
+    def change(folder: Path) -> None:
+        for name in ("evil.py", "sitecustomize.py", "modeling_evil.py"):
+            (folder / name).write_text(evil(folder) + "EvilConfig = EvilModel = Evil = Module = object\n")
+        for one in changes:
+            one(folder)
+
+    return change
+
+
+def _replaced_code(folder: Path) -> None:
+    """Let all code that a folder brings leave a file."""
+    files = list(folder.glob("*.py"))
+    assert files
+    for file in files:
+        file.write_text(evil(folder) + file.read_text())
+
+
+def _pickle(weights: str = "model.safetensors", pickled: str = "pytorch_model.bin", protocol: int = 0) -> Change:
+    """Put a pickle that runs code in the place of weights."""
+
+    def change(folder: Path) -> None:
+        values: dict[str, Any] = dict(load_file(folder / weights))
+        values["embeddings.canary"] = _Pickled(folder / CANARY)
+        (folder / weights).unlink()
+        if protocol:
+            (folder / pickled).write_bytes(pickle.dumps(values, protocol=protocol))
+        else:
+            torch.save(values, folder / pickled)
+
+    return change
+
+
+def _tensors(change_of: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        save_file(change_of(dict(load_file(path))), path, metadata={"format": "pt"})
+
+    return change
+
+
+def _both(*changes: Change) -> Change:
+    def change(folder: Path) -> None:
+        for one in changes:
+            one(folder)
+
+    return change
+
+
+def _modules(*types: Any) -> Change:
+    """Name other modules."""
+    entries = [{"idx": n, "name": str(n), "path": "", "type": kind} for n, kind in enumerate(types)]
+    return _text("modules.json", json.dumps(entries))
+
+
+def _directory(file: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / file).unlink()
+        (folder / file).mkdir()
+
+    return change
+
+
+TRANSFORMER, POOLING = "sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"
+OPTIONS = "sentence_bert_config.json"
+NO_JSON = {
+    "empty": "",
+    "a list": "[]",
+    "a number": "7",
+    "null": "null",
+    "half": '{"model_type": ',
+    "no UTF-8": b'{"model_type": "\xff\xfe"}',
+    "nested": "[" * DEEP + "]" * DEEP,
+    "an object nested": '{"a":' * DEEP + "1" + "}" * DEEP,
+    "zeros": b"\0" * 512,
+}
+HEADER = (2**63 - 1).to_bytes(8, "little")
+
+
+def _cases() -> Iterator[Case]:
+    # Code that a folder brings
+    for kind in ("longformer", "graph"):
+        yield Case("its code was replaced", kind, _replaced_code, loads=True)
+    yield Case("its code was replaced", "words", _replaced_code, loads=True)
+    for kind in ("plain", "stock", "ours"):
+        yield Case("auto_map beside a known type", kind, _with_code(_values("config.json", auto_map=CODE)), loads=True)
+        unknown = _values("config.json", auto_map=CODE, model_type="evil", architectures=["EvilModel"])
+        yield Case("auto_map of an unknown type", kind, _with_code(unknown))
+        foreign = _values("config.json", auto_map={"AutoConfig": "evil/code--evil.EvilConfig"}, model_type="evil")
+        yield Case("auto_map to another repository", kind, _with_code(foreign))
+        tokenizer = _values("tokenizer_config.json", auto_map=CODE, tokenizer_class="EvilTokenizer")
+        yield Case("auto_map of the tokenizer", kind, _with_code(tokenizer), loads=True)
+    for file in ("processor_config.json", "preprocessor_config.json"):
+        processor = json.dumps({"auto_map": {"AutoProcessor": "evil.Evil"}, "processor_class": "Evil"})
+        for kind in ("plain", "stock"):
+            yield Case(f"auto_map in {file}", kind, _with_code(_text(file, processor)), loads=True)
+    inner = _values("config.json", passage_encoder={"model_type": "evil", "auto_map": CODE})
+    yield Case("auto_map of the passage encoder", "graph", _with_code(inner))
+    for name in ("evil.Module", "modeling_evil.Module", "os.system", "subprocess.Popen", "builtins.eval", "posix"):
+        yield Case(f"module {name}", "stock", _with_code(_modules(TRANSFORMER, name)))
+        yield Case(f"first module {name}", "ours", _with_code(_modules(name, POOLING)))
+    for name in ("torch.load", "base.model.torch", "base.model.os", "util.misc.importlib", "util.import_from_string"):
+        yield Case(f"module sentence_transformers.{name}", "stock", _modules(f"sentence_transformers.{name}"))
+    yield Case("code inside words", "words", _with_code(_text("words/config.json", '{"inner_type": "evil.Module"}')))
+    yield Case(
+        "an activation of its own",
+        "stock",
+        _with_code(_values("2_Dense/config.json", activation_function="evil.Module")),
+    )
+    yield Case("an activation of os", "stock", _values("2_Dense/config.json", activation_function="torch.os.system"))
+    yield Case("an activation that is no text", "stock", _values("2_Dense/config.json", activation_function=5))
+    # Options that would let code run
+    trusting = {"trust_remote_code": True}
+    for key in ("model_kwargs", "model_args", "config_kwargs", "config_args", "processor_kwargs", "tokenizer_args"):
+        yield Case(f"{key} trust code", "stock", _with_code(
+            _values(OPTIONS, **{key: trusting}), _values("config.json", auto_map=CODE, model_type="evil")
+        ))  # fmt: skip
+    for values in ({"weights_only": False}, {"weights_only": False, "dtype": "auto"}):
+        yield Case(f"pickles with {values}", "stock", _both(_pickle(), _values(OPTIONS, model_kwargs=values)))
+    for value in ("evil/kernel", "kernels-community/evil", "evil/kernel@main:forward"):
+        yield Case(f"a kernel {value}", "stock", _values(OPTIONS, model_kwargs={"attn_implementation": value}))
+    yield Case("all kernels", "stock", _values(OPTIONS, model_kwargs={"allow_all_kernels": True, "use_kernels": True}))
+    yield Case("the options of loading are a list", "stock", _values(OPTIONS, model_kwargs=[1]))
+    yield Case("an adapter that imports", "plain", _text("adapter_config.json", json.dumps(
+        {"peft_type": "LORA", "base_model_name_or_path": "evil/base", "megatron_core": "evil", "megatron_config": {}}
+    )))  # fmt: skip
+    yield Case("an adapter of nothing", "plain", _text("adapter_config.json", "[]"))
+    # Pickles
+    for kind in ("plain", "stock", "ours", "longformer", "graph", "words"):
+        yield Case("pickled weights", kind, _pickle())
+    for protocol in (2, 4):
+        yield Case(f"a plain pickle, protocol {protocol}", "plain", _pickle(protocol=protocol))
+    yield Case("pickled Dense weights", "stock", _pickle("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"))
+    yield Case("weights that are a pickle", "plain", _pickle(pickled="model.safetensors", protocol=4))
+    # Sizes
+    huge = {"hidden_size": 10**9, "num_hidden_layers": 10**9, "vocab_size": 10**12, "intermediate_size": 10**15}
+    huge |= {"max_position_embeddings": 10**12, "num_attention_heads": 10**9, "type_vocab_size": 10**14}
+    for name, value in huge.items():
+        yield Case(f"{name} {value:.0e}", "plain", _values("config.json", **{name: value}))
+        yield Case(f"{name} {value:.0e}", "ours", _values("config.json", **{name: value}))
+    yield Case("hidden_size 10^6", "plain", _values("config.json", hidden_size=10**6))
+    yield Case("a window of 10^12", "longformer", _values("config.json", attention_window=[10**12]))
+    yield Case(
+        "a passage encoder of 10^9", "graph", _values("config.json", passage_encoder=SIZES | {"hidden_size": 10**9})
+    )
+    yield Case("a graph of 10^9", "graph", _values("config.json", graph_hidden_size=10**9))
+    for name, value in (("hidden_size", 0), ("hidden_size", -1), ("num_attention_heads", 0), ("num_hidden_layers", -1),
+                        ("hidden_size", "wide"), ("hidden_size", None), ("num_attention_heads", 3),
+                        ("vocab_size", 2.5),
+                        ("hidden_act", "evil"), ("hidden_act", 7), ("dtype", "evil"), ("dtype", []),
+                        ("model_type", 5), ("model_type", None), ("model_type", ["bert"]), ("pad_token_id", "x"),
+                        ("layer_norm_eps", "x"), ("quantization_config", {"quant_method": "evil"}),
+                        ("quantization_config", 5), ("rope_scaling", "x"), ("id2label", 5)):  # fmt: skip
+        yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}), loads=name in (
+            "rope_scaling", "id2label", "pad_token_id", "dtype", "layer_norm_eps", "quantization_config"
+        ))  # fmt: skip
+    # Files that are no JSON, or say something else
+    for name, text in NO_JSON.items():
+        yield Case(f"config.json is {name}", "plain", _text("config.json", text))
+        yield Case(f"modules.json is {name}", "ours", _text("modules.json", text), loads=name == "a list")
+        yield Case(f"{OPTIONS} is {name}", "stock", _text(OPTIONS, text))
+        yield Case(f"tokenizer.json is {name}", "ours", _text("tokenizer.json", text))
+        yield Case(f"tokenizer_config.json is {name}", "ours", _text("tokenizer_config.json", text))
+        yield Case(f"the pooling is {name}", "stock", _text("1_Pooling/config.json", text))
+        yield Case(f"the model's file is {name}", "stock", _text("config_sentence_transformers.json", text))
+        yield Case(f"the words' file is {name}", "words", _text("words/config.json", text))
+    for entries in ([5], [{}], [{"type": 5, "path": ""}], [{"type": TRANSFORMER}], [{"type": TRANSFORMER, "path": 7}],
+                    [{"type": TRANSFORMER, "path": "../../..", "name": "0", "idx": 0}]):  # fmt: skip
+        yield Case(f"modules {entries}", "stock", _text("modules.json", json.dumps(entries)))
+    for name, value in (
+        ("max_seq_length", "x"),
+        ("max_seq_length", -3),
+        ("max_seq_length", 0),
+        ("max_seq_length", []),
+    ):
+        yield Case(f"{name} is {value!r}", "stock", _values(OPTIONS, **{name: value}))
+    for name, value in (("prompts", 5), ("prompts", {"document": 5}), ("default_prompt_name", "none"),
+                        ("similarity_fn_name", "evil"), ("similarity_fn_name", 5), ("prompts", ["a"])):  # fmt: skip
+        yield Case(f"{name} is {value!r}", "stock", _values("config_sentence_transformers.json", **{name: value}))
+    for name, value in (
+        ("pooling", 5),
+        ("pooling", "evil"),
+        ("max_seq_length", "x"),
+        ("max_seq_length", -1),
+        ("sentence_transformer", 5),
+        ("sentence_transformer", {"dense": [5]}),
+        ("objective", "evil"),
+    ):
+        # `load_encoder` does not read all of it; a training does
+        yield Case(f"settings: {name} is {value!r}", "ours", _both(_without("modules.json"), _settings(name, value)),
+                   loads=name == "objective")  # fmt: skip
+    yield Case("settings are a list", "ours", _both(_without("modules.json"), _values("config.json", docsplit=[1])))
+    yield Case("two poolings and no width", "stock", _text("1_Pooling/config.json", "{}"))
+    yield Case(
+        "the pooling is of another width",
+        "stock",
+        _values("1_Pooling/config.json", embedding_dimension="x", word_embedding_dimension="x"),
+        loads=True,
+    )
+    for name, value in (("model_max_length", "x"), ("model_max_length", -5), ("tokenizer_class", "Evil"),
+                        ("tokenizer_class", 5), ("added_tokens_decoder", 5), ("pad_token", 5), ("pad_token", {"a": 1}),
+                        ("extra_special_tokens", 5), ("padding_side", "up"), ("truncation_side", 5)):  # fmt: skip
+        yield Case(
+            f"tokenizer: {name} is {value!r}", "ours", _values("tokenizer_config.json", **{name: value}), loads=True
+        )
+    for name in ("model", "added_tokens", "normalizer"):
+        yield Case(f"tokenizer.json: {name} is 5", "ours", _values("tokenizer.json", **{name: 5}))
+    yield Case(
+        "no vocabulary",
+        "ours",
+        _values(
+            "tokenizer.json",
+            model={
+                "type": "WordPiece",
+                "vocab": {},
+                "unk_token": "x",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 9,
+            },
+        ),
+    )
+    yield Case(
+        "ids beyond all",
+        "ours",
+        _values(
+            "tokenizer.json",
+            model={
+                "type": "WordPiece",
+                "vocab": {"a": 2**32 - 1, "[UNK]": 0},
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 9,
+            },
+        ),
+    )
+    # Weights
+    for share in (0, 0.01, 0.5, 0.99):
+        for kind in ("plain", "ours"):
+            yield Case(f"{share:.0%} of the weights", kind, _cut("model.safetensors", share))
+    yield Case("half of the Dense weights", "stock", _cut("2_Dense/model.safetensors", 0.5))
+    yield Case("half of the words", "words", _cut("words/words.safetensors", 0.5))
+    yield Case("half of the tokenizer", "ours", _cut("tokenizer.json", 0.5))
+    yield Case("a header of 2^63 bytes", "plain", _text("model.safetensors", HEADER + b"{}"))
+    yield Case(
+        "a header that nests",
+        "plain",
+        _text("model.safetensors", (2 * DEEP).to_bytes(8, "little") + b"[" * DEEP + b"]" * DEEP),
+    )
+    yield Case("weights of other shapes", "plain", _tensors(lambda t: {k: v.flatten() for k, v in t.items()}))
+    yield Case("other weights", "plain", _tensors(lambda t: {f"x.{k}": v for k, v in t.items()}))
+    yield Case("no weights", "plain", _tensors(lambda t: {}))
+    yield Case("no file of weights", "plain", _without("model.safetensors"))
+    yield Case("weights are a folder", "plain", _directory("model.safetensors"))
+    yield Case("config.json is a folder", "plain", _directory("config.json"))
+    yield Case(
+        "an index that leads out",
+        "plain",
+        _both(
+            _without("model.safetensors"),
+            _text(
+                "model.safetensors.index.json",
+                json.dumps(
+                    {"metadata": {}, "weight_map": {"embeddings.word_embeddings.weight": "../../x.safetensors"}}
+                ),
+            ),
+        ),
+    )
+    yield Case(
+        "an index of nothing",
+        "plain",
+        _both(_without("model.safetensors"), _text("model.safetensors.index.json", "[]")),
+    )
+
+
+def _settings(name: str, value: Any) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config["docsplit"][name] = value
+        path.write_text(json.dumps(config))
+
+    return change
+
+
+CASES = list(_cases())
