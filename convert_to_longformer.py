@@ -46,7 +46,7 @@ def main() -> None:
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.release.hub import WRITTEN
-    from docsplit.runtime.output_folder import OutputFolder, Writer
+    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
 
     with OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", WRITTEN)):
         convert_checkpoint(options)

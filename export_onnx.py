@@ -43,7 +43,7 @@ def main() -> None:
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
     from docsplit.release.onnx import FILES
-    from docsplit.runtime.output_folder import OutputFolder, Writer
+    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
 
     with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)):
         export_encoder(options.encoder, options.out)

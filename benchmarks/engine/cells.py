@@ -63,9 +63,9 @@ from filelock import FileLock, Timeout
 
 from benchmarks.engine.results import Record, Results, Row, check_rows, read_results, write_results
 from benchmarks.engine.study import RECORD, Cell, Study, resolve
+from docsplit.runtime.disk.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
 from docsplit.runtime.ending import end_with
 from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
-from docsplit.runtime.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
 
 SPENT = "seconds.json"  # in a cell's folder once a step is finished
 PID = "pid"  # in a cell's folder while it runs

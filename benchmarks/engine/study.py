@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from benchmarks.engine.results import Record, Results, read_results
+from docsplit.runtime.disk.sealed import Damaged
 from docsplit.runtime.files import ROOT, hash_of_code, versions
-from docsplit.runtime.sealed import Damaged
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds

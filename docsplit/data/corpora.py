@@ -26,7 +26,7 @@ from docsplit.data.readers.columns import check_text_column, join_paragraphs, jo
 from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.stream import stream_local
-from docsplit.runtime.caches import build_once, cache_directory, map_once
+from docsplit.runtime.disk.caches import build_once, cache_directory, map_once
 from docsplit.runtime.files import hash_of_code, refuse_missing_path
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.modeling.encoding import micro_batches
-from docsplit.runtime.caches import build_once, is_cached
+from docsplit.runtime.disk.caches import build_once, is_cached
 from docsplit.runtime.files import add_texts
 
 T = TypeVar("T")

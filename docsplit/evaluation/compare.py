@@ -26,9 +26,9 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
+from docsplit.runtime.disk.output_folder import ALL, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.launching import accelerator, hardware, join_processes
-from docsplit.runtime.output_folder import ALL, RECORD, OutputFolder, Writer, matches
-from docsplit.runtime.sealed import Damaged, read_json
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}

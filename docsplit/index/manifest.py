@@ -1,7 +1,7 @@
 """The manifest of an index: its segments, the encoder that its vectors are of, and the files that must be there.
 
-The manifest is sealed (`docsplit.runtime.sealed`). It records the size and digest of each file that it names. Segments
-and words are folders: the manifest records the `files.json` in them, which records their other files.
+The manifest is sealed (`docsplit.runtime.disk.sealed`). It records the size and digest of each file that it names.
+Segments and words are folders: the manifest records the `files.json` in them, which records their other files.
 """
 
 import re
@@ -9,9 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docsplit.runtime.files import JsonObject
-from docsplit.runtime.names import command_name
-from docsplit.runtime.sealed import (
+from docsplit.runtime.disk.sealed import (
     CHECKSUM,
     SEAL,
     Damaged,
@@ -22,6 +20,8 @@ from docsplit.runtime.sealed import (
     why_damaged,
     write_sealed,
 )
+from docsplit.runtime.files import JsonObject
+from docsplit.runtime.names import command_name
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description

@@ -5,8 +5,16 @@ import time
 from pathlib import Path
 
 from docsplit.modeling.saving import WEIGHTS_FILE
+from docsplit.runtime.disk.sealed import (
+    Damaged,
+    FileRecord,
+    read_json,
+    read_sealed,
+    records_in,
+    seal_folder,
+    why_damaged,
+)
 from docsplit.runtime.files import JsonObject, flush, flush_folder
-from docsplit.runtime.sealed import Damaged, FileRecord, read_json, read_sealed, records_in, seal_folder, why_damaged
 
 MANIFEST = "checkpoint_manifest.json"
 IN_EACH = ({WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"}, {"config.json"}, {"trainer_state.json"})  # one of each

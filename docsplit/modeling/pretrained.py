@@ -19,12 +19,12 @@ from transformers.utils import cached_file
 
 from docsplit.modeling.after_pooling import DENSE, KEPT, activation_named
 from docsplit.modeling.pooling import Pooling
+from docsplit.runtime.disk.sealed import Damaged, read_any_json, read_json
 from docsplit.runtime.files import JsonObject, refuse_missing_path
-from docsplit.runtime.sealed import Damaged, read_any_json, read_json
 
 logger = logging.getLogger(__name__)
 
-NO_CODE = {"trust_remote_code": False}  # None would ask on the terminal
+NO_CODE: Any = {"trust_remote_code": False}  # None would ask on the terminal
 ENCODER, TOKENIZER = "an encoder", "a tokenizer"
 EXPECTED = "a folder with an encoder, or a model of the Hub (USER/NAME)"
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
@@ -255,7 +255,7 @@ def _check_sentence_transformer(name: Any, modules: list[JsonObject], read: Call
                 activation_named(str(dense.get("activation_function", "torch.nn.Tanh")))
             except ValueError as error:
                 raise CannotLoad(f"{name}: {module['path']}/config.json: {error}.") from error
-    transformer = next((file for file in map(read, TRANSFORMER_FILES) if file is not None), {})
+    transformer: JsonObject = next((file for file in map(read, TRANSFORMER_FILES) if file is not None), {})
     _check_options(name, transformer)
     _check_length(name, TRANSFORMER_FILES[0], transformer)
     model = read(MODEL_FILE) or {}

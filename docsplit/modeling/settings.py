@@ -14,7 +14,7 @@ from docsplit.modeling.after_pooling import KEPT
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.records import checked
+from docsplit.runtime.disk.records import checked
 
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted

@@ -17,10 +17,10 @@ from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.card_results import evaluation_text, model_index, read_evaluations
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
+from docsplit.runtime.disk.records import record_of
+from docsplit.runtime.disk.sealed import read_json
 from docsplit.runtime.files import write_text
 from docsplit.runtime.names import command_name
-from docsplit.runtime.records import record_of
-from docsplit.runtime.sealed import read_json
 
 ADAPTATION_FILE = "adapt.json"
 KINDS = ("words", "static", "plain")  # of what is written
@@ -191,7 +191,7 @@ def _front_matter(record: Adaptation, address: str, licence: Licence, evaluation
 
 def _what(record: Adaptation) -> str:
     """Say what the parts are."""
-    encoder, documents = code(record.encoder), code(record.documents)
+    encoder, documents = str(code(record.encoder)), code(record.documents)
     if record.recipe and record.kept != "start":
         encoder += f", trained on {documents} by the recipe {code(record.recipe)},"
     if record.kind == "static":

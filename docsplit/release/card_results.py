@@ -25,8 +25,8 @@ from docsplit.evaluation.results.tables import (
     tables_of_rows,
 )
 from docsplit.evaluation.results.task import Task, task_of_file
-from docsplit.runtime import sealed
-from docsplit.runtime.records import checked
+from docsplit.runtime.disk import sealed
+from docsplit.runtime.disk.records import checked
 
 RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
 NUMBERS = re.compile(r"(global_step|train_|documents_|tokens_|probe_|tfidf_)")  # what names of numbers begin with

@@ -45,8 +45,8 @@ from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
 from docsplit.runtime.command import as_command
 from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.disk.output_folder import record_beside
 from docsplit.runtime.files import JsonObject, write_text
-from docsplit.runtime.output_folder import record_beside
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def _option(run: RunRecord | None, name: str, default: str) -> str:
 def _data_table(results: JsonObject, run: RunRecord | None) -> str:
     if not results:
         return "Nothing about its training data is known: there is no all_results.json."
-    rows = [("corpus", code(_option(run, "corpus", "python_docs")))]
+    rows: list[tuple[str, str]] = [("corpus", code(_option(run, "corpus", "python_docs")))]
     for key in ("documents_in_corpus", "documents_used"):
         rows += [(key.replace("_", " "), f"{results[key]:,}")] if results.get(key) is not None else []
     for key, value in results.items():

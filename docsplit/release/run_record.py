@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.records import checked, record_of
-from docsplit.runtime.sealed import read_json
+from docsplit.runtime.disk.records import checked, record_of
+from docsplit.runtime.disk.sealed import read_json
 
 RUN_FILE = "run.json"
 

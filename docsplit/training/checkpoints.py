@@ -13,9 +13,9 @@ from pathlib import Path
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.manifest import MANIFEST, read_manifest, why_incomplete
 from docsplit.modeling.settings import current_settings
+from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import JsonObject, remove_empty
 from docsplit.runtime.restarts import Begun, restart_count
-from docsplit.runtime.sealed import Damaged, read_json
 
 logger = logging.getLogger(__name__)
 

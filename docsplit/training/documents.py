@@ -12,7 +12,7 @@ from docsplit.data.query_documents import QueryDataset
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.modeling.sentence_transformers_files import lower_cases
-from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import JsonObject
 from docsplit.training.arguments import RunOptions
 

@@ -17,7 +17,7 @@ from docsplit.modeling.manifest import MANIFEST
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
-from docsplit.runtime.output_folder import RECORD, OutputFolder
+from docsplit.runtime.disk.output_folder import RECORD, OutputFolder
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback

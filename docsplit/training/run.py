@@ -20,11 +20,11 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
+from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
+from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import PARTIAL, flush_files
 from docsplit.runtime.launching import explain_out_of_memory
-from docsplit.runtime.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.restarts import begun_before, note_begin
-from docsplit.runtime.sealed import Damaged, read_json
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
@@ -41,7 +41,7 @@ logger = logging.getLogger("docsplit")
 
 COMMAND = "run_docsplit_pretraining.py"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
-# What a run writes, as patterns of `docsplit.runtime.output_folder`
+# What a run writes, as patterns of `docsplit.runtime.disk.output_folder`
 PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
 RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin")
 IN_A_CHECKPOINT = (

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
+from docsplit.runtime.disk.sealed import FileRecord
 from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.restarts import Begun
-from docsplit.runtime.sealed import FileRecord
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
 from tests.modeling.test_manifest import seal_as_before

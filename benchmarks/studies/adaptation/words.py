@@ -43,7 +43,7 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
-from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
 

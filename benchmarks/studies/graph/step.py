@@ -24,7 +24,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
 from docsplit.evaluation.results.items import ItemScores
-from docsplit.runtime.caches import cache_directory
+from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
 

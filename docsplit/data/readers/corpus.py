@@ -28,7 +28,7 @@ from docsplit.data.readers.decoding import HEAD, is_plain
 from docsplit.data.readers.documents import Reading, find_documents
 from docsplit.data.readers.files import FoundFiles
 from docsplit.data.readers.rows import Columns
-from docsplit.runtime.caches import build_once, cache_directory
+from docsplit.runtime.disk.caches import build_once, cache_directory
 from docsplit.runtime.files import hash_of_code, write_text
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
+from docsplit.runtime.disk.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
 from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder, move_aside
-from docsplit.runtime.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back

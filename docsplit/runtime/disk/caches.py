@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docsplit.runtime.sealed import READ_WHEN_OPENED, seal_folder, why_folder_damaged
+from docsplit.runtime.disk.sealed import READ_WHEN_OPENED, seal_folder, why_folder_damaged
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -65,7 +65,7 @@ def map_once(dataset: "Dataset", function: Callable[..., Any], key: str, **optio
 def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
     """Fill a folder unless it is there: a kill leaves nothing half-written, and one of two builders wins.
 
-    Its files are recorded (`docsplit.runtime.sealed`). A folder that no longer fits its record is built again.
+    Its files are recorded (`docsplit.runtime.disk.sealed`). A folder that no longer fits its record is built again.
     """
     if not is_cached(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from docsplit.runtime.sealed import (
+from docsplit.runtime.disk.sealed import (
     Damaged,
     FileRecord,
     read_json,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.runtime.output_folder import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
+from docsplit.runtime.disk.output_folder import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
 
 WRITER = Writer("train.py", "--output_dir", ("README.md", "model*.bin", f"step-{NUMBER}/{ALL}", "parts/*/part.json"))
 OTHER = Writer("export.py", "OUT", ("README.md",))
@@ -160,7 +160,7 @@ def killed_run(folder, writer, code, wait=True):
     script = f"""
 import os, sys, time
 from pathlib import Path
-from docsplit.runtime.output_folder import OutputFolder, Writer
+from docsplit.runtime.disk.output_folder import OutputFolder, Writer
 writer = Writer({writer.name!r}, "", {writer.writes!r}, {writer.writes_first!r})
 taken = OutputFolder(Path({str(folder)!r}), writer).take()
 os.chdir({str(folder)!r})

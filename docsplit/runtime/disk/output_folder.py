@@ -18,8 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from docsplit.runtime.disk.sealed import Damaged, read_sealed, write_sealed
 from docsplit.runtime.files import JsonObject, move_aside, remove_empty
-from docsplit.runtime.sealed import Damaged, read_sealed, write_sealed
 
 logger = logging.getLogger(__name__)
 
