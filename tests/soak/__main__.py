@@ -17,25 +17,25 @@ from pathlib import Path
 os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
 
 from docsplit.runtime.files import ROOT, write_text
-from tests.soak.damage import damaged_indexes
-from tests.soak.disks import faulty_disks, full_disks
+from tests.soak import damage, disks, hostile, indexes, trainings
 from tests.soak.engine import Part, run_part, summary, table
-from tests.soak.indexes import killed_verbs
-from tests.soak.trainings import killed_trainings
 
 RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
 PARTS = {
+    "wrong options": Part("one line before any work", hostile.wrong_combinations, 2500),
+    "hostile model folders": Part("none of their code runs; loaded, or one line", hostile.hostile_models, 478),
+    "hostile texts": Part("text stays text in cards, reports and pages", hostile.hostile_texts, 1026),
+    "wrong values": Part("one line; no HTML of others", hostile.wrong_values, 441),
+    "fuzzed documents": Part("read, counted, or one line that names the file", hostile.fuzzed_files, 10_000),
+    "damaged checkpoints": Part("passed over, and refused in one line", damage.damaged_checkpoints, 1500),
+    "damaged indexes": Part("one line that names the file, or the same answers", damage.damaged_indexes, 1000),
+    "killed index verbs": Part("the old index or the new one is left", indexes.killed_verbs, 100),
+    "failing disks": Part("one line; the next run ends as if nothing had happened", disks.faulty_disks, 2000),
+    "full disks": Part("one line; with room again, the run ends bit for bit", disks.full_disks, 60),
+    "lost processes": Part("one line names the process, and all end", hostile.lost_processes, 52),
     "killed trainings": Part(
-        "SIGKILL up to three times a training: it ends with the same parameters, bit for bit", killed_trainings, 200
+        "the same command ends with the same parameters, bit for bit", trainings.killed_trainings, 200
     ),
-    "killed index verbs": Part("SIGKILL: the old index or the new one is left", killed_verbs, 100),
-    "damaged indexes": Part("a file changes: the same answers, or one line that names it", damaged_indexes, 1000),
-    "failing disks": Part(
-        "an error at each change of a folder: one line; the next run ends as if nothing had happened",
-        faulty_disks,
-        2000,
-    ),
-    "full disks": Part("no byte left: one line; with room again, the run ends bit for bit", full_disks, 60),
 }
 
 

@@ -1,0 +1,152 @@
+"""What others wrote: model folders, cards, documents; and options that are wrong."""
+
+import builtins
+import contextlib
+import io
+import itertools
+import logging
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+from unittest import mock
+
+from docsplit.data.tokenization import load_tokenizer
+from docsplit.release.model_card import write_card
+from tests.data.readers.fuzzed_documents import READERS, failure_of, fuzzed_documents
+from tests.modeling import hostile_folders
+from tests.modeling.test_pretrained import embed, start_training
+from tests.ranks import MATRIX, attack
+from tests.release import hostile_cards
+from tests.runtime import wrong_options
+from tests.soak.engine import BrokenPromise, Case
+from tests.trajectories import DATA
+
+
+def hostile_models(count: int) -> Iterator[Case]:
+    """Load each hostile folder to embed, and to train."""
+    pairs = itertools.product(hostile_folders.CASES, (embed, start_training))
+    for case, use in itertools.islice(pairs, count):
+        name = f"{case.kind}: {case.name}: {use.__name__}"
+        yield Case(name, lambda folder, case=case, use=use: _load(case, use, folder))
+
+
+def _load(case: hostile_folders.Case, use: object, scratch: Path) -> str:
+    tokenizer = load_tokenizer(str(DATA / "tokenizer"))
+    ((_, folder),) = itertools.islice(_kept(tokenizer, scratch, case), 1)
+    with (
+        mock.patch.object(builtins, "input", _asked),
+        warnings.catch_warnings(),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            use(str(folder))  # type: ignore[operator]
+            outcome = "loads"
+        except ValueError as error:
+            if "\n" in str(error) or folder.name not in str(error):
+                raise BrokenPromise(f"not one line that names the folder: {error}") from error
+            outcome = "one line"
+    if hostile_folders.has_run(folder):
+        raise BrokenPromise("its code was run")
+    return outcome
+
+
+def _kept(tokenizer: object, scratch: Path, case: hostile_folders.Case) -> Iterator[tuple[object, Path]]:
+    yield from hostile_folders.folders(tokenizer, scratch, [case])
+
+
+def _asked(*_: object) -> NoReturn:
+    raise BrokenPromise("it asks on the terminal")
+
+
+def hostile_texts(count: int) -> Iterator[Case]:
+    """Write each text into each place of cards and reports."""
+    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as scratch:
+        model = Path(scratch) / "model"
+        hostile_folders.build("ours", model, load_tokenizer(str(DATA / "tokenizer")))
+        pairs = itertools.product(hostile_cards.PLACES.items(), hostile_cards.PAYLOADS.items())
+        for (place, write), (name, text) in itertools.islice(pairs, count):
+            yield Case(f"{place}: {name}", lambda folder, args=(write, text, place): _write(model, folder, *args))
+
+
+def _write(model: Path, folder: Path, write: object, text: str, place: str) -> str:
+    pages = []
+    for number, each in enumerate((hostile_cards.HARMLESS, text)):
+        (folder / str(number)).mkdir()
+        pages.append(write(shutil.copytree(model, folder / str(number) / "model"), each))  # type: ignore[operator]
+    if place.endswith(".html"):
+        same = pages[0].count("<") == pages[1].count("<")
+    else:
+        same = hostile_cards.structure(pages[0]) == hostile_cards.structure(pages[1])
+        if raw := hostile_cards.raw_html(pages[1]):
+            raise BrokenPromise(f"raw HTML: {raw}")
+    if not same:
+        raise BrokenPromise("the page has another structure")
+    return "text stays text"
+
+
+def wrong_values(count: int) -> Iterator[Case]:
+    """Put a value of another type into each place of the files that a card is made of."""
+    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as scratch:
+        model = Path(scratch) / "model"
+        hostile_folders.build("ours", model, load_tokenizer(str(DATA / "tokenizer")))
+        for number, (file, path, value, contents) in enumerate(itertools.islice(hostile_cards.wrong_values(), count)):
+            name = f"{number}: {file}: {path}: {str(value)[:40]}"
+            yield Case(name, lambda folder, contents=contents: _card(model, folder, contents))
+
+
+def _card(model: Path, folder: Path, contents: dict) -> str:
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    hostile_cards.write_files(folder, contents)
+    try:
+        if raw := hostile_cards.raw_html(write_card(folder)):
+            raise BrokenPromise(f"raw HTML: {raw}")
+    except ValueError as error:
+        if "\n" in str(error):
+            raise BrokenPromise(f"not one line: {error}") from error
+        return "one line"
+    return "it was not used"
+
+
+def fuzzed_files(count: int) -> Iterator[Case]:
+    """Read each fuzzed document in each way in which documents are read."""
+    logging.disable(logging.ERROR)
+    for number, fuzzed in enumerate(fuzzed_documents(count, seed=11)):
+        yield Case(f"{number} {' '.join(fuzzed.how)}", lambda folder, fuzzed=fuzzed: _read(fuzzed, folder))
+
+
+def _read(fuzzed: object, folder: Path) -> str:
+    path = folder / fuzzed.name  # type: ignore[attr-defined]
+    path.write_bytes(fuzzed.content)  # type: ignore[attr-defined]
+    for reader in READERS:
+        if failure := failure_of(reader, path):
+            raise BrokenPromise(f"as {reader}: {failure}")
+    return "read, counted or one line"
+
+
+def lost_processes(count: int) -> Iterator[Case]:
+    """Kill, stop, hold and pause each of two and three processes, again and again."""
+    for number in range(count):
+        case = MATRIX[number % len(MATRIX)]
+        yield Case(f"{number}: {case}", lambda _, case=case: _lose(case))
+
+
+def _lose(case: object) -> str:
+    if fault := attack(case).fault(case):  # type: ignore[arg-type]
+        raise BrokenPromise(fault)
+    return "no false alarm" if case.passes else "one line names it, all end"  # type: ignore[attr-defined]
+
+
+def wrong_combinations(count: int) -> Iterator[Case]:
+    """Run scripts with options that cannot go together, up to where their work would begin."""
+    for number, case in enumerate(wrong_options.cases(count, seed=13)):
+        yield Case(f"{number} {case.script} {case.words}", lambda _, case=case: _refuse(case))
+
+
+def _refuse(case: wrong_options.Case) -> str:
+    for problem in wrong_options.unrefused([case]):
+        raise BrokenPromise(problem)
+    return "one line before any work"
