@@ -192,7 +192,7 @@ def test_a_run_ends_with_what_it_wrote_and_commands_with_its_own_paths(tmp_path,
     )
     assert f"{start} tfidf\n" in closing({"probe_corpus": "python_docs"})  # its own sealed part, by default
     assert "Wrote outputs/mine: the start, unchanged, and results" in closing({}, kept_start=True)
-    ranked = closing({"corpus": "cranfield", "view": "query_document"}, QueryArguments(fold=1, folds=10))
+    ranked = closing({"corpus": "cranfield", "view": "query_document"}, QueryArguments(fold=1, folds="10"))
     assert (
         "run_document_retrieval.py --collection cranfield --fold 1 --folds 10 --model_name_or_path outputs/mine bm25"
         in ranked

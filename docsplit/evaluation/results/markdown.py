@@ -70,7 +70,7 @@ def python_literal(text: str) -> str:
 
 def bold(text: object) -> Markdown:
     """Return text in bold."""
-    return Markdown(f"**{inline(text)}**")
+    return Markdown(f"**{text if isinstance(text, Markdown) else _escaped(text)}**")
 
 
 def image(caption: object, address: str) -> Markdown:

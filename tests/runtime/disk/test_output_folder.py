@@ -170,7 +170,7 @@ print("ready", flush=True)
 time.sleep(20)
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
         start_new_session=True,
     )  # fmt: skip
     assert process.stdout.readline() == "ready\n"
