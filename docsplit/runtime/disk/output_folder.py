@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from docsplit.runtime.disk.sealed import Damaged, read_sealed, write_sealed
-from docsplit.runtime.files import JsonObject, move_aside, remove_empty
+from docsplit.runtime.files import PARTIAL, JsonObject, move_aside, remove_empty
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +153,7 @@ class OutputFolder:
                 raise ValueError(f"{path} {reason}, and this run would write over it or remove it: {remedy}.")
             self.record.intended, self.record.running = {}, {"pid": self.process, "host": socket.gethostname()}
             self.intend(self.writer.writes if self.writer.writes_first is None else self.writer.writes_first)
+            self._remove_half_written()
         except BaseException:
             self.close()
             raise
@@ -199,6 +200,15 @@ class OutputFolder:
             (self.path / LOCK).unlink()
         self.lock.release()
         self._remove_created()
+
+    def _remove_half_written(self) -> None:
+        """Remove what a kill left of files that this command writes (`docsplit.runtime.files.write_whole`)."""
+        for pattern in self.writer.writes:
+            parent, slash, name = pattern.rpartition("/")
+            for path in matches(self.path, f"{parent}{slash}.{name}.[0-9]*{PARTIAL}"):
+                is_here = path.resolve().is_relative_to(self.place) and not path.is_symlink()
+                if is_here and path.is_file() and re.fullmatch(rf"\..+\.\d+{re.escape(PARTIAL)}", path.name):
+                    path.unlink()
 
     def _note_files(self) -> None:
         """Add what was written since to the record."""

@@ -254,3 +254,18 @@ def test_another_folder_is_not_looked_at(folder, caplog):
     assert set(contents(folder).values()) == {"mine"}
     assert not caplog.text
     assert not (folder / LOCK).exists()
+
+
+def test_half_written_files_of_a_kill_go_and_others_stay(folder):
+    ours = (".README.md.123.partial", "parts/a/.part.json.5.partial")
+    users = (
+        ".notes.txt.123.partial",
+        ".README.md.partial",
+        ".README.md.x.partial",
+        "README.md.1.partial",
+        "a/.b.1.partial",
+    )
+    fill(folder, *ours, *users)
+    (folder / ".model.bin.9.partial").symlink_to(folder / "a" / ".b.1.partial")
+    run(folder)
+    assert contents(folder).keys() == {*users, ".model.bin.9.partial"}
