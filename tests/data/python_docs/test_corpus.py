@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -429,9 +428,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 def test_fingerprint(monkeypatch):
-    start = time.perf_counter()
     fingerprint = python_docs_fingerprint()
-    assert time.perf_counter() - start < 0.5
     assert re.fullmatch(r"[0-9a-f]{16}", fingerprint)
     assert python_docs_fingerprint() == fingerprint
     for package in PACKAGES[1:]:  # each package that can be read has a version that is part of the key
