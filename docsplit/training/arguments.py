@@ -37,7 +37,7 @@ from docsplit.runtime.names import command_name
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
-OF_JSON = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
+OF_JSON = {"lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"}
 PROBE_METRICS = ("probe_5shot_accuracy", "probe_accuracy")  # what a run may choose by, beside eval_loss
 OPTIONS_OF_OBJECTIVES = {name: objective.Options for name, objective in OBJECTIVES.items()}
 
@@ -61,7 +61,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
         refuse_first(unsupported(self))
         refuse_first(what_does_not_choose(self))
         check_trackers(self.report_to if isinstance(self.report_to, list) else [self.report_to or "none"])
-        for name in OF_JSON:
+        for name in OF_JSON & vars(self).keys():  # not each version of transformers has all
             setattr(self, name, read_json_option(name, getattr(self, name)))
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False

@@ -20,7 +20,8 @@ Row = tuple[int, JsonObject]  # its number, from 0; rows that cannot be read cou
 CUT_OFF = "and all after it, since the file is damaged there"
 NO_JSON = "that are no JSON"
 NO_OBJECT = "that are no JSON objects"
-_END = "\x00the end of the file\x00"  # a row that a quote that is never closed swallows with all rows before it
+_NUL = "\ufdd0"  # stands for NUL, which csv refuses before Python 3.11; no text has this code point
+_END = f"{_NUL}the end of the file{_NUL}"  # a row that a quote that is never closed swallows with all rows before it
 
 csv.field_size_limit(2**31 - 1)  # of the whole process; the default refuses texts of more than 131,072 characters
 
@@ -191,7 +192,8 @@ def _json_document(content: list[str], lines: _Lines) -> Iterator[Row]:
 def _table_rows(lines: _Lines) -> Iterator[Row]:
     """Read a table with a header. Rows that are too short have no value in their last columns."""
     delimiter = "\t" if lines.file.suffix == ".tsv" else ","
-    table = csv.reader(itertools.chain(lines, ["\n", _END]), delimiter=delimiter)
+    content = (line.replace("\x00", _NUL) for line in lines)
+    table = csv.reader(itertools.chain(content, ["\n", _END]), delimiter=delimiter)
     header: list[str] | None = None
     number, first_line = -1, 1
     while True:
@@ -210,6 +212,7 @@ def _table_rows(lines: _Lines) -> Iterator[Row]:
             return
         if not any(fields):
             continue
+        fields = [field.replace(_NUL, "\x00") for field in fields]
         if header is None:
             header = fields
             continue
