@@ -43,9 +43,11 @@ COMMAND = "run_docsplit_pretraining.py"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 # What a run writes, as patterns of `docsplit.runtime.disk.output_folder`
 PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
-RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin")
+HALF_WRITTEN = ".tmp??????"  # by safetensors, where a kill comes in between
+RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin", HALF_WRITTEN)
 IN_A_CHECKPOINT = (
-    *({*hub.WRITTEN, TRAINING_DOCUMENTS_FILE} - {*checkpoints.RESULTS, "README.md", "training.png"}),
+    *(set(hub.WRITTEN) - {*checkpoints.RESULTS, "README.md", "training.png"}),
+    *(TRAINING_DOCUMENTS_FILE, HALF_WRITTEN),
     *("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "trainer_state.json", "training_args.bin"),
     *(checkpoints.MANIFEST, LAYOUT_FILE, NOTE, TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f".*{PARTIAL}"),
 )

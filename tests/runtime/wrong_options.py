@@ -112,7 +112,7 @@ WRONG = {  # and what the line must say
         "--load_best_model_at_end --eval_strategy epoch": "load_best_model_at_end",
         "--load_best_model_at_end --eval_strategy steps --eval_steps 300": "load_best_model_at_end",
         "--load_best_model_at_end --eval_strategy steps --eval_steps 50 --max_steps 9": "50 comes after --max_steps 9",
-        "--load_best_model_at_end --eval_strategy steps --eval_steps 5 --save_steps 50 --max_steps 9 --eval_delay 9": "--eval_delay",
+        "--save_strategy best --eval_strategy steps --eval_steps 5 --max_steps 9 --eval_delay 9": "--eval_delay",
         "--save_strategy best": "--save_strategy best chooses by evaluations",
         "--early_stopping_patience 3": "needs --load_best_model_at_end",
         "--eval_strategy steps --per_device_eval_batch_size 1": "without negatives",

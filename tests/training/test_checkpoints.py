@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_no_damage_is_believed_and_none_is_more_than_one_line(tmp_path, seal, ca
 
 def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypatch):
     """A power cut keeps what was flushed: files, their folder, the manifest, the folder that names the checkpoint."""
-    events, fsync, replace, unlink = [], os.fsync, os.replace, os.unlink
+    events, fsync, replace, unlink = [], os.fsync, os.replace, Path.unlink
 
     def note(kind, path):
         events.append((kind, os.path.relpath(path, output_dir)))
@@ -107,7 +108,7 @@ def test_older_ones_go_only_when_the_new_one_is_on_the_disk(output_dir, monkeypa
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "replace", note_replace)
-    monkeypatch.setattr(os, "unlink", note_unlink)
+    monkeypatch.setattr(Path, "unlink", note_unlink)
     new = output_dir / "checkpoint-200"
     write_checkpoint(new)
     seal(new)

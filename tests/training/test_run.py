@@ -8,6 +8,7 @@ import pytest
 
 from docsplit.modeling.manifest import MANIFEST, seal
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
+from docsplit.runtime.disk.output_folder import ALL, NUMBER
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import Callbacks, Run, take_output, unrecorded_files
@@ -128,3 +129,14 @@ def test_a_resumed_run_minds_no_notes_in_its_checkpoints(options, tmp_path):
             with pytest.raises(ValueError, match="checkpoint-6 is a symbolic link"):
                 take_output(options)
         (tmp_path / "checkpoint-6").unlink()
+
+
+def test_whatever_a_kill_leaves_of_a_checkpoint_is_the_runs(options, tmp_path):
+    """Seen after SIGKILL: safetensors writes under another name first, and what was seen in training comes early."""
+    options.training.overwrite_output_dir = True
+    take_output(options)
+    left = {".tmpCKqmcX", "training_documents.safetensors", ".config.json.12.partial", "model.safetensors"}
+    fill(tmp_path / "checkpoint-4", *left)
+    folder = take_output(options)  # a process that was killed closes nothing; the record is as it was
+    folder.remove((f"checkpoint-{NUMBER}/{ALL}",))
+    assert not (tmp_path / "checkpoint-4").exists()
