@@ -52,9 +52,9 @@ def connect(on_cpu: bool, timeout: float, backend: str | None = None) -> None:
         ConnectionError: if a process does not come.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ and not dist.is_initialized():
-        state = PartialState(on_cpu, backend=backend, timeout=timedelta(seconds=timeout + LATE), **meet(timeout))
-        if state.device.type == "cpu":  # not cpu:0, to which older versions of transformers load no optimizer
-            state.device = torch.device("cpu")
+        if on_cpu:  # not cpu:0, accelerate's choice, to which older versions of transformers load no optimizer
+            os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        PartialState(on_cpu, backend=backend, timeout=timedelta(seconds=timeout + LATE), **meet(timeout))
 
 
 def check_processes(on_cpu: bool) -> None:
