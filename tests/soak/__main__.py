@@ -59,6 +59,7 @@ def main() -> None:
         for name in names:
             run_part(name, PARTS[name], options.count or PARTS[name].count, options.records)
     summaries = [summary(name, PARTS[name], options.records) for name in names]
+    summaries = [row for row in summaries if row["cases"]]
     if options.report:
         write_text(RESULTS, json.dumps(summaries, indent=1) + "\n")
         write_text(RESULTS.with_suffix(".md"), table(summaries))
