@@ -3,6 +3,7 @@
 import hashlib
 import time
 from pathlib import Path
+from typing import Any
 
 from docsplit.modeling.saving import WEIGHTS_FILE
 from docsplit.runtime.disk.sealed import (
@@ -65,14 +66,9 @@ def read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
 class _RecordOfEarlierVersion(FileRecord):
     """A file's size and, in place of XXH3, its SHA-256."""
 
-    @classmethod
-    def of(cls, path: Path) -> "_RecordOfEarlierVersion":
-        digest, size = hashlib.sha256(), 0
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-                size += len(block)
-        return cls(size, digest.hexdigest())
+    @staticmethod
+    def _new_digest() -> Any:
+        return hashlib.sha256()
 
 
 def _records_of_earlier_version(content: JsonObject, path: Path) -> dict[str, FileRecord]:

@@ -14,7 +14,7 @@ from tests.index.conftest import ENCODER, WORDS, answers
 from tests.processes import Script
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.faults import Faults, full_disk
-from tests.soak.indexes import OLD, QUERIES, VERBS, documents_in
+from tests.soak.indexes import OLD, QUERIES, VERBS, check_and_finish, documents_in
 from tests.soak.trainings import UNATTENDED, differences, start_training, tensors_of, whole_run
 
 CODES = {"full": errno.ENOSPC, "broken": errno.EIO, "read-only": errno.EACCES}
@@ -76,23 +76,8 @@ def _attack_index(verb: str, number: int, code: int, folder: Path) -> str:
     end, _ = _faulty_verb(verb, folder, number, code)
     if end not in (0, FAILED):
         raise BrokenPromise(f"it ended with {end}, not with one line")
-    _check_index(verb, folder)
+    check_and_finish(verb, folder)
     return "one line, then whole" if end else "went on without it"
-
-
-def _check_index(verb: str, folder: Path) -> None:
-    run, allowed = VERBS[verb]
-    documents = documents_in(folder / "index")
-    if documents not in allowed:
-        raise BrokenPromise(f"{documents} documents are left")
-    if documents != allowed[-1] or verb == "replace":
-        run(folder / "index")
-    if verb != "build":
-        build(folder / "whole", OLD, ENCODER, WORDS)
-    run(folder / "whole")
-    for method in ("dense", "bm25"):
-        if answers(folder / "index", QUERIES, method) != answers(folder / "whole", QUERIES, method):
-            raise BrokenPromise(f"other answers by {method} than an index without a fault")
 
 
 def _training_cases() -> Iterator[Case]:
@@ -114,16 +99,24 @@ def _faulty_training(output_dir: Path, fails: int | str, code: int) -> Script:
 
 
 def _attack_training(number: int, code: int, folder: Path) -> str:
-    wanted = whole_run("docsplit")[1]
     script = _faulty_training(folder / "run", number, code)
+    _refuse_traceback(script)
+    _go_on(folder / "run")
+    return "one line, then bit for bit" if script.returncode else "went on without it"
+
+
+def _refuse_traceback(script: Script) -> None:
     if "Traceback" in script.stderr:
         raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
-    (again,) = start_training("docsplit", folder / "run", *UNATTENDED)
+
+
+def _go_on(output_dir: Path) -> None:
+    """Give the command again, on a sound disk, and compare with a training that met no fault."""
+    (again,) = start_training("docsplit", output_dir, *UNATTENDED)
     if again.wait().returncode:
         raise BrokenPromise(f"the next run ends with {again.returncode}: {again.stderr.strip().splitlines()[-1:]}")
-    if different := differences(wanted, tensors_of(folder / "run")):
+    if different := differences(whole_run("docsplit")[1], tensors_of(output_dir)):
         raise BrokenPromise(different)
-    return "one line, then bit for bit" if script.returncode else "went on without it"
 
 
 def full_disks(count: int) -> Iterator[Case]:
@@ -158,7 +151,6 @@ def _fill_by_index(share: float, folder: Path) -> str:
 
 
 def _fill_by_training(share: float, folder: Path) -> str:
-    wanted = whole_run("docsplit")[1]
     (whole,) = start_training("docsplit", folder / "whole")
     if whole.wait().returncode:
         raise RuntimeError(whole.stderr)
@@ -166,15 +158,10 @@ def _fill_by_training(share: float, folder: Path) -> str:
     with full_disk(folder / "disk", kilobytes) as disk:
         (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
         script.wait()
-        if "Traceback" in script.stderr:
-            raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
+        _refuse_traceback(script)
         if (disk / "run").exists():
             shutil.copytree(disk / "run", folder / "run", symlinks=True)
-    (again,) = start_training("docsplit", folder / "run", *UNATTENDED)
-    if again.wait().returncode:
-        raise BrokenPromise(f"the next run ends with {again.returncode}: {again.stderr.strip().splitlines()[-1:]}")
-    if different := differences(wanted, tensors_of(folder / "run")):
-        raise BrokenPromise(different)
+    _go_on(folder / "run")
     return "one line, then bit for bit" if script.returncode else "it was enough"
 
 

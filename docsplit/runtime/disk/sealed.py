@@ -34,14 +34,18 @@ class FileRecord:
     @classmethod
     def of(cls, path: Path) -> "FileRecord":
         """Read a file once and record it."""
-        import xxhash
-
-        digest, size = xxhash.xxh3_128(), 0
+        digest, size = cls._new_digest(), 0
         with path.open("rb") as file:
             while block := file.read(2**20):
                 digest.update(block)
                 size += len(block)
         return cls(size, digest.hexdigest())
+
+    @staticmethod
+    def _new_digest() -> Any:
+        import xxhash
+
+        return xxhash.xxh3_128()
 
 
 def read_json(path: Path, finite: bool = False) -> JsonObject:
