@@ -112,7 +112,7 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     metrics = callbacks.MetricsCallback(trainer)
     # What goes into a checkpoint is written before the checkpoint is sealed; the epoch draws views, then negatives
     seen = SeenDocumentsCallback(trainer, options.start, checkpoint)
-    before: list[Any] = [seen, callbacks.EpochCallback(collator)]
+    before: list[Any] = [seen, callbacks.EpochCallback(collator), callbacks.LastStepCallback(trainer)]
     if run.data.stream is not None:
         before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     if options.queries.phases:

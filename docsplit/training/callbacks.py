@@ -277,6 +277,20 @@ class PushCallback(TrainerCallback):
                 logger.warning(f"A checkpoint did not reach the Hub; training goes on: {error}")
 
 
+class LastStepCallback(TrainerCallback):
+    """Take no step where a run that has had its last one is resumed: stock Trainer looks only after one more."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Give the loop no batches if there is nothing left to train."""
+        if state.global_step >= state.max_steps:
+            logger.info(f"All {state.max_steps} steps have been trained: only what comes after them is done.")
+            trainer: Any = self.trainer
+            trainer.get_batch_samples = lambda *_: ([], None)
+
+
 class InterruptCallback(TrainerCallback):
     """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once."""
 

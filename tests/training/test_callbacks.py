@@ -1,10 +1,12 @@
 """The numbers that are logged beside the loss."""
 
+import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -12,6 +14,7 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.training.callbacks import NUM_SPREAD, EpochCallback, MetricsCallback
 from modeling_docsplit import DocSplitOutput
+from run_docsplit_pretraining import main
 
 
 def test_geometry_against_a_loop():
@@ -69,3 +72,20 @@ def test_the_epoch_reaches_the_collator(wordpiece, tmp_path, epoch, expected):
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     EpochCallback(collator).on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
     assert collator.epoch.value == expected
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run_here, strategy):
+    """At a learning rate that is not 0 at the end: stock Trainer takes one step more."""
+    saving = ("--save_strategy", strategy, "--save_steps", 4)
+    words = (
+        "--corpus", corpus_file, "--output_dir", tmp_path, "--vocab_size", 300, "--max_seq_length", 32, "--use_cpu",
+        "--config_overrides", "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64",
+        "--per_device_train_batch_size", 4, "--max_steps", 4, "--lr_scheduler_type", "constant", *saving,
+    )  # fmt: skip
+    run_here(main, *words)
+    before = load_file(tmp_path / "model.safetensors")
+    run_here(main, *words, "--resume_from_checkpoint", "--overwrite_output_dir")
+    after = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert json.loads((tmp_path / "all_results.json").read_text())["global_step"] == 4
