@@ -40,6 +40,7 @@ ROW_SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
 PANDAS_INDEX = "__index_level_0__"  # if rows have a field too many, pandas takes the first for it: all columns shift
 TEXT_LOADERS = ("json", "csv", "text")  # of files that have an encoding
 CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
+ZIP_START = b"PK\x03\x04"
 LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
 # Spelled "utf-8", it makes the JSON loader decode nothing: bytes that are no UTF-8 would fail when a text is used.
 DECODED = "UTF-8"
@@ -135,7 +136,11 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
 
 def _is_archive(name: str) -> bool:
     """Whether a file is an archive although its name says nothing of it: `datasets` would unpack it and read on."""
-    return Path(name).suffix.lower() not in COMPRESSIONS and (zipfile.is_zipfile(name) or tarfile.is_tarfile(name))
+    if Path(name).suffix.lower() in COMPRESSIONS:
+        return False
+    with open(name, "rb") as file:
+        begins_as_zip = file.read(len(ZIP_START)) == ZIP_START  # `datasets` goes by it, also if the end is missing
+    return begins_as_zip or zipfile.is_zipfile(name) or tarfile.is_tarfile(name)
 
 
 def _read_to_the_end(file: File) -> None:
