@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from docsplit.modeling import encoding, lora, saving, starts
 from docsplit.modeling.after_pooling import add_dense, finish
 from docsplit.modeling.distributed import gather_counts
-from docsplit.modeling.encoding import Encoded, RowBatch, lay_out, pool
+from docsplit.modeling.encoding import Encoded, RowBatch, lay_out
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, option_names
+from docsplit.modeling.packing import Packing, compile_encoders, pack_encoders
 from docsplit.modeling.settings import checked_settings, freeze_unused_parameters, setting_names
 
 
@@ -45,7 +45,7 @@ class DocSplitOutput(ModelOutput):
     mlm_loss: Tensor | None = None
     embeddings: Tensor | None = None  # (B, V, H), normalised only if the start's are; None without contrast
     num_masked_negatives: Tensor | None = None  # pairs left out because both texts are the same document
-    num_computed_tokens: Tensor | None = None  # tokens of the micro-batches, padding included, one forward pass
+    num_computed_tokens: int | None = None  # tokens of the micro-batches, padding included, one forward pass
     objective_parts: dict[str, Tensor] | None = None  # of the contrastive loss, where the objective names any
     objective_histograms: dict[str, Tensor] | None = None  # counts (K,) of this step, likewise
 
@@ -63,6 +63,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         micro_batch_tokens: bound on rows x longest row of one forward pass of the encoder; None encodes all views of
             the batch at once. Changes speed and memory, never the loss.
         cache_gradients: keep the activations of one micro-batch only and recompute the others in the backward pass.
+        packing: how micro-batches are packed without padding, after `pack_sequences`; None: they are padded.
         training_state: how what belongs to the weights stands, `docsplit.modeling.saving.TrainingState`.
     """
 
@@ -86,6 +87,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.config.keys_to_ignore_at_inference = ["embeddings", *ignored]
         self.micro_batch_tokens: int | None = None
         self.cache_gradients = False
+        self.packing: Packing | None = None
         self.recomputes_layers = False
         self.lora_config: Any = None
         self.start_pooler: dict[str, Tensor] = {}  # of the checkpoint, for which a masked language model has no place
@@ -178,10 +180,28 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         return self.encoder.get_output_embeddings()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the encoder with `torch.compile`, for all lengths at once, and leave the code around it."""
-        for base_model in (self.encoder.base_model, *self.objective.further_encoders()):
-            reader = family_of(base_model.config).token_encoder(base_model)
-            reader.forward = torch.compile(reader.forward, *args, **({"dynamic": True} | kwargs))
+        """Compile the encoder with `torch.compile`, for all lengths at once, and leave the code around it.
+
+        After `pack_sequences` it is compiled for packs, which get one length, and reads padded rows as before.
+        """
+        self.packing = compile_encoders(self._token_encoders(), self.packing, *args, **kwargs)
+
+    def pack_sequences(self, dtype: torch.dtype = torch.float32) -> None:
+        """Put the rows of a micro-batch into one row, without padding; see `docsplit.modeling.packed_attention`.
+
+        Losses and gradients stay, but for the dropout of attention weights, which CUDA's packed attention has not.
+
+        Args:
+            dtype: of matrix products, under autocast.
+
+        Raises:
+            ValueError: if the encoder or the device cannot, naming why.
+        """
+        self.packing = pack_encoders(self._token_encoders(), self.config.docsplit["max_seq_length"], dtype)
+
+    def _token_encoders(self) -> list[Any]:
+        encoders = self.encoder.base_model, *self.objective.further_encoders()
+        return [family_of(encoder.config).token_encoder(encoder) for encoder in encoders]
 
     def add_lora(self, rank: int) -> None:
         """Train low-rank updates of the encoder's matrices only (LoRA, section 4.1); see `docsplit.modeling.lora`.
@@ -221,10 +241,11 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         mlm_input_ids: Tensor | None = None,
         mlm_targets: Tensor | None = None,
         document_ids: Tensor | None = None,
-        rows: Mapping[str, Tensor] | None = None,
+        rows: Mapping[str, Any] | None = None,
         return_loss: bool = True,
         relevant_ids: Tensor | None = None,
         same_text: bool = False,
+        host: Mapping[str, np.ndarray] | None = None,
     ) -> DocSplitOutput:
         """Encode both views of each document and compare them; or queries and their documents.
 
@@ -239,6 +260,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             return_loss: False gives the embeddings alone.
             relevant_ids: (B, R) of queries, `docsplit.modeling.distributed.gather_queries`; document_ids: (B, V - 1).
             same_text: both views of each document are the same text.
+            host: lengths and places of masked tokens, as `lay_out` takes them, for which a GPU need not be asked.
 
         Raises:
             ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `Family.check_recomputation`.
@@ -254,7 +276,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
 
         # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
-        batch = lay_out(attention_mask, rows, *tensors)
+        batch = lay_out(attention_mask, rows, *tensors, host=host)
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 
@@ -263,7 +285,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         encode = functools.partial(self._encode, batch, encoded)
         compares = return_loss and contrastive
         output.embeddings = self.objective.encode(encode, base_model) if compares else encode(base_model)
-        output.num_computed_tokens = torch.tensor(encoded.num_computed_tokens, device=input_ids.device)
+        output.num_computed_tokens = encoded.num_computed_tokens
         if not return_loss:
             return output
 
@@ -302,49 +324,26 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         is_pair = view is None and batch.views_are_one
         chosen = batch.rows_of(0 if is_pair else view)
 
-        # Encode micro-batches of similar length; with cached gradients each is computed again in the backward pass
-        run, parts, order = self._encode_micro_batch, list[Any](), list[Tensor]()
+        # Encode micro-batches; with cached gradients each is computed again in the backward pass
         computes_again = self.cache_gradients and torch.is_grad_enabled()
-        multiple = family_of(base_model.config).length_multiple(base_model)
-        for places, cut in batch.micro_batches(chosen, self.micro_batch_tokens, multiple):
-            inputs = base_model, batch, *cut
-            part, mlm_sum = checkpoint(run, *inputs, use_reentrant=False) if computes_again else run(*inputs)
-            parts.append(part)
+        run = encoding.encode_and_compute_again if computes_again else encoding.encode_micro_batch
+        vectors_of, order = list[Any](), list[Any]()
+        multiple, pooling = family_of(base_model.config).length_multiple(base_model), self.config.docsplit["pooling"]
+        for places, part in batch.micro_batches(chosen, self.micro_batch_tokens, multiple, self.packing):
+            vectors, mlm_sum = run(self.encoder, base_model, batch, part, pooling)
+            vectors_of.append(vectors)
             order.append(places)
-            encoded.mlm_sums.append(mlm_sum)
-            num_tokens = len(places) * -(-cut[1] // multiple) * multiple
-            encoded.num_computed_tokens += 2 * num_tokens if is_pair else num_tokens  # both views count
+            encoded.mlm_sums += [] if mlm_sum is None else [mlm_sum]
+            encoded.num_computed_tokens += (2 if is_pair else 1) * part.num_tokens  # both views count
         if batch.input_ids is None:
             return None
 
         # Put the vectors back in order, and make documents of rows
-        vectors: Any = torch.cat(parts)[torch.cat(order).argsort().to(parts[0].device)]
+        vectors = torch.cat(vectors_of)
+        vectors = vectors[encoding.to_device([np.concatenate(order).argsort()], vectors.device)[0]]
         if hasattr(base_model, "combine"):
             vectors = base_model.combine(vectors, batch.rows.select(chosen))
         vectors = finish(base_model, vectors, self.config.docsplit)
         if is_pair:
             return torch.stack([vectors, vectors], dim=1)
         return vectors if view is not None else vectors.unflatten(0, (batch.num_documents, -1))
-
-    def _encode_micro_batch(
-        self, base_model: nn.Module, batch: RowBatch, rows: Tensor, longest: int, kept: Tensor | None
-    ) -> tuple[Tensor | None, Tensor]:
-        """Return vectors (R, H) of some rows and the summed MLM loss () of their masked copies; see `RowBatch.cut`."""
-        pooling = self.config.docsplit["pooling"]
-        # Rows are cut out here, so that what is kept for the backward pass is no copy of them.
-        attention_mask = batch.attention_mask[rows, :longest]
-        copies = [ids[rows, :longest] for ids in (batch.input_ids, batch.mlm_input_ids) if ids is not None]
-        if kept is None or batch.mlm_targets is None:
-            vectors = encoding.encode_rows(base_model, copies[0], attention_mask, pooling)
-            return vectors, torch.zeros((), device=rows.device)
-        # The rows and their masked copies go through the encoder together: half the calls, and half the times that
-        # the gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an
-        # empty sum: under DDP each parameter of the head needs its gradient on every process.
-        with encoding.select_hidden_states(base_model, len(rows), kept) as others:
-            logits = self.encoder(
-                input_ids=torch.cat(copies), attention_mask=torch.cat([attention_mask] * len(copies))
-            ).logits  # (M, V)
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        targets = batch.mlm_targets[rows, :longest].flatten()[kept]
-        mlm_sum = F.cross_entropy(logits.to(dtype), targets, reduction="sum")
-        return None if batch.input_ids is None else pool(others[0], attention_mask, pooling), mlm_sum

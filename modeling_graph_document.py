@@ -10,6 +10,7 @@ transformers alone, and a copy is in each checkpoint: `AutoModel.from_pretrained
 """
 
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,9 +233,10 @@ class GraphDocumentModel(PreTrainedModel):
         """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
 
-    def encode_passages(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Turn passages (P, T), padded on the right, into nodes before graph attention (P, H): equation 1."""
-        projected = self.project(self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask)[0][:, 0])
+    def encode_passages(self, input_ids: Tensor, attention_mask: Any, starts: Any = None, **more: Any) -> Tensor:
+        """Turn passages (P, T), padded on the right, or one row of them and their `starts`, into (P, H): equation 1."""
+        states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask, **more)[0]
+        projected = self.project(states[:, 0] if starts is None else states[0, starts])
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))
 
     def combine(self, row_vectors: Tensor, rows: Any) -> Tensor:
@@ -242,9 +244,9 @@ class GraphDocumentModel(PreTrainedModel):
 
         Args:
             row_vectors: what `encode_passages` gave.
-            rows: what they belong to: `document` and `view` (P,), and where they matter `section`, `position` and
-                `is_query` (P,), else None. Without `position` the passages of a document are in its order. A query is
-                the mean of its passages (it has one), and goes through graph attention only if the config says so.
+            rows: what they belong to, best on the host: `document` and `view` (P,), and where they matter `section`,
+                `position` and `is_query` (P,), else None. Without `position` passages are in order. A query is the
+                mean of its passages (it has one), and goes through graph attention only if the config says so.
 
         Raises:
             ValueError: if the graph needs sections that are not given.
@@ -273,8 +275,7 @@ class GraphDocumentModel(PreTrainedModel):
         lengths, order = attention_mask.sum(dim=1).sort(descending=True, stable=True)
         vectors, keeps_little = [], torch.is_grad_enabled() and len(order) > PASSAGES_PER_CHUNK
         for chunk, longest in zip(order.split(PASSAGES_PER_CHUNK), lengths[::PASSAGES_PER_CHUNK].tolist()):
-            part = (input_ids[chunk, :longest], attention_mask[chunk, :longest])
-            encode = self.encode_passages
+            encode, part = self.encode_passages, (input_ids[chunk, :longest], attention_mask[chunk, :longest])
             vectors.append(checkpoint(encode, *part, use_reentrant=False) if keeps_little else encode(*part))
         passage_vectors = torch.cat(vectors)[order.argsort()]
         document, view = torch.zeros_like(order) if document is None else document, torch.zeros_like(order)
@@ -291,8 +292,8 @@ class GraphDocumentModel(PreTrainedModel):
         order, starts = number.argsort(stable=True), counts.cumsum(0) - counts
         is_query = torch.zeros_like(counts) if rows.is_query is None else rows.is_query[order[starts]].to(counts)
         sizes, queries = torch.stack([counts, is_query]).tolist()  # read from the device once, for all groups
-        vectors, done = [], []
-        attentions: list[Tensor | None] = [None] * len(sizes)
+        move = partial(Tensor.to, device=row_vectors.device, non_blocking=not row_vectors.is_mps)  # and do not wait
+        vectors, done, attentions = [], [], list[Tensor | None]([None] * len(sizes))
         for queries_only in (False, True):
             numbers = [number for number, flag in enumerate(queries) if bool(flag) == queries_only]
             for group in groups_of_similar_size([sizes[number] for number in numbers]):
@@ -300,9 +301,9 @@ class GraphDocumentModel(PreTrainedModel):
                 offsets = torch.arange(sizes[numbers[group[0]]], device=counts.device)
                 present = offsets < counts[documents, None]  # (D', n)
                 index = order[(starts[documents, None] + offsets).clamp(max=len(order) - 1)]  # (D', n)
-                section = None if rows.section is None else rows.section[index]
-                position = offsets.expand_as(index) if rows.position is None else rows.position[index]
-                arguments = (row_vectors, index, present, section, position, queries_only)
+                section = None if rows.section is None else move(rows.section[index])
+                position = move(offsets.expand_as(index) if rows.position is None else rows.position[index])
+                arguments = (row_vectors, move(index), move(present), section, position, queries_only)
                 done.append(documents)
                 if torch.is_grad_enabled() and not with_attentions:  # keep no activations of the graphs
                     vectors.append(checkpoint(self.attend, *arguments, use_reentrant=False)[0])
@@ -312,7 +313,7 @@ class GraphDocumentModel(PreTrainedModel):
                 for place, document in enumerate(documents.tolist() if with_attentions and weights else []):
                     nodes = 1 if queries_only else sizes[document] + 1
                     attentions[document] = torch.stack([layer[place, :, :nodes, :nodes] for layer in weights])
-        return torch.cat(vectors)[torch.cat(done).argsort()], attentions if with_attentions else None
+        return torch.cat(vectors)[move(torch.cat(done).argsort())], attentions if with_attentions else None
 
     def attend(
         self, vectors: Tensor, index: Tensor, present: Tensor, section: Any, position: Tensor, queries: bool = False

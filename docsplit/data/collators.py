@@ -81,6 +81,8 @@ class DocSplitCollator:
     def __call__(self, features: list[Feature]) -> Batch:
         """Make a batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
+        `host` holds what `describe` says of the rows.
+
         The view `simcse` adds `same_text`: both views are one text.
 
         Documents without units, which a stream may have, are left out.
@@ -103,8 +105,9 @@ class DocSplitCollator:
 
     def lay_out(self, features: list[Feature]) -> Batch:
         """Make the tensors of both views, (B, 2, T) each."""
-        rows = self.pad([view for feature in features for view in self.draw(feature)])
-        return {name: values.unflatten(0, (-1, 2)) for name, values in rows.items()}
+        rows = [view for feature in features for view in self.draw(feature)]
+        tensors = {name: values.unflatten(0, (-1, 2)) for name, values in self.pad(rows).items()}
+        return tensors | {"host": self.describe(rows)}
 
     def pad(self, rows: list[MaskedRow]) -> dict[str, Tensor]:
         """Make tensors (R, T) of rows, padded to the longest."""
@@ -119,6 +122,20 @@ class DocSplitCollator:
             batch["mlm_input_ids"] = _pad([masked for _, masked, _ in rows], longest, pad_id)
             batch["mlm_targets"] = _pad([targets for _, _, targets in rows], longest, IGNORED)
         return batch
+
+    def describe(self, rows: list[MaskedRow]) -> dict[str, np.ndarray]:
+        """Say what the course of a step depends on; Trainer leaves NumPy on the host, and need not wait for a GPU.
+
+        Returns: `lengths` (R,), and `masked` (M,), the places of tokens to predict in the padded rows (R T,).
+        """
+        lengths = np.array([len(ids) for ids, _, _ in rows])
+        if not self.mlm:
+            return {"lengths": lengths}
+        masked = [np.flatnonzero(targets != IGNORED) for _, _, targets in rows]
+        return {
+            "lengths": lengths,
+            "masked": np.concatenate([row * lengths.max() + at for row, at in enumerate(masked)]),
+        }
 
     def shares(self, dataset: Any) -> dict[str, float]:
         """Measure the `truncated_shares` of a data set."""
@@ -195,8 +212,8 @@ class PassageCollator(DocSplitCollator):
     """Make batches of passages, for an encoder whose `combine` turns them into documents.
 
     A batch has the tensors (R, T) of all passages, `document_ids` (B,), and `rows`, the fields of
-    `docsplit.modeling.encoding.Rows`, (R,) each: `position` and `section` of the passage in its document, and
-    `is_query` where it is embedded as a query. The passages of a document and view follow one another, in order.
+    `docsplit.modeling.encoding.Rows`, (R,) each, in NumPy: `position` and `section` of the passage in its document,
+    and `is_query` where it is embedded as a query. The passages of a document and view follow one another, in order.
 
     Args:
         view: one of `docsplit.data.views.OF_PASSAGES`, which divides the first `max_passages`.
@@ -236,10 +253,10 @@ class PassageCollator(DocSplitCollator):
             sections = np.asarray(feature["passage_sections"])[positions]
             places.append(np.stack([np.full(len(views), number), views, sections, positions], axis=1))
             rows += [self.with_mask(ids, rng) for ids in self.passages(feature, positions)]
-        document, view, section, position = torch.from_numpy(np.concatenate(places)).T.contiguous()
-        is_query = (view == 0).long() if self.first_is_query else torch.zeros_like(view)
+        document, view, section, position = np.concatenate(places).T.copy()
+        is_query = (view == 0).astype(np.int64) if self.first_is_query else np.zeros_like(view)
         names = {"document": document, "view": view, "section": section, "position": position, "is_query": is_query}
-        return self.pad(rows) | {"rows": names}
+        return self.pad(rows) | {"rows": names, "host": self.describe(rows)}
 
     def divide(self, feature: Feature, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Divide a document: the view and the position of each row, (R,) each, first those of view 0."""

@@ -16,7 +16,6 @@ import torch
 from datasets import Dataset, Features, List, Value, load_from_disk
 from datasets.fingerprint import Hasher
 from pyarrow import compute
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow, PassageCollator, truncated_shares
@@ -228,12 +227,13 @@ class QueryDocumentCollator:
         return self.document_collator.passages(feature, positions), np.column_stack([sections, positions])
 
     def _lay_out(self, rows: list[MaskedRow], places: np.ndarray) -> Batch:
-        padded: dict[str, Tensor] = self.document_collator.pad(rows)
-        number, view, section, position = torch.from_numpy(places).T.contiguous()
+        padded: Batch = self.document_collator.pad(rows)
+        number, view, section, position = places.T.copy()
+        host = {"host": self.document_collator.describe(rows)}
         if not isinstance(self.document_collator, PassageCollator):
-            return {name: values.unflatten(0, (int(number[-1]) + 1, -1)) for name, values in padded.items()}
+            return {name: values.unflatten(0, (int(number[-1]) + 1, -1)) for name, values in padded.items()} | host
         names = {"document": number, "view": view, "section": section, "position": position}
-        return padded | {"rows": names | {"is_query": (view == 0).long()}}
+        return padded | host | {"rows": names | {"is_query": (view == 0).astype(np.int64)}}
 
     def draw(self, feature: Feature, rng: np.random.Generator) -> list[int]:
         """Draw the documents of a query: one that is relevant, and `negatives_per_query` others of distinct texts."""

@@ -42,8 +42,8 @@ from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
-from docsplit.modeling.encoding import pool
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.micro_batches import pool
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.files import JsonObject, hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens

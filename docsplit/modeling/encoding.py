@@ -6,19 +6,31 @@ the same. With cached gradients each micro-batch is recomputed in the backward p
 the contrastive batch. The price of that is a second forward pass (about a third of a step).
 """
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from docsplit.modeling.micro_batches import (
+    Masked,
+    MicroBatch,
+    Pack,
+    PaddedRows,
+    select_hidden_states,
+    to_device,
+)
+from docsplit.modeling.packing import Packing, groups_that_fit
 from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.settings import IGNORED
 
-MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens
+MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens, on a CPU
+OVERHEAD_OF_A_GPU = 4096  # which computes so many while the host launches one pass; an estimate
 
 # Autocast would cast the weights once for all micro-batches and sum the gradients of all in bfloat16, where small ones
 # are lost. A cast for each would keep as many copies of the weights.
@@ -29,10 +41,12 @@ MICRO_BATCHES_PER_CAST = 4
 class Rows:
     """The document and view of each row of a batch, (R,) int64 each; rows of a view come one after another.
 
+    On the host, where the collator makes them, they say without waiting how rows become documents.
+
     For DocSplit a row is a view. For an encoder with a method `combine(row_vectors, rows)` it is a passage of one:
     `combine` turns the vectors (R, H) of some rows into one (D, H) for each document and view among them, in the order
     of documents, and of views within a document. Such an encoder may make the vectors of rows itself, with a method
-    `encode_passages(input_ids, attention_mask)`.
+    `encode_passages(**inputs)` of what a `MicroBatch` gives.
     """
 
     document: Tensor  # number in the batch
@@ -47,9 +61,10 @@ class Rows:
         numbers = torch.arange(num_views * num_documents, device=device)
         return cls(document=numbers // num_views, view=numbers % num_views)
 
-    def select(self, chosen: Tensor) -> "Rows":
+    def select(self, chosen: np.ndarray) -> "Rows":
         """Return the rows of these numbers (R',)."""
-        parts: dict[str, Any] = {name: None if value is None else value[chosen] for name, value in vars(self).items()}
+        numbers = torch.from_numpy(chosen).to(self.document.device)
+        parts: dict[str, Any] = {name: None if value is None else value[numbers] for name, value in vars(self).items()}
         return Rows(**parts)
 
 
@@ -63,109 +78,174 @@ class Encoded:
 
 @dataclass
 class RowBatch:
-    """The rows of all views, one after another, and the facts that are read from the device once a batch."""
+    """The rows of all views, one after another, and on the host what the course of the program depends on."""
 
     rows: Rows
-    views: Tensor  # (R,), on the CPU, the view of each row
+    views: np.ndarray  # (R,), the view of each row
     num_documents: int
     attention_mask: Tensor  # (R, T)
-    lengths: Tensor  # (R,), on the CPU
+    lengths: np.ndarray  # (R,)
     input_ids: Tensor | None  # (R, T); None: nothing is embedded
     mlm_input_ids: Tensor | None = None  # (R, T); None: no MLM loss
     mlm_targets: Tensor | None = None  # (R, T)
-    masked: Tensor | None = None  # (R, T), on the CPU, True where a token is to be predicted
+    masked: np.ndarray | None = None  # (M,), ascending places in (R T,) of the tokens to predict
     views_are_one: bool = False  # both views of each document have the same vector
 
     @property
     def num_targets(self) -> int:
         """Return the number of tokens to predict."""
-        return 0 if self.masked is None else int(self.masked.sum())
+        return 0 if self.masked is None else len(self.masked)
 
-    def rows_of(self, view: int | None) -> Tensor:
-        """Return the numbers of the rows of a view, or of all, (R',), on the CPU."""
-        return torch.arange(len(self.views)) if view is None else (self.views == view).nonzero().squeeze(1)
+    def copies(self) -> list[Tensor]:
+        """Return the token ids (R, T) that are encoded: of rows, and of their masked copies."""
+        return [ids for ids in (self.input_ids, self.mlm_input_ids) if ids is not None]
+
+    def rows_of(self, view: int | None) -> np.ndarray:
+        """Return the numbers of the rows of a view, or of all, (R',)."""
+        return np.arange(len(self.views)) if view is None else np.flatnonzero(self.views == view)
 
     def micro_batches(
-        self, chosen: Tensor, max_tokens: int | None, multiple: int
-    ) -> Iterator[tuple[Tensor, tuple[Tensor, int, Tensor | None]]]:
-        """Yield the rows of these numbers in groups, as `micro_batches` does: their places among them, and a `cut`."""
-        for number, (places, longest) in enumerate(micro_batches(self.lengths[chosen], max_tokens, multiple)):
+        self, chosen: np.ndarray, max_tokens: int | None, multiple: int = 1, packing: Packing | None = None
+    ) -> Iterator[tuple[np.ndarray, MicroBatch]]:
+        """Yield the rows of these numbers in groups, each with its places among them.
+
+        Args:
+            max_tokens: bound on the tokens of a group, padding included.
+            multiple: as `micro_batches` takes it.
+            packing: put the rows of a group into one, without padding; None: pad them.
+        """
+        lengths = self.lengths[chosen].clip(min=1)
+        if packing is None:
+            overhead = overhead_on(self.attention_mask.device)
+            cuts = micro_batches(torch.from_numpy(self.lengths[chosen]), max_tokens, multiple, overhead)
+            groups = [(places.numpy(), longest) for places, longest in cuts]
+        else:
+            numbers = np.arange(len(chosen))
+            groups = [(numbers[part], 0) for part in groups_that_fit(lengths, max_tokens)]
+        for number, (places, longest) in enumerate(groups):
             if number % MICRO_BATCHES_PER_CAST == 0:
                 torch.clear_autocast_cache()
-            yield places, self.cut(chosen[places], longest)
+            rows = chosen[places]
+            if packing is None:
+                num_tokens = len(rows) * -(-longest // multiple) * multiple
+                yield places, self.pad(rows, longest, num_tokens)
+            else:
+                yield places, self.pack(rows, lengths[places], packing, max_tokens)
 
-    def cut(self, rows: Tensor, longest: int) -> tuple[Tensor, int, Tensor | None]:
-        """Move rows (R',) from the CPU to the device, with their masked tokens (M,) as positions in (R' x longest,).
+    def pad(self, rows: np.ndarray, longest: int, num_tokens: int) -> PaddedRows:
+        """Pad rows (R',) to the longest."""
+        arrays = [rows, *self.masked_tokens(rows, longest * np.arange(len(rows)))]
+        numbers, *masked = to_device(arrays, self.attention_mask.device)
+        return PaddedRows(numbers, longest, num_tokens, Masked(*masked) if masked else None)
 
-        For a forward pass that `torch.utils.checkpoint` repeats: it restores the random state, and so dropout, of the
-        device that a tensor among its arguments is on, the rows here.
-        """
-        device, kept = self.attention_mask.device, None
-        if self.masked is not None:
-            kept = self.masked[rows, :longest].flatten().nonzero().squeeze(1).to(device)
-        return rows.to(device), longest, kept
+    def pack(self, rows: np.ndarray, lengths: np.ndarray, packing: Packing, max_tokens: int | None) -> Pack:
+        """Put rows (R',) of these lengths, and their masked copies, one after another."""
+        num_copies, width = len(self.copies()), self.attention_mask.shape[1]
+        *laid_out, longest = packing.lay_out(lengths, rows * width, num_copies, max_tokens)
+        num_before = (num_copies - 1) * int(lengths.sum())  # tokens of the other copy
+        arrays = [*laid_out, *self.masked_tokens(rows, num_before + lengths.cumsum() - lengths)]
+        numbers, positions, borders, *masked = to_device(arrays, self.attention_mask.device)
+        num_tokens = len(positions) // num_copies
+        of_masked = Masked(*masked) if masked else None
+        return Pack(numbers, positions, borders.int(), len(rows), longest, num_tokens, of_masked)
+
+    def masked_tokens(self, rows: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+        """Return the `places` and `sources` of `Masked`, (M,) each, of rows that begin at `starts`; none without."""
+        if self.masked is None:
+            return []
+        width = self.attention_mask.shape[1]
+        first, end = self.masked.searchsorted([rows * width, (rows + 1) * width])
+        counts = end - first
+        index = np.arange(counts.sum()) + np.repeat(first - (counts.cumsum() - counts), counts)
+        sources = self.masked[index]
+        return [sources + np.repeat(starts - rows * width, counts), sources]
 
 
-def lay_out(attention_mask: Tensor, rows: Mapping[str, Tensor] | None, *tensors: Tensor | None) -> RowBatch:
+def lay_out(
+    attention_mask: Tensor,
+    rows: Mapping[str, Any] | None,
+    *tensors: Tensor | None,
+    host: Mapping[str, np.ndarray] | None = None,
+) -> RowBatch:
     """Put the rows of all views one after another, (B, V, T) -> (V B, T), unless `rows` says that they are.
 
-    Lengths and masks decide the course of the program, so they are read from the device here, once: a later read would
-    wait for all that was launched before.
+    Lengths and masks decide the course of the program. Collators say them; else they are read from the device here,
+    once, which waits for all that was launched before.
 
     Args:
-        rows: the fields of `Rows`, for tensors of shape (R, T); None: a row a view.
+        rows: the fields of `Rows`, for tensors of shape (R, T), of NumPy or PyTorch; None: a row a view.
         tensors: input ids, masked ids and MLM targets; None for those that are not used.
+        host: `lengths` (R,) of rows, and `masked` (M,), the ascending places in (R T,) of tokens to predict.
     """
     flat = [tensor if tensor is None or rows is not None else tensor.flatten(0, 1) for tensor in tensors]
     input_ids, mlm_input_ids, mlm_targets = flat
     mask = attention_mask if rows is not None else attention_mask.flatten(0, 1)
-    size, views = attention_mask.shape[0], attention_mask.shape[1]
-    laid_out = Rows(**rows) if rows is not None else Rows.of_views(size, views, torch.device("cpu"))
+    if rows is not None:
+        laid_out = Rows(**{name: torch.as_tensor(values) for name, values in rows.items()})
+    else:
+        laid_out = Rows.of_views(attention_mask.shape[0], attention_mask.shape[1], torch.device("cpu"))
     num_documents = int(laid_out.document.max()) + 1
-    masked = None if mlm_targets is None else (mlm_targets != IGNORED).cpu()
-    lengths = mask.sum(dim=-1).cpu()
-    return RowBatch(
-        laid_out, laid_out.view.cpu(), num_documents, mask, lengths, input_ids, mlm_input_ids, mlm_targets, masked
-    )
+    known = host or {}
+    lengths = known["lengths"] if "lengths" in known else mask.sum(dim=-1).cpu().numpy()
+    masked = None
+    if mlm_targets is not None:
+        masked = known["masked"] if "masked" in known else np.flatnonzero((mlm_targets != IGNORED).cpu().numpy())
+    views = laid_out.view.cpu().numpy()
+    return RowBatch(laid_out, views, num_documents, mask, lengths, input_ids, mlm_input_ids, mlm_targets, masked)
 
 
-def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-    """Turn token states (R, T, H) and their mask (R, T) into one vector a row (R, H), in fp32 or wider.
+def encode_micro_batch(
+    encoder: Any, base_model: Any, batch: RowBatch, part: MicroBatch, pooling: Pooling
+) -> tuple[Tensor | None, Tensor | None]:
+    """Encode some rows of a batch, and their masked copies.
 
-    Raises:
-        ValueError: for an unknown pooling.
+    Args:
+        encoder: has `base_model` in it, and a masked-LM head where tokens are to be predicted.
+
+    Returns: vectors (R', H), None where nothing is embedded: pooled states, or `encode_passages` of an encoder that
+        combines rows; and the summed MLM loss (), None without one.
     """
-    dtype = torch.promote_types(hidden_states.dtype, torch.float32)
-    if pooling == "cls":
-        return hidden_states[:, 0].to(dtype, copy=True)  # a view would keep all token states in memory
-    mask = attention_mask.unsqueeze(-1)  # (R, T, 1)
-    if pooling == "mean":
-        total = (hidden_states * mask.to(hidden_states.dtype)).sum(dim=1, dtype=dtype)
-        return total / mask.sum(dim=1).clamp(min=1)
-    if pooling == "max":
-        return hidden_states.masked_fill(mask == 0, float("-inf")).amax(dim=1).to(dtype)
-    if pooling == "weightedmean":
-        weights = (attention_mask.cumsum(dim=1) * attention_mask).unsqueeze(-1).to(dtype)  # 1, 2 ... of its tokens
-        return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-    if pooling == "lasttoken":  # the last that the mask has, whichever side is padded
-        rows = torch.arange(len(attention_mask), device=attention_mask.device)
-        last = attention_mask.shape[1] - 1 - attention_mask.flip(1).argmax(dim=1)  # (R,)
-        return hidden_states[rows, last].to(dtype) * mask[rows, last]  # zero for a row without tokens
-    raise ValueError(f"pooling is {pooling!r}, expected one of {get_args(Pooling)}")
+    inputs = part.inputs(batch.copies(), batch.attention_mask)
+    if part.masked is None or batch.mlm_targets is None:
+        with part.reading():
+            if hasattr(base_model, "encode_passages"):
+                return base_model.encode_passages(**inputs, **part.starts()), None
+            return part.pool(base_model(**inputs)[0], batch.attention_mask, pooling), None
+    # The rows and their masked copies go through the encoder together: half the calls, and half the times that the
+    # gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an empty
+    # sum: under DDP each parameter of the head needs its gradient on every process.
+    with part.reading(), select_hidden_states(base_model, part) as all_states:
+        logits = encoder(**inputs).logits  # (M, V)
+    targets = batch.mlm_targets.flatten()[part.masked.sources]
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    mlm_sum = F.cross_entropy(logits.to(dtype), targets, reduction="sum")
+    return None if batch.input_ids is None else part.pool(all_states[0], batch.attention_mask, pooling), mlm_sum
 
 
-def encode_rows(base_model: Any, input_ids: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-    """Turn rows (R, T) into vectors (R, H): pooled states, or `encode_passages` of an encoder that combines rows."""
-    if hasattr(base_model, "encode_passages"):
-        return base_model.encode_passages(input_ids, attention_mask)
-    return pool(base_model(input_ids=input_ids, attention_mask=attention_mask)[0], attention_mask, pooling)
+def encode_and_compute_again(
+    encoder: Any, base_model: Any, batch: RowBatch, part: MicroBatch, pooling: Pooling
+) -> tuple[Tensor | None, Tensor | None]:
+    """Encode as `encode_micro_batch`, keep no activations, and compute them again in the backward pass."""
+
+    def run(numbers: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return encode_micro_batch(encoder, base_model, batch, part, pooling)
+
+    # It restores the random state, and so dropout, of the device that a tensor among its arguments is on
+    return checkpoint(run, part.numbers, use_reentrant=False)
 
 
-def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) -> Iterator[tuple[Tensor, int]]:
+def overhead_on(device: torch.device) -> int:
+    """Return the cost of one more micro-batch, in tokens."""
+    return MICRO_BATCH_OVERHEAD if device.type == "cpu" else OVERHEAD_OF_A_GPU
+
+
+def micro_batches(
+    lengths: Tensor, max_tokens: int | None, multiple: int = 1, overhead: int = MICRO_BATCH_OVERHEAD
+) -> Iterator[tuple[Tensor, int]]:
     """Cut rows into groups of similar length: yield (row indices, longest length), the longest rows first.
 
-    The cut has the least padding of all cuts of the sorted rows. Each group counts as `MICRO_BATCH_OVERHEAD` tokens
-    more, since many small groups would have no padding at all.
+    The cut has the least padding of all cuts of the sorted rows. Each group counts as `overhead` tokens more, since
+    many small groups would have no padding at all.
 
     Args:
         lengths: number of tokens of each row, (R,).
@@ -179,15 +259,15 @@ def micro_batches(lengths: Tensor, max_tokens: int | None, multiple: int = 1) ->
         return
     starts = [0]
     if max_tokens is not None:
-        starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens)
+        starts = _cheapest_cut([-(-length // multiple) * multiple for length in unpadded], max_tokens, overhead)
     for start, end in itertools.pairwise([*starts, len(unpadded)]):
         yield order[start:end], unpadded[start]
 
 
-def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
+def _cheapest_cut(lengths: list[int], max_tokens: int, overhead: int = MICRO_BATCH_OVERHEAD) -> list[int]:
     """Find where the groups of `micro_batches` begin, in time linear in the rows; lengths are in descending order.
 
-    A group from row i to row e costs `MICRO_BATCH_OVERHEAD + lengths[i] x (e - i)`. If a group that begins later is
+    A group from row i to row e costs `overhead + lengths[i] x (e - i)`. If a group that begins later is
     the better one for the rows up to e, it is for any more rows too: its rows are no longer, and its bound is reached
     later (dynamic programming with monotone decisions; Galil and Park, 1992). So a queue holds the rows that are the
     best begin of a group from some e on.
@@ -201,7 +281,7 @@ def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
         while head + 1 < len(queue) and queue[head + 1][1] <= end:
             head += 1
         start = queue[head][0]
-        costs[end] = costs[start] + MICRO_BATCH_OVERHEAD + lengths[start] * (end - start)
+        costs[end] = costs[start] + overhead + lengths[start] * (end - start)
         previous[end] = start
         if end == num_rows:
             break
@@ -223,27 +303,3 @@ def _cheapest_cut(lengths: list[int], max_tokens: int) -> list[int]:
     while starts[-1]:
         starts.append(previous[starts[-1]])
     return starts[::-1]
-
-
-@contextlib.contextmanager
-def select_hidden_states(base_model: nn.Module, num_rows: int, kept: Tensor) -> Iterator[list[Tensor]]:
-    """Let the head that follows `base_model` see only the states (M, H) at the positions `kept` of the last rows.
-
-    A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
-    its head to the first output of its base model, so this works for each of them without knowing the head.
-
-    Yields: a list that receives the states of the rows before the last `num_rows`, (rows, T, H).
-    """
-    others: list[Tensor] = []
-
-    def select(module: nn.Module, args: Any, output: Any) -> Any:
-        states = output.last_hidden_state
-        others.append(states[:-num_rows])
-        output.last_hidden_state = states[-num_rows:].flatten(0, 1)[kept]
-        return output
-
-    handle = base_model.register_forward_hook(select)
-    try:
-        yield others
-    finally:
-        handle.remove()

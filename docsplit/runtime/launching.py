@@ -215,5 +215,11 @@ def default_micro_batch_tokens(device: torch.device) -> int:
 
 
 def default_training_tokens(device: torch.device) -> int:
-    """Choose views x longest view of one forward pass in training, where activations take memory."""
-    return 1024 if device.type == "cpu" else 4096
+    """Choose the tokens of views in one forward pass in training, where activations take memory.
+
+    A GPU takes its time for thousands of tokens before the host has launched the next pass.
+    """
+    if device.type != "cuda":
+        return 1024 if device.type == "cpu" else 4096
+    gigabytes = torch.cuda.get_device_properties(device).total_memory / 2**30
+    return 32_768 if gigabytes >= 40 else 8192

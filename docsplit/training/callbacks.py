@@ -154,7 +154,7 @@ class MetricsCallback(TrainerCallback):
     def flush(self) -> dict[str, float]:
         """Return means since the last call, and start anew."""
         names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
-        counts = torch.stack([self.sums.pop(name) for name in names])
+        counts = torch.stack([torch.as_tensor(self.sums.pop(name)) for name in names])
         if self.world_size > 1:
             dist.all_reduce(counts)
         tokens, computed, *masked = counts.tolist()

@@ -141,13 +141,43 @@ def prepare_model(
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
-    if args.compile_options is not None:
-        model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+    if args.packed_sequences != "false":
+        _pack(model.to(args.device), args.packed_sequences == "true", dtype)
+    if args.compile_options is not None:
+        model.compile(**args.compile_options)
     reader = family_of(model.config).token_encoder(model.config)
     logger.info(describe_computing(args.device, dtype, reader))
+    how = "packed" if model.packing is not None else "padded"
+    logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")
     return model
+
+
+def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: torch.dtype) -> None:
+    """Pack sequences where it was asked for, or by itself where it is faster: on CUDA, in 16-bit precision.
+
+    Raises:
+        ValueError: if it was asked for and cannot be.
+    """
+    on_cuda = model.device.type == "cuda"
+    if not is_asked_for and (not on_cuda or dtype == torch.float32):
+        return
+    try:
+        model.pack_sequences(dtype)
+    except ValueError as error:
+        if is_asked_for:
+            raise
+        logger.info(f"Sequences are padded. {error}")
+        return
+    config = family_of(model.config).token_encoder(model.config)
+    names = ("attention_probs_dropout_prob", "attention_dropout")
+    dropout = next((value for name in names if (value := getattr(config, name, 0))), 0)
+    if on_cuda and dropout:
+        logger.warning(
+            f"Packed sequences: the encoder's dropout of attention weights, {dropout}, is left out. To keep it: "
+            "--packed_sequences false, which is slower."
+        )
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:

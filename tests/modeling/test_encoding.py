@@ -4,6 +4,7 @@ import itertools
 import random
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,21 +15,21 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, Trainer, Traini
 from docsplit.data.collators import PassageCollator
 from docsplit.data.passages import SECTION_BREAK
 from docsplit.data.preparation import Segmentation, tokenize
+from docsplit.modeling import encoding
 from docsplit.modeling.encoding import (
     MICRO_BATCH_OVERHEAD,
     RowBatch,
     Rows,
     _cheapest_cut,
+    encode_micro_batch,
     lay_out,
     micro_batches,
-    pool,
 )
+from docsplit.modeling.micro_batches import pool
 from docsplit.modeling.pooling import Pooling
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
-
-cut = RowBatch.cut
 
 MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
 
@@ -116,28 +117,27 @@ def test_the_cut_is_that_of_trying_everything():
     assert several > 200
 
 
-def test_a_micro_batch_is_cut_once_and_computed_twice_on_the_device(monkeypatch):
+def test_a_micro_batch_is_laid_out_once_and_computed_twice_on_the_device(monkeypatch):
     """`checkpoint` restores the random state, and so dropout, of the devices of the tensors among its arguments."""
-    cuts, computed = [], []
-    original = DocSplitForContrastivePretraining._encode_micro_batch
+    laid_out, computed = [], []
+    pad = RowBatch.pad
     monkeypatch.setattr(
-        DocSplitForContrastivePretraining,
-        "_encode_micro_batch",
-        lambda self, *arguments: computed.append(arguments) or original(self, *arguments),
+        encoding,
+        "encode_micro_batch",
+        lambda *arguments: computed.append(arguments[3].longest) or encode_micro_batch(*arguments),
     )
-    monkeypatch.setattr(RowBatch, "cut", lambda *arguments: cuts.append(arguments) or cut(*arguments))
+    monkeypatch.setattr(RowBatch, "pad", lambda *arguments: laid_out.append(arguments) or pad(*arguments))
     model = DocSplitForContrastivePretraining(BertConfig(**SMALL), pooling="mean", max_seq_length=64)
     model.micro_batch_tokens, model.cache_gradients = 60, True
     loss_and_gradients(model, random_batch())
-    assert len(computed) == 2 * len(cuts) > 6
-    for first, again in zip(computed[: len(cuts)], sorted(computed[len(cuts) :], key=lambda a: -a[3])):
-        assert first[3] == again[3]
+    assert len(computed) == 2 * len(laid_out) > 6
+    assert computed[: len(laid_out)] == sorted(computed[len(laid_out) :], reverse=True)
 
     ids = torch.zeros(3, 2, 7, dtype=torch.long)
     batch = lay_out(ids + 1, None, ids, ids, ids + 5)
     batch.attention_mask = batch.attention_mask.to("meta")  # as on a GPU: lengths and masks were read before
-    rows, longest, kept = cut(batch, torch.tensor([4, 1]), 7)
-    assert (rows.device.type, longest, kept.device.type) == ("meta", 7, "meta")
+    part = pad(batch, np.array([4, 1]), 7, 14)
+    assert {part.numbers.device.type, part.masked.places.device.type, part.masked.sources.device.type} == {"meta"}
 
 
 @pytest.mark.gpu
@@ -334,9 +334,9 @@ def test_rows_of_a_view_are_cut_as_all_are_and_each_once():
     for view in (0, 1):
         chosen = batch.rows_of(view)
         assert (batch.rows.view[chosen] == view).all()
-        places, cuts = zip(*batch.micro_batches(chosen, 14, 1))
-        assert sorted(torch.cat(places).tolist()) == list(range(5))
-        for group, (rows, longest, kept) in zip(places, cuts):
-            assert torch.equal(rows, chosen[group])
-            assert longest == int(lengths[:, view][group].max())
-            assert kept is None
+        places, parts = zip(*batch.micro_batches(chosen, 14, 1))
+        assert sorted(np.concatenate(places).tolist()) == list(range(5))
+        for group, part in zip(places, parts):
+            assert part.numbers.tolist() == chosen[group].tolist()
+            assert part.longest == int(lengths[:, view][group].max())
+            assert part.masked is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sentence_transformers.models import Pooling as PoolingModule
 
-from docsplit.modeling.encoding import pool
+from docsplit.modeling.micro_batches import pool
 from docsplit.modeling.pooling import Pooling
 
 

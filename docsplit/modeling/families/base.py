@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from transformers import AutoModelForMaskedLM
 
+from docsplit.modeling.packed_attention import use_packed_attention
 from docsplit.runtime.files import write_text
 
 _OWN_IMPORT = re.compile(r"^from docsplit\.\S* import [^(\n]+\n", re.MULTILINE)
@@ -129,6 +130,17 @@ class Family:
             yield
         finally:
             vars(encoder).pop("forward", None)
+
+    def use_packed_attention(self, encoder: Any, dtype: Any) -> None:
+        """Let the part of an encoder that reads tokens read packs of texts (`docsplit.modeling.packed_attention`).
+
+        Args:
+            dtype: of matrix products.
+
+        Raises:
+            ValueError: if it cannot, naming why.
+        """
+        use_packed_attention(encoder, dtype)
 
     def return_attention(self, base_model: Any) -> None:
         """Let an encoder return its attention weights: transformers' eager attention, which computes them."""

@@ -47,6 +47,14 @@ class BigBird(Family):
             if is_bare:
                 encoder.set_attention_type(encoder.config.attention_type)
 
+    def use_packed_attention(self, encoder: Any, dtype: Any) -> None:
+        """Refuse packs.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("BigBird's blocks of keys cross the borders of texts: it cannot read packed sequences.")
+
     def check_recomputation(self, recomputes_layers: bool, cache_gradients: bool) -> None:
         """Refuse to recompute a layer with the attention of another micro-batch.
 
