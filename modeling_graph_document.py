@@ -234,7 +234,7 @@ class GraphDocumentModel(PreTrainedModel):
         return self.passage_encoder.get_input_embeddings()
 
     def encode_passages(self, input_ids: Tensor, attention_mask: Any, starts: Any = None, **more: Any) -> Tensor:
-        """Turn passages (P, T), padded on the right, or one row of them and their `starts`, into (P, H): equation 1."""
+        """Turn passages (P, T), padded on the right, or one row and their `starts` in it, into (P, H): equation 1."""
         states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask, **more)[0]
         projected = self.project(states[:, 0] if starts is None else states[0, starts])
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))

@@ -21,7 +21,7 @@ from sentence_transformers.models import Transformer
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.embedding.chunks import CHUNK_TEXTS, Layout, padded_batches
+from docsplit.embedding.chunks import CHUNK_TEXTS, Layout, tokenized_batches
 from docsplit.embedding.loading import describe_encoder
 from docsplit.embedding.project_modules import plain_encoder, without_words
 from docsplit.modeling.families.table import family_of
@@ -102,7 +102,7 @@ def attention_to_tokens(
         chunk = [prompt + text.encode("utf-8", "replace").decode() for text in texts[start : start + CHUNK_TEXTS]]
         encoded = tokenizer(chunk, truncation=True, max_length=limit, return_offsets_mapping=True, verbose=False)
         multiple = family.length_multiple(transformer.model)
-        batches = padded_batches(tokenizer, chunk, Layout(limit, micro_batch_tokens, multiple))
+        batches = tokenized_batches(tokenizer, chunk, Layout(limit, micro_batch_tokens, multiple))
         weights: dict[int, np.ndarray] = {}
         for rows, features in batches:
             features = {name: value.to(model.device) for name, value in features.items()}

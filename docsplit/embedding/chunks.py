@@ -24,7 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.modeling.encoding import micro_batches
+from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches
+from docsplit.modeling.packed_attention import packed_inputs
+from docsplit.modeling.packing import Packing, groups_that_fit
 from docsplit.runtime.disk.caches import build_once, is_cached
 from docsplit.runtime.files import add_texts
 
@@ -33,7 +35,7 @@ T = TypeVar("T")
 CHUNK_TEXTS = 1024
 Advance = Callable[[float], None]  # told which share of a chunk is done
 Finish = Callable[[list[str], np.ndarray], np.ndarray]  # texts and their embeddings (N, H) to embeddings (N, H)
-MicroBatch = tuple[Tensor, dict[str, Tensor]]  # which rows (R,), their features (R, T)
+MicroBatch = tuple[Tensor, dict[str, Any]]  # which rows (R,), their features (R, T) or (1, N)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Layout:
     micro_batch_tokens: int  # bound on texts x longest text
     multiple: int = 1  # what the encoder pads the longest text to
     padding_side: str = "right"
+    overhead: int = MICRO_BATCH_OVERHEAD  # of one more micro-batch, in tokens
+    packing: Packing | None = None  # put texts into packs, without padding
 
 
 class Embedder(Protocol):
@@ -187,8 +191,8 @@ def _on_all(work: Callable[[], T]) -> list[T]:
     return [result for result, _ in results]
 
 
-def padded_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[MicroBatch]:
-    """Texts of similar length together, tokenised and padded to the longest of them."""
+def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout: Layout) -> list[MicroBatch]:
+    """Texts of similar length together, tokenised, and padded to the longest of them or in packs."""
     limit = {"truncation": True, "max_length": layout.max_length} if layout.max_length else {}
     features: dict[str, list[Tensor]] = defaultdict(list)
     for start in range(0, len(texts), CHUNK_TEXTS):  # there are more pieces than that
@@ -201,8 +205,33 @@ def padded_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layout:
         return pad_sequence(values, True, padding.get(name, 0), layout.padding_side)
 
     lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
-    groups = [rows for rows, _ in micro_batches(lengths, layout.micro_batch_tokens, layout.multiple)]
+    if layout.packing is not None:
+        texts_ids = [ids if len(ids) else torch.tensor([padding["input_ids"]]) for ids in features["input_ids"]]
+        return _packed(texts_ids, lengths.clamp(min=1), layout.packing, layout.micro_batch_tokens)
+    groups = [rows for rows, _ in micro_batches(lengths, layout.micro_batch_tokens, layout.multiple, layout.overhead)]
     return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
+
+
+def _packed(texts: list[Tensor], lengths: Tensor, packing: Packing, max_tokens: int) -> list[MicroBatch]:
+    """Put texts (T,) into packs, the longest first: `unpack` pads to the longest of each."""
+    order = lengths.argsort(descending=True, stable=True)
+    batches = []
+    for group in groups_that_fit(lengths[order].numpy(), max_tokens):
+        rows = order[group]
+        sizes = lengths[rows].numpy()
+        _, positions, borders, longest = packing.lay_out(sizes, sizes, 1, max_tokens)
+        ids = torch.cat([texts[row] for row in rows.tolist()])
+        features = {"input_ids": ids[None], "attention_mask": None, "position_ids": torch.from_numpy(positions)[None]}
+        batches.append((rows, features | packed_inputs(torch.from_numpy(borders).int(), longest)))
+    return batches
+
+
+def unpack(states: Tensor, features: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Turn the states (1, N, H) of a pack into those of padded texts (R, T, H), and their mask (R, T)."""
+    starts, lengths = features["cu_seq_lens_q"][:-1].long(), features["cu_seq_lens_q"].diff()
+    offsets = torch.arange(features["max_length_q"], device=states.device)
+    places = (starts[:, None] + offsets).clamp(max=states.shape[1] - 1)
+    return states[0, places], (offsets < lengths[:, None]).long()
 
 
 def embed_chunk(
@@ -213,12 +242,16 @@ def embed_chunk(
     total = sum(features["input_ids"].numel() for _, features in batches)
     for _, features in batches:
         # Nothing waits for a GPU before the end, so that it always has the next batch.
-        features = {name: value.to(device, non_blocking=device.type == "cuda") for name, value in features.items()}
+        features = {name: _move(value, device) for name, value in features.items()}
         outputs.append(forward(features).float())
         done += features["input_ids"].numel()
         advance(done / max(total, 1))
     order = torch.cat([rows for rows, _ in batches])
     return torch.cat(outputs)[order.argsort().to(device)].cpu().numpy()
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    return value.to(device, non_blocking=device.type == "cuda") if isinstance(value, Tensor) else value
 
 
 def _valid_unicode(texts: Sequence[str]) -> list[str]:

@@ -35,15 +35,19 @@ from docsplit.embedding.chunks import (
     collect,
     embed_chunk,
     in_chunks,
-    padded_batches,
+    tokenized_batches,
+    unpack,
 )
 from docsplit.embedding.graphs import GraphEmbedder, is_graph_encoder
 from docsplit.embedding.loading import resolve_prompt, resolve_query_prompt
 from docsplit.embedding.project_modules import without_words, words_of
 from docsplit.modeling.after_pooling import embedding_width, finish
 from docsplit.modeling.encoder_with_words import add_words
+from docsplit.modeling.encoding import overhead_on
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.micro_batches import pool
+from docsplit.modeling.packed_attention import reading_pack
+from docsplit.modeling.packing import Packing, pack_encoders
 from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.runtime.files import JsonObject, hash_of_code
 from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
@@ -51,6 +55,7 @@ from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 logger = logging.getLogger(__name__)
 
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
+LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
 
 
@@ -175,11 +180,27 @@ def _embedder(
         if long_documents == "chunk_mean":
             logger.info("A graph document model reads whole documents: --long_documents chunk_mean changes nothing.")
         first: Any = model[0]
-        layout = Layout(first.max_seq_length, micro_batch_tokens)
+        packing = packing_on(first.model.device, family_of(first.config).token_encoder(first.model), dtype)
+        layout = Layout(first.max_seq_length, micro_batch_tokens, packing=packing)
         return GraphEmbedder(first.model, first.tokenizer, layout, prompt, dtype)
     if long_documents == "chunk_mean":
         raise ValueError(f"--long_documents chunk_mean needs a transformer as first module, not {model[0]}.")
     return _WholeModelEmbedder(model, prompt)
+
+
+def packing_on(device: torch.device, encoder: Any, dtype: torch.dtype, longest: int | None = None) -> Packing | None:
+    """Let the part of an encoder that reads tokens read packs, where it can and is faster; None: its texts are padded.
+
+    Args:
+        longest: tokens of a text that it reads; None: all.
+    """
+    if device.type != "cuda" or dtype == torch.float32:
+        return None
+    try:
+        return pack_encoders([encoder], min(longest or LONGEST_TRIED, LONGEST_TRIED), dtype)
+    except ValueError as error:
+        logger.info(f"Texts are padded. {error}")
+        return None
 
 
 @dataclass(frozen=True)
@@ -227,7 +248,7 @@ class _EncoderEmbedder:
         texts = [self.prompt + text for text in texts]
         multiple = family_of(self.encoder.config).length_multiple(self.encoder)
         layout = Layout(self.settings["max_seq_length"], self.micro_batch_tokens, multiple)
-        return padded_batches(self.tokenizer, texts, layout)
+        return tokenized_batches(self.tokenizer, texts, layout)
 
     def embed(self, tokenized: list[MicroBatch], advance: Advance) -> np.ndarray:
         return embed_chunk(self._forward, self.encoder.device, tokenized, advance)
@@ -255,6 +276,10 @@ class _DocumentEmbedder:
     ):
         self.model, self.prompt, self.dtype, self.micro_batch_tokens = model, prompt, dtype, micro_batch_tokens
         self.modules: list[Any] = list(model)
+        encoder = self.modules[0].model
+        self.packing = packing_on(
+            model.device, encoder, dtype, min(model.max_seq_length or LONGEST_TRIED, LONGEST_TRIED)
+        )
         self.tokenizer, self.in_pieces = self.modules[0].processor, long_documents == "chunk_mean"
         prompt_ids = self.tokenizer(prompt)["input_ids"]
         self.room = (model.max_seq_length or 0) - len(prompt_ids)  # for a piece, beside prompt and special tokens
@@ -290,17 +315,27 @@ class _DocumentEmbedder:
         encoder = self.modules[0].model
         multiple = family_of(encoder.config).length_multiple(encoder)
         side = self.tokenizer.padding_side
-        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, side)
-        return padded_batches(self.tokenizer, prompted, layout)
+        overhead = overhead_on(self.model.device)
+        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, side, overhead, self.packing)
+        return tokenized_batches(self.tokenizer, prompted, layout)
 
-    def _forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        features = self.modules[0](inputs | self.extra_features)
+    def _forward(self, inputs: dict[str, Any]) -> Tensor:
+        features = (
+            self._read_pack(inputs) if self.packing is not None else self.modules[0](inputs | self.extra_features)
+        )
         # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
         features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
         with torch.autocast(self.model.device.type, enabled=False):
             for module in self.modules[1:]:
                 features = module(features)
         return features["sentence_embedding"][:, : self.model.truncate_dim]
+
+    def _read_pack(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Return what the first module would of the same texts, padded."""
+        pack = {name: value for name, value in features.items() if name not in self.extra_features}
+        with reading_pack():
+            states, mask = unpack(self.modules[0].model(**pack)[0], pack)
+        return {"token_embeddings": states, "attention_mask": mask} | self.extra_features
 
 
 class _WholeModelEmbedder:

@@ -11,11 +11,12 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.passages import Passage
-from docsplit.embedding.chunks import Advance, Layout, MicroBatch, embed_chunk, padded_batches
+from docsplit.embedding.chunks import Advance, Layout, MicroBatch, embed_chunk, tokenized_batches
 from docsplit.embedding.project_modules import plain_encoder
 from docsplit.modeling.encoding import Rows
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.packed_attention import reading_pack
 from modeling_graph_document import GraphDocumentModel
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class GraphEmbedder:
         """Return batches of the passages, and which document each passage is part of."""
         documents = self.transformer.passages(texts)
         pieces = [self.prompt + passage.text for passages in documents for passage in passages]
-        batches = padded_batches(self.tokenizer, pieces, self.layout)
+        batches = tokenized_batches(self.tokenizer, pieces, self.layout)
         rows = rows_of(documents)
         return batches, Rows(view=torch.zeros_like(rows["document"]), **rows)
 
@@ -122,5 +123,8 @@ class GraphEmbedder:
         with torch.autocast(device.type, enabled=False):
             return self.model.combine(vectors.to(device), rows).float().cpu().numpy()
 
-    def _forward(self, features: dict[str, Tensor]) -> Tensor:
-        return self.model.encode_passages(features["input_ids"], features["attention_mask"])
+    def _forward(self, features: dict[str, Any]) -> Tensor:
+        if self.layout.packing is None:
+            return self.model.encode_passages(features["input_ids"], features["attention_mask"])
+        with reading_pack():
+            return self.model.encode_passages(**features, starts=features["cu_seq_lens_q"][:-1].long())

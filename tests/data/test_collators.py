@@ -1,5 +1,7 @@
 """The batch: what is masked, what is drawn when, and that neither workers nor processes change it."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -30,8 +32,14 @@ def batches(dataset, collator, epoch, workers=0):
     return list(loader)
 
 
+def flat(batch):
+    """Return the tensors and arrays of a batch, those of `rows` and `host` among them."""
+    inner = [values.items() for values in batch.values() if isinstance(values, dict)]
+    return {name: value for name, value in itertools.chain(batch.items(), *inner) if not isinstance(value, dict)}
+
+
 def equal(first, second):
-    return all(torch.equal(a[key], b[key]) for a, b in zip(first, second, strict=True) for key in a)
+    return all(same(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_shapes_padding_and_no_mask_in_the_contrastive_inputs(dataset, collator, wordpiece):
@@ -41,6 +49,8 @@ def test_shapes_padding_and_no_mask_in_the_contrastive_inputs(dataset, collator,
     assert ((batch["input_ids"] != wordpiece.pad_token_id) == (batch["attention_mask"] == 1)).all()
     assert (batch["input_ids"] != wordpiece.mask_token_id).all()
     assert (batch["mlm_input_ids"] == wordpiece.mask_token_id).any()
+    assert batch["host"]["lengths"].tolist() == batch["attention_mask"].flatten(0, 1).sum(-1).tolist()
+    assert batch["host"]["masked"].tolist() == (batch["mlm_targets"].flatten() != IGNORED).nonzero()[:, 0].tolist()
 
 
 def test_draws_do_not_depend_on_workers(dataset, collator):
@@ -163,7 +173,7 @@ def test_rows_are_the_passages_of_the_text_divided_between_two_views(texts, docu
     collator = PassageCollator(tokenizer, view, max_seq_length=24, max_passages=max_passages)
     batch = collator([documents[number] for number in range(len(documents))])
     assert batch["rows"].keys() == {"document", "view", "section", "position", "is_query"}
-    assert all(value.dtype == torch.int64 for value in batch["rows"].values())
+    assert all(value.dtype == np.int64 for value in batch["rows"].values())
     rows, queries_at = rows_of(batch), set()
     assert list(rows) == [(number, view) for number in range(len(texts)) for view in (0, 1)]  # one after another
     for number, text in enumerate(texts):
@@ -209,10 +219,8 @@ def test_passages_are_masked_and_prompted_as_views_are(documents, tokenizer):
 
 
 def same(first, second):
-    flat = [batch | batch["rows"] for batch in (first, second)]
-    return flat[0].keys() == flat[1].keys() and all(
-        torch.equal(flat[0][name], flat[1][name]) for name in flat[0] if name != "rows"
-    )
+    first, second = flat(first), flat(second)
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("view", ["passages", "passage_vs_rest"])

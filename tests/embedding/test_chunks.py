@@ -179,7 +179,7 @@ def test_the_progress_bar_counts_all_texts(checkpoint, texts, monkeypatch):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_that_of_the_tokenizer(tokenizer, texts, side):
-    batches = chunks.padded_batches(tokenizer, texts[:-1], chunks.Layout(40, 300, padding_side=side))
+    batches = chunks.tokenized_batches(tokenizer, texts[:-1], chunks.Layout(40, 300, padding_side=side))
     assert len(batches) > 2
     assert sorted(row for rows, _ in batches for row in rows.tolist()) == list(range(len(texts) - 1))
     encoded = tokenizer(texts[:-1], truncation=True, max_length=40)

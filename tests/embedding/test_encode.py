@@ -7,15 +7,20 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Router, StaticEmbedding, Transformer
+from transformers import BertConfig
 
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
+from docsplit.embedding.chunks import Layout
 from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode, identity
+from docsplit.embedding.graphs import GraphEmbedder
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
 from docsplit.modeling.encoder_with_words import Words
+from docsplit.modeling.packing import pack_encoders
 from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
 
 QUERIES = ["bread and butter", "the ship was at anchor", ""]
@@ -250,3 +255,51 @@ def test_the_identity_sees_the_tokenizer_of_a_static_encoder(wordpiece, byte_lev
     tokenizers = [wordpiece.backend_tokenizer, byte_level_bpe.backend_tokenizer]
     static = [SentenceTransformer(modules=[StaticEmbedding(each, weights)], device="cpu") for each in tokenizers]
     assert identity(static[0]) != identity(static[1])
+
+
+def pack_on_the_cpu(monkeypatch):
+    """Packs are for GPUs; here they are made to be compared."""
+    used = []
+
+    def packing_on(device, encoder, dtype, longest=None):
+        used.append(pack_encoders([encoder], longest or 512, torch.float32))
+        return used[-1]
+
+    monkeypatch.setattr(encode_module, "packing_on", packing_on)
+    return used
+
+
+@pytest.mark.parametrize("long_documents", ["truncate", "chunk_mean"])
+@pytest.mark.parametrize("prompt", ["", "passage: "])
+def test_packs_give_the_embeddings_of_padded_texts(checkpoint, texts, prompt, long_documents, monkeypatch):
+    texts = [*texts, "", "one"]
+    options = {"prompt": prompt, "long_documents": long_documents, "micro_batch_tokens": 90}
+    padded = vectors(load_encoder(str(checkpoint), device="cpu"), texts, **options)
+    used = pack_on_the_cpu(monkeypatch)
+    packed = vectors(load_encoder(str(checkpoint), device="cpu"), texts, **options)
+    assert used
+    np.testing.assert_allclose(packed, padded, atol=1e-5)
+
+
+def test_packs_of_passages(wordpiece, texts, monkeypatch):
+    torch.manual_seed(0)
+    encoder = BertConfig(vocab_size=len(wordpiece), hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    model = GraphDocumentModel(GraphDocumentConfig(encoder, graph_hidden_size=16, passage_words=10)).eval()
+    rows = [" ".join(texts), *texts[:9], ""]
+
+    def embed(packing):
+        layout = Layout(40, 90, packing=packing)
+        embedder = GraphEmbedder(model, wordpiece, layout, "", torch.float32)
+        return embedder.embed(embedder.tokenize(rows), lambda share: None)
+
+    with torch.no_grad():
+        padded = embed(None)
+        np.testing.assert_allclose(embed(pack_encoders([model.passage_encoder], 40, torch.float32)), padded, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_texts_are_packed_and_agree(checkpoint, texts, monkeypatch):
+    packed = vectors(load_encoder(str(checkpoint), device="cuda"), texts, dtype=torch.bfloat16)
+    monkeypatch.setattr(encode_module, "packing_on", lambda *_: None)
+    padded = vectors(load_encoder(str(checkpoint), device="cuda"), texts, dtype=torch.bfloat16)
+    assert (packed * padded).sum(1).min() > 0.99 * (padded * padded).sum(1).max()
