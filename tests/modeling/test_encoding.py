@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -25,44 +24,11 @@ from docsplit.modeling.encoding import (
     lay_out,
     micro_batches,
 )
-from docsplit.modeling.micro_batches import pool
-from docsplit.modeling.pooling import Pooling
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import free_port, make_corpus, spawn
 from tests.modeling.test_modeling_docsplit import SMALL, loss_and_gradients, random_batch
 
 MOMENTUM_CONTRAST = {"objective": "momentum_contrast", "momentum_queue_size": 20, "mlm_weight": 0.0}
-
-
-def slow_pool(tokens, pooling):
-    """Pool the states (T, H) of a row's tokens, one after another."""
-    vector = torch.full_like(tokens[0], float("-inf") if pooling == "max" else 0.0)
-    for position, state in enumerate(tokens, start=1):
-        if pooling == "max":
-            vector = torch.maximum(vector, state)
-        elif pooling == "weightedmean":
-            vector = vector + position * state / sum(range(1, len(tokens) + 1))
-        elif pooling == "mean":
-            vector = vector + state / len(tokens)
-        elif position == {"cls": 1, "lasttoken": len(tokens)}[pooling]:
-            vector = state
-    return vector
-
-
-@pytest.mark.parametrize("pooling", get_args(Pooling))
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_pooling_ignores_padding(pooling, side):
-    """On either side, but for cls, whose rows training pads on the right."""
-    hidden_states = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
-    lengths = [5, 2, 1]
-    for row, length in enumerate(lengths):
-        mask = torch.zeros(3, 5, dtype=torch.long)
-        tokens = slice(0, length) if side == "right" or pooling == "cls" else slice(5 - length, 5)
-        mask[row, tokens] = 1
-        pooled = pool(hidden_states, mask, pooling)
-        torch.testing.assert_close(pooled[row], slow_pool(hidden_states[row, tokens], pooling))
-        if pooling not in ("cls", "max"):
-            assert (pooled[torch.arange(3) != row] == 0).all()  # rows without tokens
 
 
 def test_micro_batches_keep_to_the_bound_and_cover_each_row_once():
