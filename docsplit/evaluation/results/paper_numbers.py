@@ -98,7 +98,7 @@ def beside(paper: Paper, table: PaperTable, metric: str, data: str) -> str:
         table: whose rows are data sets.
     """
     own = set_named(paper, data)
-    if own in table.rows:
+    if own is not None and own in table.rows:
         return str(table.value(own, metric))
     return f"{_span([table.value(name, metric) for name in table.rows])} ({len(table.rows)} sets)"
 

@@ -179,7 +179,7 @@ def test_versions_of_a_paper_agree():
         ("docsplit_v2", "fake-news.csv", "FakeNews"),
         ("docsplit_v2", "BBC news", "BBCNews"),
         ("docsplit_v2", "data/nyt_train.jsonl, text column text", "NYT"),
-        ("docsplit_v2", "many texts of a company", None),  # "nyt" and "nyo" are in it
+        ("docsplit_v2", "many texts of a company", None),  # "nyt" is in "manytexts"
         ("docsplit_v2", "ecthr", None),
         ("docsplit_v1", "data/aan, pairs of Long Range Arena", "AAN"),
         ("graph", "data/msmarco, dev queries", "MS MARCO dev"),
