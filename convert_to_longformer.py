@@ -4,7 +4,7 @@
     python run_docsplit_pretraining.py recipes/longformer_da.yaml \\
         --model_name_or_path outputs/longformer_bert
 
-It follows the Longformer paper (section 5) and the self-contrastive Bregman paper (section 4.3). The position
+It follows the Longformer paper (section 5) and the self-contrastive Bregman paper (section 3.1). The position
 embeddings are copied one after another until there are enough. The projections of global attention start as copies of
 the local ones. All other weights, the MLM head and the tokenizer are kept. On texts of up to half a window the result
 equals the source, which is checked before anything is written.

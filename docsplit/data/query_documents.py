@@ -27,7 +27,7 @@ from docsplit.runtime.files import add_texts, hash_of_code
 
 logger = logging.getLogger(__name__)
 
-MOST_PASSAGES = 100  # of a document (graph document model, section 3.3)
+MOST_PASSAGES = 100  # of a document, as in classification (graph document model, 3.2; 3.3 does not say)
 NO_ID = -1  # fills up the ids of relevant documents
 TEXTS_AT_ONCE = 1000  # that are hashed and sketched
 

@@ -109,4 +109,5 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
 }
 OF_PASSAGES = {"passages", "passage_vs_rest"}
 QUERY_DOCUMENT = "query_document"  # pairs of documents, of `docsplit.data.query_documents`
-FIRST_IS_QUERY = {"passage_vs_rest"}  # embedded like a query by models that embed queries otherwise (section 3.3)
+# Embedded like a query by models that embed queries otherwise (graph document model, section 3.3)
+FIRST_IS_QUERY = {"passage_vs_rest"}

@@ -138,7 +138,7 @@ def baselines(pairs: CitationPairs, options: LinkArguments) -> Iterator[Result]:
 
 
 def pair_features(embeddings: np.ndarray, part: PairPart) -> np.ndarray:
-    """Join the two embeddings of each pair, (P, 2H), for DocSplit's MLP (section 4.4)."""
+    """Join the two embeddings of each pair, (P, 2H), for DocSplit's MLP (first version, section 3.5)."""
     return np.concatenate([embeddings[part.first], embeddings[part.second]], axis=1)
 
 

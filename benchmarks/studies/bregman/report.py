@@ -9,10 +9,8 @@ masked LM of the domain made a Longformer: the header of study.yaml has the comm
 was stopped: see `benchmarks.engine.cells`. The paper's own numbers, of other weights and data, stand beside.
 """
 
-import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +19,17 @@ from benchmarks.engine.figures import save
 from benchmarks.engine.results import Results, Row
 from benchmarks.studies.bregman.step import LOGGED
 from docsplit.evaluation.results.markdown import markdown_table
+from docsplit.evaluation.results.paper_numbers import read_paper, set_named
 from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.tables import ONE_CLASS
-from docsplit.runtime.files import ROOT
 
 STUDY = Path(__file__).with_name("study.yaml")
-PAPER = ROOT / "docs" / "papers" / "bregman.json"
 CHOSEN = "mlp micro_f1"  # by what the best cell is chosen, on validation documents
 HEADS = ("mlp", "linear", "mlp, standardized,", "linear, standardized,")
 CENTRES = {"g": "10", "sigma": "2", "steps": "5/5", "batch": "2", "lambda": "2", "batch norm": "with"}
 CENTRE = "centre"
+METHODS = {"start": "Longformer_DA"}  # as the paper calls it
+STEPS = {"1/5": "10k", "2/5": "20k", "3/5": "30k", "4/5": "40k", "5/5": "50k"}  # of the paper's training
 FINAL = ("micro_f1", "macro_f1", "macro_f1_lexglue", "seconds")
 Measured = dict[str, dict[str, Row]]  # method, metric, row
 WATCHED = {CENTRE: "SimCSE + Bregman", "lambda 0": "SimCSE", "batch norm without": "SimCSE + Bregman, no batch norm"}
@@ -59,15 +58,29 @@ def level_of(method: str) -> tuple[str, str]:
     return method, ""
 
 
-def ablations(rows_of: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]:
+def ablation_of_the_paper(factor: str, level: str) -> str:
+    """Return micro- and macro-F1 of Table 4, 6 or 7; nothing where the paper has no such cell."""
+    tables = {"batch norm": ("7", level), "pooling": ("6", level)}
+    number, row = tables.get(factor, ("4", f"{factor} {STEPS.get(level, level)}"))
+    return " / ".join(map(str, read_paper("bregman").table(number).rows.get(row, ())))
+
+
+def scores_of_the_paper(head: str, method: str, data: str) -> str:
+    """Return micro- and macro-F1 of Table 2 or 3; nothing where the paper has no such cell."""
+    paper, row = read_paper("bregman"), METHODS.get(method, method)
+    for table in paper.tables:
+        metrics = [metric for of_set, metric in table.columns if of_set and of_set == set_named(paper, data)]
+        if head == table.head and row in table.rows and metrics:
+            return " / ".join(str(table.value(row, str(metric), set_named(paper, data))) for metric in metrics)
+    return ""
+
+
+def ablations(rows_of: Measured) -> list[tuple[str, ...]]:
     """Return a line a cell: micro- and macro-F1 of each head, the paper's, and whether anything collapsed."""
-    published = paper["table_4"] | {"batch norm": paper["table_7"], "pooling": paper["table_6"]}
     lines = []
     for method, row_by_metric in rows_of.items():
         factor, level = level_of(method)
-        in_paper = published.get(factor, {}).get(level)
-        if method == CENTRE:
-            in_paper = paper["table_4"]["g"][CENTRES["g"]]
+        in_paper = ablation_of_the_paper(*(("g", CENTRES["g"]) if method == CENTRE else (factor, level)))
         scores = [
             " / ".join(
                 percent(row_by_metric[f"{head} {metric}"] | {"std": None}) for metric in ("micro_f1", "macro_f1")
@@ -80,18 +93,17 @@ def ablations(rows_of: Measured, paper: dict[str, Any]) -> list[tuple[str, ...]]
                 factor,
                 level,
                 *scores,
-                f"{in_paper[0]} / {in_paper[1]}" if in_paper else "",
+                in_paper,
                 *logged,
             )
         )
     return lines
 
 
-def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[str, ...]]:
+def confirmed(rows: list[Row], data: str) -> list[tuple[str, ...]]:
     """Return a line a head and method, as Table 2 has them: scores, seconds, share of the parameters, the paper's
     scores.
     """
-    published = {(entry["head"], entry["method"]): entry.get(data) for entry in paper["table_2"]}
     rows_of: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         if "difference" not in row["metric"]:
@@ -104,7 +116,7 @@ def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[s
             else percent(row_by_metric[name])
             for name in FINAL
         ]  # fmt: skip
-        share, in_paper = next(iter(row_by_metric.values())).get("trained_share"), published.get((head, method))
+        share = next(iter(row_by_metric.values())).get("trained_share")
         trained = "" if share is None else f"{100 * share:.3g} %"
         lines.append(
             (
@@ -112,7 +124,7 @@ def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[s
                 method,
                 *scores,
                 trained,
-                f"{in_paper[0]} / {in_paper[1]}" if in_paper else "",
+                scores_of_the_paper(head, method, data),
             )
         )
     return lines
@@ -120,7 +132,7 @@ def confirmed(rows: list[Row], paper: dict[str, Any], data: str) -> list[tuple[s
 
 def markdown(results: Results) -> str:
     """Return the tables as Markdown."""
-    paper, rows_of = json.loads(PAPER.read_text(encoding="utf-8")), grid(results.rows)
+    rows_of = grid(results.rows)
     lines = ["# Self-contrastive Bregman divergence, in small", ""]
     if rows_of:
         header = ["factor", "level", *(f"{head.rstrip(',')}: micro / macro-F1" for head in HEADS)]
@@ -130,7 +142,7 @@ def markdown(results: Results) -> str:
             "",
         ]
         lines += [
-            markdown_table(header, ablations(rows_of, paper)),
+            markdown_table(header, ablations(rows_of)),
             "",
             "subnetworks_active counts functionals; a shared trunk has g times the width of them, more than there are "
             "embeddings in the steps of a log. A Bregman loss of ln(2N - 1) is chance: 1.099 for two documents.",
@@ -147,7 +159,7 @@ def markdown(results: Results) -> str:
             "",
         ]
         header = ["head", "method", *FINAL, "trained", f"paper, {data}, micro / macro (other weights and data)"]
-        body = confirmed(rows, paper, data)
+        body = confirmed(rows, data)
         if not any(line[-1] for line in body):
             header, body = header[:-1], [line[:-1] for line in body]
         lines += [markdown_table(header, body), ""]

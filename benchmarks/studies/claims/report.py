@@ -4,8 +4,8 @@
         --spacy_pipeline en_core_web_sm
     python -m benchmarks.studies.claims.report ... --list
 
-DocSplit explains its gains so: long documents say the same again (Table 4), sentences of one document are alike
-(Table 5), and after pretraining more attention goes to nouns (SimLTE, Figure 3). The graph document model shows
+DocSplit's first version explains its gains so: long documents say the same again (Table 4), sentences of one document
+are alike (Table 5). SimLTE: after pretraining more attention goes to nouns (Figure 3). The graph document model shows
 clusters (Table 1). The cells are those of study.yaml; DIR has the folders 20newsgroups, ecthr and wikipedia. Running
 again goes on where it was stopped: see `benchmarks.engine.cells`.
 """
@@ -107,7 +107,7 @@ def markdown(results: Results) -> str:
             rows, sets, MEASURES["similarity"]
         ),
         "Attention to a word, 1 is uniform:": table(rows, sets, MEASURES["attention"]),
-        "Attention to nouns, times that of others, on the same documents (the paper: more than 1.4 times BERT's and "
+        "Attention to nouns, times that of others, on the same documents (SimLTE: more than 1.4 times BERT's and "
         "SimCSE's):": ratio_table(rows, sets),
         "k-means with as many clusters as classes; documents of one class alone:": table(
             rows, sets, MEASURES["clustering"], 3

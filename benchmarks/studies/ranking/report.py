@@ -10,10 +10,8 @@ folders cranfield (BEIR's layout) and wikipedia (train.parquet). Running again g
 The paper's orderings are tested over queries; its own numbers, of other weights and data, stand beside.
 """
 
-import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,15 +19,14 @@ from benchmarks.engine.cells import Arguments, run_study
 from benchmarks.engine.figures import save
 from benchmarks.engine.results import SAMPLES, Results, Row
 from benchmarks.studies.ranking.step import TESTED
-from docsplit.evaluation.analysis.paper_numbers import COLUMN
 from docsplit.evaluation.results.bootstrap import holm, paired_randomisation
 from docsplit.evaluation.results.items import ItemScores
 from docsplit.evaluation.results.markdown import markdown_table
+from docsplit.evaluation.results.paper_numbers import COLUMN, read_paper
 from docsplit.evaluation.results.plots import plt
-from docsplit.runtime.files import ROOT
+from docsplit.evaluation.results.task import RANKING
 
 STUDY = Path(__file__).with_name("study.yaml")
-PAPER = ROOT / "docs" / "papers" / "ranking.json"
 MEASURES = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_100": "Recall@100"}
 ORDERINGS = (  # better, worse, whose claim it is
     ("docsplit, bm25, dense", "docsplit without contrast, bm25, dense", "contrast helps (paper)"),
@@ -72,18 +69,20 @@ def orderings(measured: Found) -> list[tuple[str, ...]]:
     return lines
 
 
-def table_of_the_paper(paper: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a line a method, with the numbers of tables 3 to 5."""
-    tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
-    return [
-        (method, *(" / ".join(f"{value:.2f}" for value in table["rows"][method]) for table in tables))
-        for method in tables[0]["rows"]
-    ]
+def tables_of_the_paper() -> list[str]:
+    """Return Tables 3 to 5 as Markdown: every system and column."""
+    paper, parts = read_paper("graph"), []
+    for table in map(paper.table, ("3", "4", "5")):
+        header = ["method", *(f"{data}: {RANKING.measures[str(measure)]}" for data, measure in table.columns)]
+        body = [[method, *map(str, values)] for method, values in table.rows.items()]
+        note = f"; {table.note}" if table.note else ""
+        title = f"The {COLUMN}, Table {table.table}: {table.title}{note}."
+        parts.append(f"{title}\n\n{markdown_table(header, body)}")
+    return parts
 
 
 def markdown(results: Results) -> str:
     """Return the tables as Markdown."""
-    paper = json.loads(PAPER.read_text(encoding="utf-8"))
     lines = ["# Training for ranking, in small", ""]
     for data, methods in by_data(results.rows).items():
         count = len(next(iter(methods.values()))[TESTED][SAMPLES])
@@ -96,9 +95,7 @@ def markdown(results: Results) -> str:
         if tested := orderings(methods):
             header = ["claim", "better", "worse", "points", "p", "p, Holm", "verdict"]
             lines += ["Paired randomisation tests over queries, nDCG@10:", "", markdown_table(header, tested), ""]
-    tables = [paper[f"table_{number}"] for number in (3, 4, 5)]
-    header = ["method", *(f"{set_table['data']}: {' / '.join(set_table['columns'])}" for set_table in tables)]
-    lines += [f"The {COLUMN}:", "", markdown_table(header, table_of_the_paper(paper)), "", results.what_is_missing()]
+    lines += ["\n\n".join([*tables_of_the_paper(), results.what_is_missing()])]
     return "\n".join(lines) + "\n"
 
 

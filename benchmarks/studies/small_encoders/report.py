@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.engine.figures import save
 from docsplit.evaluation.results.bootstrap import Difference
+from docsplit.evaluation.results.paper_numbers import paper_sources
 from docsplit.evaluation.results.plots import plt
 from docsplit.evaluation.results.records import Comparison, Json, Row
 from docsplit.evaluation.results.tables import (
@@ -35,13 +36,14 @@ COLOURS = {SHOTS: "tab:orange", None: "tab:blue"}
 def markdown(contents: Json) -> str:
     """Return the tables of a results.json: all rows, then all paired differences."""
     task, rows = rows_of_file(contents)
+    notes = [*table_notes(rows, task), paper_sources(rows, names_of(rows), contents["data"])]
     comparisons = [_comparison(entry) for entry in contents["comparisons"]]
     parts = [
         f"# {contents['title']}",
         "In percent; ± is the standard deviation over pretraining seeds. † marks a head that gives nearly all test "
         "items one class.",
-        result_tables(rows, task),
-        "\n".join(f"- {note}" for note in table_notes(rows, task)),
+        result_tables(rows, task, contents["data"]),
+        "\n".join(f"- {note}" for note in filter(None, notes)),
         "## Differences\n\nPoints, first minus second, with 95 % intervals over test items, runs and pretraining "
         "seeds (paired bootstrap); p is not corrected for the number of tests. Bold: the interval leaves 0 out.",
         difference_table(comparisons, task, names_of(rows)),

@@ -1,4 +1,4 @@
-"""Attention to words, by part of speech (DocSplit, first version, section 3.6 and appendix C).
+"""Attention to words, by part of speech (SimLTE, section 3.6, Figure 3 and appendix C).
 
 A word's weight is the sum over its pieces (attention to a word: Clark et al. 2019), or their mean. Special tokens are
 left out: most encoders put much of their attention on the last one, so that their share is a number of its own, and

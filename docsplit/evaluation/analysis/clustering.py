@@ -1,7 +1,8 @@
 """Clusters of embeddings beside the classes: k-means fitted on the training documents, assigned on the test documents.
 
-As "Contrastive Document Representation Learning with Graph Attention Networks" (section 4, Table 1) does it; it leaves
-open k (here the number of classes), the start (k-means++, the best of `STARTS`) and the mean of the NMI (all three).
+As "Contrastive Document Representation Learning with Graph Attention Networks" (section 3.2, Table 1) does it; it
+leaves open k (here the number of classes), the start (k-means++, the best of `STARTS`) and the mean of the NMI (all
+three).
 """
 
 from collections.abc import Iterator

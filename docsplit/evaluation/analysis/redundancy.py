@@ -1,9 +1,9 @@
 """How often documents say the same words again, by length, beside what their length alone would bring.
 
-R = N / D: N nouns and verbs of a document, D distinct ones among them (DocSplit, appendix A.2, equation 2). R grows
-with length in any text, also in one whose words were shuffled among documents (the law of types and tokens). So each
-document has a null: as many nouns and as many verbs, drawn from those of all other documents together. What a document
-repeats by being about something is R / R_null.
+R = N / D: N nouns and verbs of a document, D distinct ones among them (equation 2 of SimLTE, appendix A, and of
+DocSplit's first version, A.2). R grows with length in any text, also in one whose words were shuffled among documents
+(the law of types and tokens). So each document has a null: as many nouns and as many verbs, drawn from those of all
+other documents together. What a document repeats by being about something is R / R_null.
 
     variant         which words count, and which of them are the same
     nouns_verbs     NOUN and VERB; equal if lemma and part of speech are

@@ -12,7 +12,6 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
-from docsplit.evaluation.analysis import paper_numbers
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, TERCILES
 from docsplit.evaluation.analysis.contents import (
     AttentionContents,
@@ -26,6 +25,7 @@ from docsplit.evaluation.analysis.estimates import EncoderDifference, Estimate, 
 from docsplit.evaluation.analysis.redundancy import ALL, LENGTH_CLASSES, VARIANTS, RedundancyRow
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure, with_interval
 from docsplit.evaluation.analysis.similarity import MAX_SENTENCES, MEASURES, MIN_WORDS
+from docsplit.evaluation.results import paper_numbers
 from docsplit.evaluation.results.bootstrap import Difference
 from docsplit.evaluation.results.records import Measured
 from docsplit.evaluation.results.tables import encoder_names, names_of
@@ -33,6 +33,7 @@ from docsplit.evaluation.results.task import CLUSTERING
 
 matplotlib.use("Agg")  # no screen needed
 BETWEEN = "95 % interval over documents in brackets."
+MAIN_VARIANT = "nouns_verbs"  # the papers'
 VARIANT_NAMES = {
     "nouns_verbs": "Nouns and verbs",
     "with_names": "Nouns, verbs and names (PROPN)",
@@ -45,8 +46,9 @@ def _names(rows: Sequence[EstimateRow]) -> dict[str, str]:
 
 
 def redundancy_section(contents: RedundancyContents, data: str, folder: Path) -> Section:
-    """Show Table 4 of the DocSplit paper, with its null."""
-    rows, paper = contents.rows, paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+    """Show Table 4 of DocSplit's first version, which is Table 3 of SimLTE, with its null."""
+    rows, paper = contents.rows, paper_numbers.read_paper("docsplit_v1")
+    published = paper.table("4")
     tables = []
     for variant in VARIANTS:
         of_variant = [row for row in rows if row.variant == variant]
@@ -55,12 +57,16 @@ def redundancy_section(contents: RedundancyContents, data: str, folder: Path) ->
                 row.length,
                 f"{row.n:,}",
                 *(with_interval(row.numbers.get(name)) for name in ("r", "r_null", "r_to_null")),
-                *([paper_numbers.beside(paper, "4", row.length, data)] if variant == "nouns_verbs" else []),
+                *(
+                    [paper_numbers.beside(paper, published, f"R, {row.length}", data)]
+                    if variant == MAIN_VARIANT
+                    else []
+                ),
             ]
             for row in of_variant
         ]
         header = ["words", "n", "R", "R of the null", "R / R of the null"]
-        header += [f"R, {paper_numbers.COLUMN}"] if variant == "nouns_verbs" else []
+        header += [f"R, {paper_numbers.COLUMN}"] if variant == MAIN_VARIANT else []
         left_out = of_variant[-1].left_out
         caption = f"{VARIANT_NAMES[variant]}. {BETWEEN}"
         tables.append(Table(f"{caption} Left out, without any of them: {left_out:,} documents.", header, cells))
@@ -81,7 +87,7 @@ def redundancy_section(contents: RedundancyContents, data: str, folder: Path) ->
 
 
 def _plot_redundancy(rows: list[RedundancyRow], path: Path) -> Figure:
-    shown = [row for row in rows if row.variant == "nouns_verbs" and row.length != ALL and row.n]
+    shown = [row for row in rows if row.variant == MAIN_VARIANT and row.length != ALL and row.n]
     figure, axis = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
     positions = [list(LENGTH_CLASSES).index(row.length) for row in shown]
     cells = []
@@ -109,12 +115,12 @@ def _ends(estimates: Sequence[Estimate]) -> list[np.ndarray]:
 
 
 def similarity_section(contents: SimilarityContents, data: str, folder: Path) -> Section:
-    """Show Table 5 of the DocSplit paper, with what compares across encoders."""
+    """Show Table 5 of DocSplit's first version, with what compares across encoders."""
     rows, counts = contents.rows, contents.counts
-    names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+    names, paper = _names(rows), paper_numbers.read_paper("docsplit_v1")
     shown = [name for name in MEASURES if any(name in row.numbers for row in rows)]
     cells = [[names[row.encoder], *(with_interval(row.numbers.get(name), 3) for name in shown)] for row in rows]
-    beside = {name: paper_numbers.beside(paper, "5", name, data) for name in ("inner", "inter")}
+    beside = {name: paper_numbers.beside(paper, paper.table("5"), name, data) for name in ("inner", "inter")}
     cells.append([paper_numbers.COLUMN, *(beside.get(name, "") for name in shown)])
     notes = [
         f"{counts['sentences']:,} distinct sentences of {MIN_WORDS} or more words of {contents.documents:,} test "
@@ -198,9 +204,9 @@ ATTENTION_KINDS = {  # of weights: caption, digits
 
 
 def attention_section(contents: AttentionContents, folder: Path) -> Section:
-    """Show Figure 3 of the DocSplit paper's first version, with length, special tokens and frequency controlled."""
+    """Show Figure 3 of SimLTE, with length, special tokens and frequency controlled."""
     rows = contents.rows
-    names, paper = _names(rows), paper_numbers.read_paper(paper_numbers.DOCSPLIT)
+    names, figure_3 = _names(rows), paper_numbers.read_paper("simlte").table("figure 3")
     tables = []
     for kind, (caption, digits) in ATTENTION_KINDS.items():
         cells = [
@@ -220,7 +226,7 @@ def attention_section(contents: AttentionContents, folder: Path) -> Section:
         _differences(contents.differences, names, {f"{name}_to_uniform": f"{name}, 1 is uniform" for name in CLASSES})
     )
     tables.append(_what_was_read(rows, names))
-    ratio = paper_numbers.beside(paper, "figure 3 of the first version", "noun_ratio", "NYT")
+    ratio = figure_3.value("NYT", "noun_ratio")
     notes = [
         f"Last layer, mean over heads, of {contents.documents:,} test documents, tagged by "
         f"{contents.pipeline}. A word's weight is the {contents.word_weight} over its pieces.",
@@ -283,11 +289,12 @@ def clustering_section(contents: ClusterContents, data: str) -> Section:
             cells,
         )
     ]
-    paper = paper_numbers.read_paper(paper_numbers.GRAPH)
-    set_name = paper_numbers.set_named(paper, data)
-    sets = [set_name] if set_name else list(paper["names"])
-    cells = [[f"{name}, {model}", *(f"{value:.3f}" for value in values)]
-             for name in sets for model, values in paper["tables"]["1"]["rows"][name].items()]  # fmt: skip
+    paper = paper_numbers.read_paper("graph")
+    published, set_name = paper.table("1"), paper_numbers.set_named(paper, data)
+    sets = list(dict.fromkeys(name for name, _ in published.columns))
+    sets = [set_name] if set_name in sets else sets
+    cells = [[f"{name}, {model}", *(str(published.value(model, measure, name)) for measure in ("nmi", "purity"))]
+             for name in sets for model in published.rows]  # fmt: skip
     tables.append(Table(f"Table 1 of the {paper_numbers.COLUMN}.", ["data, model", "NMI", "purity"], cells))
     tables.append(
         Table(

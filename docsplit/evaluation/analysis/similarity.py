@@ -1,4 +1,4 @@
-"""Are sentences of one document more alike than sentences of two (DocSplit, appendix A.2, Table 5)?
+"""Are sentences of one document more alike than sentences of two (DocSplit's first version, A.2, Table 5)?
 
     inner         cosines of all pairs of sentences of a document, their mean, and the mean over documents
     inter         of pairs from two documents: two documents at random, a sentence of each at random

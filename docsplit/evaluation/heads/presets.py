@@ -56,7 +56,7 @@ _BREGMAN = HeadTraining(
 )
 
 PRESETS: dict[str, Preset] = {
-    # The DocSplit paper's probe (its first version, section 4 and appendix): learning rate and batch size. It leaves
+    # The DocSplit paper's probe (first version: 3.3, A.3; second: 4.2, A.1): learning rate and batch size. It leaves
     # open the rest; the patience is the Bregman paper's. After 100 epochs unit-length embeddings, the slowest, fit
     # 20 x 5 documents to a cross-entropy of 0.04.
     "docsplit": Preset(
@@ -72,7 +72,7 @@ PRESETS: dict[str, Preset] = {
         linear=None,
         finetuning=FineTuning(learning_rate=2e-5, num_epochs=3, batch_size=16),
     ),
-    # "Efficient document embeddings via self-contrastive Bregman divergence learning", section 4, appendix A and the
+    # "Efficient document embeddings via self-contrastive Bregman divergence learning", 4.2, appendix A and the
     # head of its code: dropout, a dense layer as wide as the embedding, tanh, dropout, a layer to the classes.
     "bregman": Preset(
         mlp=_BREGMAN,

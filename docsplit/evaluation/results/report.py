@@ -11,6 +11,7 @@ import numpy as np
 
 from docsplit.evaluation.results.contamination import contamination_note
 from docsplit.evaluation.results.markdown import bullets, inline
+from docsplit.evaluation.results.paper_numbers import paper_sources
 from docsplit.evaluation.results.records import Comparison, Report, Row
 from docsplit.evaluation.results.tables import (
     cost_table,
@@ -44,7 +45,12 @@ def write_comparison(output_dir: str | Path, report: Report, further: Sequence[s
     write_text(folder / "results.json", json.dumps(plain(contents), indent=2, allow_nan=False) + "\n")
     write_text(folder / "results.md", _markdown(report))
     files = [f"All numbers are in {folder / 'results.json'}, all tables in {folder / 'results.md'}.", *further]
-    parts = [f"# {report.title}", result_tables(report.rows, report.task), _caption(report), "\n".join(files)]
+    parts = [
+        f"# {report.title}",
+        result_tables(report.rows, report.task, report.data),
+        _caption(report),
+        "\n".join(files),
+    ]
     if sentences := verdict(report):
         parts.append("\n".join(sentences))
     return "\n" + "\n\n".join(parts) + "\n"
@@ -60,7 +66,7 @@ def _markdown(report: Report) -> str:
     if report.statistics:
         table = statistics_table(report.statistics)
         parts.append(f"## Data\n\n{table}\n\nWords are what stands between white space.")
-    parts += [result_tables(rows, task), _caption(report)]
+    parts += [result_tables(rows, task, report.data), _caption(report)]
     for detail, heading in task.details.items():
         if table := detail_table(rows, detail):
             parts.append(f"## {inline(heading)}\n\n{table}")
@@ -110,7 +116,8 @@ def _caption(report: Report) -> str:
             " Standardized: each number of the features shifted and scaled to mean 0 and deviation 1 over the "
             "training items."
         )
-    notes = bullets(filter(None, (*table_notes(rows, task), contamination_note(rows))))
+    papers = paper_sources(rows, names_of(rows), report.data)
+    notes = bullets(filter(None, (*table_notes(rows, task), contamination_note(rows), papers)))
     return "\n\n".join(filter(None, [f"{caption} {inline(task.note)}".strip(), notes]))
 
 

@@ -5,10 +5,11 @@ Which measures a table shows, under which titles and in which layout, is what th
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from docsplit.evaluation.results.markdown import Markdown, bold, inline, markdown_table
+from docsplit.evaluation.results.paper_numbers import paper_column
 from docsplit.evaluation.results.records import Comparison, Json, Row, TextStatistics
 from docsplit.evaluation.results.task import Task
 
@@ -111,29 +112,41 @@ def _shots(shots: int | None) -> str:
     return "all" if shots is None else str(shots)
 
 
-def result_tables(rows: Sequence[Row], task: Task) -> str:
+def result_tables(rows: Sequence[Row], task: Task, data: str = "") -> str:
     """Return the tables of `tables_of_rows` in Markdown, under headings."""
-    return "\n\n".join(f"## {inline(table.title)}\n\n{table.markdown()}" for table in tables_of_rows(rows, task))
+    tables = tables_of_rows(rows, task, data)
+    return "\n\n".join(f"## {inline(table.title)}\n\n{table.markdown()}" for table in tables)
 
 
-def tables_of_rows(rows: Sequence[Row], task: Task) -> list[Table]:
+def tables_of_rows(rows: Sequence[Row], task: Task, data: str = "") -> list[Table]:
     """Return the columns of a task, in its layout.
 
-    A grid has encoders x heads for the full training set (DocSplit, Table 1) and for each number of labels (Table 2),
-    and a line for raw and for standardised features of each encoder. Lines have one for each encoder, head and
-    features, and the interval of the main measure.
+    A grid has encoders x heads for the full training set (DocSplit v2, Table 1) and for each number of labels (Table
+    2), and a line for raw and for standardised features of each encoder. Lines have one for each encoder, head and
+    features, and the interval of the main measure. The last columns are the papers', where they have these data.
+
+    Args:
+        data: what was measured on, in words; "" for no columns of the papers.
     """
     names = names_of(rows)
     if task.layout == "lines":
-        return [_line_table(" ".join(task.heading.split()), rows, task, names)]
+        return [_line_table(" ".join(task.heading.split()), rows, task, names, data)]
     tables = []
     for shots in sorted({row.shots for row in rows}, key=lambda shots: shots or 0):  # the full set first
         title = "Full training set" if shots is None else f"{shots} labels per class"
-        tables.append(_grid_table(title, [row for row in rows if row.shots == shots], task, names))
+        tables.append(_grid_table(title, [row for row in rows if row.shots == shots], task, names, data))
     return tables
 
 
-def _grid_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str]) -> Table:
+def _with_columns(table: Table, columns: Iterable[Sequence[str]]) -> Table:
+    """Add columns at the end, each with its title first; one without cells adds nothing."""
+    for title, *cells in filter(None, columns):
+        lines = [[*line, cell] for line, cell in zip(table.rows, cells)]
+        table = replace(table, header=[*table.header, title], rows=lines)
+    return table
+
+
+def _grid_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str], data: str) -> Table:
     row_of = {(row.encoder, row.features, row.head_title): row for row in rows}
     columns = [(head, measure) for head in unique(row.head_title for row in rows) for measure in task.columns]
     kinds = unique(row.features for row in rows)
@@ -147,7 +160,10 @@ def _grid_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, st
         for (name, kind), line in zip(lines, _texts(cells))
     ]
     best = _best(cells, first_column=len(header))
-    return Table(title, [*header, *(f"{head}: {task.measures[measure]}" for head, measure in columns)], body, best)
+    titles = [f"{head}: {task.measures[measure]}" for head, measure in columns]
+    table = Table(title, [*header, *titles], body, best)
+    rows_of = {head: [row_of.get((*line, head)) for line in lines] for head, _ in columns}
+    return _with_columns(table, (paper_column(rows_of[head], names, data, f"{head}: ") for head in rows_of))
 
 
 def _has_groups(rows: Iterable[Row]) -> bool:
@@ -160,7 +176,7 @@ def _seeds(row: Row) -> str:
     return str(row.pretraining_seeds or "")
 
 
-def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str]) -> Table:
+def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, str], data: str) -> Table:
     """Return a line for each row. DocSplit v1, Table 3, is such a table with accuracy alone."""
     cells = [[_cell(row, measure) for measure in task.columns] for row in rows]
     has_kinds = len({row.features for row in rows}) > 1
@@ -178,7 +194,8 @@ def _line_table(title: str, rows: Sequence[Row], task: Task, names: dict[str, st
     first = ["encoder", task.head_title, *(["features"] if has_kinds else [])]
     measures = [task.measures[measure] for measure in task.columns]
     header = [*first, *measures, "seeds", f"{task.measures[task.main]}, 95 % interval"]
-    return Table(title, header, body, _best(cells, first_column=len(first)))
+    table = Table(title, header, body, _best(cells, first_column=len(first)))
+    return _with_columns(table, [paper_column(rows, names, data)])
 
 
 def _interval(row: Row) -> str:

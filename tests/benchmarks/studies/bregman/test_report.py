@@ -1,14 +1,13 @@
 """The study of the Bregman ensemble: its cells, the rows of its probes, and what its tables say."""
 
-import json
-
 import yaml
 
 from benchmarks.engine.study import Study
 from benchmarks.studies.bregman import report as bregman
+from docsplit.evaluation.results.paper_numbers import read_paper
 from tests.benchmarks.studies.results import results_of
 
-PAPER = json.loads(bregman.PAPER.read_text())
+TABLE_4 = [tuple(name.rsplit(" ", 1)) for name in read_paper("bregman").table("4").rows]  # factor, level
 
 
 def test_the_grid_is_the_papers_and_more(tmp_path):
@@ -26,9 +25,10 @@ def test_the_grid_is_the_papers_and_more(tmp_path):
     assert len(cells) == len(cases) + 3  # no two are the same; the paper's choice, and TF-IDF on both sets
     cells = {key: cell for key, cell in cells.items() if cell.group == "grid"}
     levels = {(case["factor"], str(case["level"])) for case in cases}
-    of_table_4 = {(factor, level) for factor, of_factor in PAPER["table_4"].items() for level in of_factor}
-    centre = {(factor, level) for factor, level in bregman.CENTRES.items() if factor in PAPER["table_4"]}
-    assert sum(map(len, PAPER["table_4"].values())) == 24
+    shares = {steps: share for share, steps in bregman.STEPS.items()}
+    of_table_4 = {(factor, shares.get(level, level)) for factor, level in TABLE_4}
+    centre = set(bregman.CENTRES.items()) & of_table_4
+    assert len(TABLE_4) == 24
     assert len(of_table_4 - centre) == 19  # and the centre: 20 cells
     assert of_table_4 - centre <= levels
     for cell in cells.values():
@@ -66,6 +66,10 @@ def test_tables_put_the_papers_numbers_beside(tmp_path):
     assert any(line.startswith(f"|g|2|{'35.0/35.0|' * 4}74.1/64.3|") for line in lines)
     assert any(line.startswith(f"|batchnorm|without|{'20.0†/20.0†|' * 4}72.5/63.1|") for line in lines)
     assert any(line.startswith(f"|centre||{'30.0/30.0|' * 4}75.2/67.7|") for line in lines)
+    assert bregman.ablation_of_the_paper("steps", "3/5") == "75.6 / 63.5"
+    assert bregman.ablation_of_the_paper("pooling", "max") == "77.6 / 69.5"
+    assert bregman.ablation_of_the_paper("trunk", "shared") == ""
+    assert bregman.scores_of_the_paper("linear", "SimCSE + Bregman", "ecthr") == "73.3 / 59.5"
     assert "|mlp|start|50.0±1.0|||12|0.5%|61.4/47.8|" in lines
     assert "|mlp|start|60.0±1.0||||0.5%|61.4/47.8|" in lines
     assert "|setfit,8shots|start|50.0||||0.5%||" in lines
