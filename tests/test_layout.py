@@ -158,7 +158,7 @@ def test_a_model_needs_little(module):
     names = reached(module, set())
     assert {name for name in names if room_of(name) == "docsplit.runtime"} <= OF_MODELS
     roots = {name.split(".")[0] for name in names} - {"docsplit", "modeling_graph_document"}
-    # safetensors and NumPy come with transformers; peft is for those who call `add_lora`, and datasets for its cache's place.
+    # safetensors and NumPy come with transformers; peft is for `add_lora`, and datasets for its cache's place.
     lazily = {"peft", "datasets", "sentence_transformers", "xxhash"}
     needed = {"torch", "transformers"} | ({"safetensors", "numpy"} if module == "modeling_docsplit" else set())
     assert roots - set(sys.stdlib_module_names) - lazily == needed

@@ -10,6 +10,7 @@ as usual, with rows and their mask, it computes as before.
 """
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 NAME = "docsplit_packed"
+OPTIONS = {"scale", "window_size", "enable_gqa"}  # of `varlen_attn`; older ones lack some
 HALF = (torch.bfloat16, torch.float16)  # which FlashAttention computes in
 
 _reads_pack = False  # while the masks of a pack would be made: it needs none
@@ -52,8 +54,15 @@ def use_packed_attention(encoder: Any, dtype: torch.dtype) -> None:
         ValueError: if its attention cannot be changed, is one that was asked for, or needs another precision.
     """
     config = encoder.config
-    if encoder.device.type == "cuda" and dtype not in HALF:
-        raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
+    if encoder.device.type == "cuda":
+        from torch.nn.attention.varlen import varlen_attn
+
+        if dtype not in HALF:
+            raise ValueError("Packed sequences need 16-bit precision on a GPU: add --bf16, or leave them out.")
+        if not inspect.signature(varlen_attn).parameters.keys() >= OPTIONS:
+            raise ValueError(
+                f"Packed sequences need PyTorch 2.13 on a GPU, and this is {torch.__version__}: renew it."
+            )
     if config._attn_implementation not in ("sdpa", NAME):
         asked = config._attn_implementation
         raise ValueError(f"Packed sequences have their own attention: leave out {asked} attention, or them.")
@@ -102,11 +111,12 @@ def packed_attention(  # noqa: PLR0913 (as transformers calls it)
         from torch.nn.attention.varlen import varlen_attn
 
         dtype = value.dtype if value.dtype in HALF else torch.get_autocast_dtype("cuda")
-        states = [tensor.to(dtype)[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, heads, d)
-        attended = varlen_attn(
-            *states, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q, scale=scaling,
-            window_size=(reach, 0 if causal else reach), enable_gqa=query.shape[1] != key.shape[1],
-        )  # fmt: skip
+        query, key, value = (states.to(dtype)[0].transpose(0, 1) for states in (query, key, value))  # (N, heads, d)
+        borders, longest, window = cu_seq_lens_q, int(max_length_q or 0), (reach, 0 if causal else reach)
+        options: dict[str, Any] = {"window_size": window, "enable_gqa": query.shape[1] != key.shape[1]}
+        attended: Any = varlen_attn(
+            query, key, value, borders, borders, longest, longest, scale=scaling, **options
+        )  # (N, heads, d)
         return attended.unsqueeze(0), None
     return _text_by_text(query, key, value, cu_seq_lens_q, dropout, scaling, reach, causal), None
 
@@ -131,8 +141,9 @@ def _text_by_text(
         if 0 <= reach < length - 1:
             distance = torch.arange(length)[:, None] - torch.arange(length)
             mask = ((distance.abs() <= reach) & ((distance >= 0) | (not causal))).to(query.device)
-        options = {"attn_mask": mask, "dropout_p": dropout, "is_causal": causal and mask is None, "scale": scaling}
-        attended.append(F.scaled_dot_product_attention(*parts, **options, enable_gqa=query.shape[1] != key.shape[1]))
+        options: dict[str, Any] = {"attn_mask": mask, "is_causal": causal and mask is None}
+        options |= {"dropout_p": dropout, "scale": scaling, "enable_gqa": query.shape[1] != key.shape[1]}
+        attended.append(F.scaled_dot_product_attention(*parts, **options))
     return torch.cat(attended, dim=2).transpose(1, 2)
 
 

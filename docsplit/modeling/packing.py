@@ -104,13 +104,13 @@ def _difference(encoder: Any, packing: Packing, dtype: torch.dtype) -> float:
     lengths = np.minimum(TRIED_LENGTHS, packing.longest)
     first = getattr(config, "pad_token_id", None) or 0
     texts = [(first + 1 + torch.arange(length)) % config.vocab_size for length in lengths.tolist()]
-    _, positions, borders, longest = packing.lay_out(lengths, lengths.cumsum() - lengths, 1, None)
+    _, places, borders, longest = packing.lay_out(lengths, lengths.cumsum() - lengths, 1, None)
     limits = packed_inputs(torch.from_numpy(borders).int().to(device), longest)
     encoder.eval()
     try:
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-            alone = [encoder(input_ids=ids[None].to(device))[0][0] for ids in texts]
-            ids, positions = torch.cat(texts)[None].to(device), torch.from_numpy(positions)[None].to(device)
+            alone = [encoder(input_ids=text[None].to(device))[0][0] for text in texts]
+            ids, positions = torch.cat(texts)[None].to(device), torch.from_numpy(places)[None].to(device)
             with reading_pack():
                 together = encoder(input_ids=ids, position_ids=positions, **limits)[0][0]
     finally:

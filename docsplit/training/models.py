@@ -144,7 +144,8 @@ def prepare_model(
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
     if args.packed_sequences != "false":
-        _pack(model.to(args.device), args.packed_sequences == "true", dtype)
+        model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
+        _pack(model, args.packed_sequences == "true", dtype)
     if args.compile_options is not None:
         model.compile(**args.compile_options)
     reader = family_of(model.config).token_encoder(model.config)

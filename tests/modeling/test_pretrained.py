@@ -14,7 +14,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.modeling import pretrained
 from docsplit.modeling.pretrained import CannotLoad, check_files, loading, read_config
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.modeling.hostile_folders import CASES, KINDS, Case, build, evil, folders, has_run
+from tests.hostile_folders import CASES, KINDS, Case, build, evil, folders, has_run
 
 ROOT = Path(__file__).parents[2]
 

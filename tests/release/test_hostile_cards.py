@@ -7,7 +7,7 @@ from shutil import copytree
 import pytest
 
 from docsplit.release.model_card import write_card
-from tests.modeling.hostile_folders import build
+from tests.hostile_folders import build
 from tests.release.hostile_cards import (
     CONTENTS,
     HARMLESS,

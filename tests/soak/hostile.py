@@ -15,8 +15,8 @@ from unittest import mock
 
 from docsplit.data.tokenization import load_tokenizer
 from docsplit.release.model_card import write_card
+from tests import hostile_folders
 from tests.data.readers.fuzzed_documents import READERS, failure_of, fuzzed_documents
-from tests.modeling import hostile_folders
 from tests.modeling.test_pretrained import embed, start_training
 from tests.ranks import MATRIX, attack
 from tests.release import hostile_cards
