@@ -194,3 +194,27 @@ def test_families(kind):
     torch.testing.assert_close(got[0].loss, wanted[0].loss, rtol=1e-4, atol=1e-6)
     for name, gradient in wanted[1].items():
         torch.testing.assert_close(got[1][name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_compiled_for_packs_and_not_for_padded_rows(kind):
+    """One shape, one program; rows with padding, as in a probe, go the plain way."""
+    torch._dynamo.reset()
+    model, batch, compiled_graphs = make(kind), random_batch(), []
+
+    def backend(graph, inputs):
+        compiled_graphs.append(graph)
+        return graph.forward
+
+    other = packed(model, 200)
+    other.compile(backend=backend)
+    assert other.packing.fixed_length
+    assert_same(model, other, batch)
+    programs = len(compiled_graphs)
+    assert programs
+    assert_same(model, other, random_batch(seed=1))
+    assert len(compiled_graphs) == programs
+    ids = {name: batch[name][:, 0] for name in ("input_ids", "attention_mask")}
+    wanted, got = (each.encoder.base_model(**ids)[0] for each in (model, other))
+    assert torch.equal(wanted[:, 0], got[:, 0])
+    assert len(compiled_graphs) == programs

@@ -18,7 +18,7 @@ from docsplit.training.arguments import (
     RunOptions,
 )
 from modeling_docsplit import DocSplitForContrastivePretraining
-from tests.conftest import make_corpus
+from tests.conftest import make_corpus, tiny_config
 
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,graph_hidden_size=16"
 
@@ -174,3 +174,44 @@ def test_a_random_encoder_that_cannot_be_is_refused_before_the_documents_are_rea
     args = PretrainingArguments(str(tmp_path), use_cpu=True)
     with pytest.raises(ValueError, match=message):
         models.load_start(RunOptions(ModelArguments(**options), DataArguments(), QueryArguments(), args))
+
+
+def test_sequences_are_packed_where_it_was_asked_for(wordpiece, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+
+    def prepare(packed_sequences, kind="bert", **more):
+        args = PretrainingArguments(str(tmp_path), use_cpu=True, packed_sequences=packed_sequences, bf16=False, **more)
+        model_args = ModelArguments(model_type=kind, config_overrides="hidden_size=24,num_attention_heads=2")
+        options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
+        return models.prepare_model(models.load_start(options), options, wordpiece)
+
+    assert prepare("auto").packing is prepare("false").packing is None
+    assert "up to 1,024 tokens of views, padded." in caplog.text
+    model = prepare("true", micro_batch_tokens=2000)
+    assert model.packing is not None
+    assert not model.packing.fixed_length
+    assert "up to 2,000 tokens of views, packed." in caplog.text
+    assert prepare("true", torch_compile=True).packing.fixed_length
+    with pytest.raises(ValueError, match="cross the borders of texts"):
+        prepare("true", "big_bird")
+
+
+def test_by_itself_a_gpu_in_16_bits_packs_and_says_what_is_left_out(wordpiece, tmp_path, caplog, monkeypatch):
+    """Or says why it does not; here the encoder is asked as on a GPU, and is on the CPU."""
+    caplog.set_level(logging.INFO)
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean", max_seq_length=64)
+    monkeypatch.setattr(type(model), "device", property(lambda self: torch.device("cuda")))
+    monkeypatch.setattr(models.DocSplitForContrastivePretraining, "pack_sequences", lambda self, dtype: None)
+    models._pack(model, False, torch.float32)
+    assert not caplog.messages
+    models._pack(model, False, torch.bfloat16)
+    assert "dropout of attention weights, 0.1, is left out" in caplog.text
+
+    def refuse(self, dtype):
+        raise ValueError("It cannot.")
+
+    monkeypatch.setattr(models.DocSplitForContrastivePretraining, "pack_sequences", refuse)
+    models._pack(model, False, torch.bfloat16)
+    assert "Sequences are padded. It cannot." in caplog.text
+    with pytest.raises(ValueError, match="It cannot"):
+        models._pack(model, True, torch.bfloat16)
