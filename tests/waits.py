@@ -1,6 +1,6 @@
 """Where a training makes the host wait for the device, by call site, found on a CPU with a simulated device.
 
-    # the script's own training, with these options: how often each line waits, in one step
+    # of a training with these options, the second step: how often each line waits
     python -m tests.waits --micro_batch_tokens 256 --cache_gradients
 
 A GPU works through a queue, and the host runs ahead of it. A read of a number, a shape that depends on values, or a
@@ -12,13 +12,12 @@ The device stays registered as long as the process lives, so tests start one for
 """
 
 import contextlib
-import json
+import functools
 import sys
 import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +27,6 @@ from accelerate import PartialState
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers import TrainerCallback
 
@@ -36,13 +34,14 @@ from docsplit.modeling.families.table import family_of
 
 ROOT = Path(__file__).parent.parent
 NAME = "simulated"
-WATCHED = ("docsplit", "modeling_docsplit.py", "modeling_graph_document.py", "transformers", "accelerate")
+WATCHED = ("docsplit", "modeling_docsplit.py", "modeling_graph_document.py", "tests", "transformers", "accelerate")
 aten = torch.ops.aten
 
 # The shape of what comes out depends on values, or a number is read
 READS = {
     aten._local_scalar_dense: "a number is read",
     aten.equal: "equal",
+    aten.allclose: "allclose",
     aten.nonzero: "nonzero",
     aten.masked_select: "masked_select",
     aten.bincount: "bincount",
@@ -95,6 +94,12 @@ class Device:
     def manual_seed_all(self, seed: int) -> None:
         """Dropout draws from the CPU's generator."""
 
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        pass
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
@@ -118,24 +123,24 @@ def watch() -> "Watch":
 
 
 class OnDevice(Tensor):
-    """A tensor that says it is on the simulated device; `inner`, on the CPU, has its values."""
+    """A tensor that says it is on the simulated device; `on_cpu` has its values."""
 
-    inner: Tensor
+    on_cpu: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> "OnDevice":
+    def __new__(cls, values: Tensor) -> "OnDevice":
         return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
-            inner.shape,
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
+            values.shape,
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
             device=f"{NAME}:0",
         )
 
-    def __init__(self, inner: Tensor):
-        self.inner = inner
+    def __init__(self, values: Tensor):
+        self.on_cpu = values
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"OnDevice(shape={tuple(self.shape)})"
@@ -185,7 +190,7 @@ class Watch:
             return self.is_pinned(args[0])
         if packet is aten._pin_memory:
             return self.pin(args[0])
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = list(_tensors((args, *kwargs.values())))
         goes_to_device = any(isinstance(tensor, OnDevice) for tensor in tensors)
         self._check(func, packet, tensors, args, kwargs)
         if kwargs.get("device") is not None:
@@ -193,14 +198,13 @@ class Watch:
             kwargs = kwargs | ({"device": torch.device("cpu")} if goes_to_device else {})
         to_pin = bool(kwargs.get("pin_memory"))
         kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
-        result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        result = func(*_on_cpu(args), **{name: _on_cpu(value) for name, value in kwargs.items()})
         if to_pin and not goes_to_device:
             return self.pin(result)
         returned = func._schema.returns
         if len(returned) == 1 and returned[0].alias_info is not None and returned[0].alias_info.is_write:
             return kwargs.get("out", args[0])  # in place: the same tensor
-        wrap = OnDevice if goes_to_device else lambda tensor: tensor
-        return tree_map(lambda leaf: wrap(leaf) if isinstance(leaf, Tensor) else leaf, result)
+        return _on_device(result) if goes_to_device else result
 
     def _check(self, func: Any, packet: Any, tensors: list[Tensor], args: Any, kwargs: dict[str, Any]) -> None:
         on_device = [isinstance(tensor, OnDevice) for tensor in tensors]
@@ -243,20 +247,47 @@ class Watch:
 _watches = [Watch()]  # the first is there so that a model can be moved before it is trained
 
 
-def _inner(value: Any) -> Any:
-    return value.inner if isinstance(value, OnDevice) else value
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, OnDevice):
+        return value.on_cpu
+    return type(value)(map(_on_cpu, value)) if isinstance(value, list | tuple) else value
+
+
+def _on_device(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return OnDevice(value)
+    return type(value)(map(_on_device, value)) if isinstance(value, list | tuple) else value
 
 
 def site(why: str) -> Site:
     """The innermost line that is watched; in a backward pass without lines of Python: that."""
-    for frame in reversed(traceback.extract_stack()):
-        path = Path(frame.filename)
-        parts = path.parts[path.parts.index("site-packages") + 1 :] if "site-packages" in path.parts else ()
-        if not parts and path.is_relative_to(ROOT):
-            parts = path.relative_to(ROOT).parts
-        if parts and parts[0] in WATCHED:
-            return Site("/".join(parts), frame.name, frame.lineno or 0, why)
+    frame, place = sys._getframe(), None
+    while frame := frame.f_back:
+        file = watched_file(frame.f_code.co_filename)
+        if file is not None:
+            place = place or (file, frame.f_lineno)
+            # A comprehension has a frame of its own, or not, by the version of Python
+            if not frame.f_code.co_name.startswith("<"):
+                return Site(place[0], frame.f_code.co_name, place[1], why)
     return Site("backward pass", "", 0, why)
+
+
+@functools.cache
+def watched_file(name: str) -> str | None:
+    """The file from the root of the repository or of the library; None for what is not watched."""
+    path = Path(name)
+    parts = path.parts[path.parts.index("site-packages") + 1 :] if "site-packages" in path.parts else ()
+    if not parts and path.is_relative_to(ROOT) and path != Path(__file__):
+        parts = path.relative_to(ROOT).parts
+    return "/".join(parts) if parts and parts[0] in WATCHED else None
 
 
 class _Operations(TorchDispatchMode):
@@ -273,7 +304,7 @@ class _Functions(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func is Tensor.tolist and isinstance(args[0], OnDevice):
             watch().note("tolist")
-            return args[0].inner.tolist()
+            return args[0].on_cpu.tolist()
         if func in FROM_VALUES:
             device = kwargs.get("device")
             if device is None and func is Tensor.new_tensor:
@@ -294,13 +325,13 @@ def register() -> torch.device:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watch]:
-    """As long as this lasts, there is a device, and what waits for it is noted."""
+def watched(found: Watch) -> Iterator[None]:
+    """As long as this lasts, there is a device, and what waits for it is noted in `found`."""
     register()
-    _watches.append(Watch())
+    _watches.append(found)
     try:
         with _Functions(), _Operations():
-            yield _watches[-1]
+            yield
     finally:
         _watches.pop()
 
@@ -323,14 +354,6 @@ def move(model: nn.Module) -> None:
                     values[name] = on_device(value)  # type: ignore[assignment]
 
 
-class CountSteps(TrainerCallback):
-    """Tell the watch which step it is."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin the next one: what a log of this one waits for is part of it."""
-        watch().step = state.global_step
-
-
 def put_onto_device(trainer: Any) -> None:
     """Let a Trainer, made for the CPU, train its model on the device."""
     device = register()
@@ -339,8 +362,18 @@ def put_onto_device(trainer: Any) -> None:
     trainer.accelerator.state.device = PartialState().device = device
 
 
-class Finished(BaseException):
-    """The steps are done: what comes after training is not watched."""
+class Measured(BaseException):
+    """The step is done: what comes after it is not measured."""
+
+
+class NumberSteps(TrainerCallback):
+    """Tell the watch which step it is, and end with the second: the first makes what later ones use."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin the next step."""
+        watch().step = state.global_step
+        if state.global_step == 2:
+            raise Measured
 
 
 @dataclass
@@ -360,54 +393,52 @@ class Step:
         return sum(count for _, count in self.waits)
 
 
-def train(words: Sequence[object], num_steps: int = 3) -> list[Step]:
-    """Run the script's training on the device: a `Step` for each but the first, which makes what later ones use."""
+def second_step(words: Sequence[object]) -> Step:
+    """Run the script's training with these options on the device, and watch its second step, data loading included."""
     from transformers import Trainer
 
     import run_docsplit_pretraining
 
     forward_passes: Counter[int] = Counter()
+    found = Watch()
     make, run = Trainer.__init__, Trainer.train
 
     def make_on_device(trainer: Trainer, model: Any, args: Any, *rest: Any, **kwargs: Any) -> None:
         make(trainer, model, args, *rest, **kwargs)
         put_onto_device(trainer)
-        encoder = family_of(model.config).token_encoder(model.encoder.base_model)
-        encoder.register_forward_pre_hook(count)
+        family_of(model.config).token_encoder(model.encoder.base_model).register_forward_pre_hook(count)
 
     def count(encoder: nn.Module, inputs: Any) -> None:
         if torch._C._current_graph_task_id() == -1:  # not repeated in a backward pass
-            forward_passes[watch().step] += 1
+            forward_passes[found.step] += 1
 
     def run_watched(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
-        trainer.add_callback(CountSteps)  # the last one
-        with watched() as found:
+        trainer.add_callback(NumberSteps)  # the last one
+        with watched(found):
             run(trainer, *args, **kwargs)
-        raise Finished(found)
 
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(Trainer, "__init__", make_on_device),
         mock.patch.object(Trainer, "train", run_watched),
+        mock.patch("docsplit.training.arguments.accelerator", register),
     ):
-        fixed = ("--max_steps", num_steps, "--logging_steps", 1000, "--save_strategy", "no", "--disable_tqdm", "True")
-        words = [*words, *fixed, "--output_dir", f"{folder}/run"]
+        fixed = ("--max_steps", 3, "--logging_steps", 1000, "--save_strategy", "no", "--disable_tqdm", "True")
+        words = [*words, *fixed, "--use_cpu", "False", "--dataloader_num_workers", 0, "--output_dir", f"{folder}/run"]
         with mock.patch.object(sys, "argv", ["run_docsplit_pretraining.py", *map(str, words)]):
-            try:
+            with contextlib.suppress(Measured):
                 run_docsplit_pretraining.main()
-            except Finished as finished:
-                waits = finished.args[0].waits
-    return [Step(forward_passes[step], sorted(waits.get(step, Counter()).items())) for step in range(1, num_steps)]
+    return Step(forward_passes[1], sorted(found.waits.get(1, Counter()).items()))
 
 
 def main() -> None:
-    """Print the waits of a step; with --json FILE those of each line of options in that file, as JSON."""
+    """Print the waits of a step."""
     from tests.trajectories import COMMON, RANDOM_START
 
-    for step in train([*COMMON, *RANDOM_START, *sys.argv[1:]]):
-        print(f"{step.forward_passes} forward passes of the encoder, {step.total} waits")
-        for place, count in step.waits:
-            print(f"  {count:3} {place}")
+    step = second_step([*COMMON, *RANDOM_START, *sys.argv[1:]])
+    print(f"{step.forward_passes} forward passes of the encoder, {step.total} waits")
+    for place, count in step.waits:
+        print(f"  {count:3} {place}")
 
 
 if __name__ == "__main__":
