@@ -34,6 +34,7 @@ from docsplit.modeling.families.table import family_of
 
 ROOT = Path(__file__).parent.parent
 NAME = "simulated"
+SCRIPT = "run_docsplit_pretraining.py"
 WATCHED = ("docsplit", "modeling_docsplit.py", "modeling_graph_document.py", "tests", "transformers", "accelerate")
 aten = torch.ops.aten
 
@@ -417,17 +418,17 @@ def second_step(words: Sequence[object]) -> Step:
         with watched(found):
             run(trainer, *args, **kwargs)
 
+    fixed = ("--use_cpu", "False", "--dataloader_num_workers", 0, "--max_steps", 3, "--save_strategy", "no")
+    fixed = (*fixed, "--logging_steps", 1000, "--disable_tqdm", "True")
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(Trainer, "__init__", make_on_device),
         mock.patch.object(Trainer, "train", run_watched),
         mock.patch("docsplit.training.arguments.accelerator", register),
+        mock.patch.object(sys, "argv", [SCRIPT, *map(str, (*words, *fixed, "--output_dir", f"{folder}/run"))]),
+        contextlib.suppress(Measured),
     ):
-        fixed = ("--max_steps", 3, "--logging_steps", 1000, "--save_strategy", "no", "--disable_tqdm", "True")
-        words = [*words, *fixed, "--use_cpu", "False", "--dataloader_num_workers", 0, "--output_dir", f"{folder}/run"]
-        with mock.patch.object(sys, "argv", ["run_docsplit_pretraining.py", *map(str, words)]):
-            with contextlib.suppress(Measured):
-                run_docsplit_pretraining.main()
+        run_docsplit_pretraining.main()
     return Step(forward_passes[1], sorted(found.waits.get(1, Counter()).items()))
 
 

@@ -31,7 +31,7 @@ class FiniteCallback(TrainerCallback):
 
     def __init__(self, model: nn.Module, interrupt: InterruptCallback):
         self.interrupt = interrupt
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.parameters: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
         dtypes = [parameter.dtype for parameter in self.parameters]
         self.dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)  # of losses and norms
         self.losses: list[Tensor] = []  # of the micro-steps since the last step

@@ -106,8 +106,8 @@ def train(model, documents, tokenizer, folder, *callbacks):
         str(folder), max_steps=6, per_device_train_batch_size=4, remove_unused_columns=False, use_cpu=True,
         report_to=[], disable_tqdm=True, save_strategy="no", logging_nan_inf_filter=False,
     )  # fmt: skip
-    collator, callbacks = DocSplitCollator(tokenizer, max_seq_length=64), [*callbacks, FiniteCallback(model, InterruptCallback())]
-    trainer = Trainer(model, args, collator, documents, callbacks=callbacks)
+    collator, finite = DocSplitCollator(tokenizer, max_seq_length=64), FiniteCallback(model, InterruptCallback())
+    trainer = Trainer(model, args, collator, documents, callbacks=[*callbacks, finite])
     trainer.train()
     return trainer
 
@@ -208,8 +208,8 @@ def _answers_of_a_device(index):
 def test_a_signal_to_one_process_stops_both_after_the_same_step(tmp_path, corpus_file):
     words = [
         "--corpus", str(corpus_file), "--output_dir", str(tmp_path), "--vocab_size", "300", "--use_cpu", "--pooling",
-        "mean", "--max_seq_length", "48", "--disable_tqdm", "true", "--logging_steps", "1", "--num_train_epochs", "100",
-        "--per_device_train_batch_size", "4", *FROM_NOTHING,
+        "mean", "--max_seq_length", "48", "--disable_tqdm", "true", "--logging_steps", "1", "--num_train_epochs",
+        "100", "--per_device_train_batch_size", "4", *FROM_NOTHING,
     ]  # fmt: skip
     first, second = start("run_docsplit_pretraining.py", *words, processes=2)
     while "tokens/s" not in first.stdout:
