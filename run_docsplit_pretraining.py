@@ -117,9 +117,9 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
         before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     if options.queries.phases:
         before.append(NegativesCallback(trainer, options.queries, checkpoint))
-    # An interrupt asks for a checkpoint, so the look for NaNs comes after it; a push needs the sealed checkpoint
+    # A checkpoint is sealed before a push. The look for NaNs and signals comes after what asks for a checkpoint
     interrupt = callbacks.InterruptCallback()
-    after: list[Any] = [interrupt, FiniteCallback(run.model)]
+    after: list[Any] = [interrupt, FiniteCallback(run.model, interrupt)]
     pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
     # The probe's numbers are among those that early stopping chooses by
     probe = ProbeCallback(trainer, run.data.probe) if run.data.probe is not None else None

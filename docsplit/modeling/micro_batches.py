@@ -16,14 +16,12 @@ from torch import Tensor, nn
 
 from docsplit.modeling.packed_attention import packed_inputs, reading_pack
 from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.transfer import send
 
 
 def to_device(arrays: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
     """Copy arrays of int64 to the device together: one copy, which the host does not wait for."""
-    joined = torch.from_numpy(np.concatenate(arrays))
-    if device.type == "cuda":
-        joined = joined.pin_memory()
-    return joined.to(device, non_blocking=device.type != "mps").split([len(array) for array in arrays])
+    return send(torch.from_numpy(np.concatenate(arrays)), device).split([len(array) for array in arrays])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
+from docsplit.modeling.transfer import WITHOUT_QUEUE
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.command_parser import TOKEN_REFUSED
@@ -93,6 +94,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             self.bf16 = not self.fp16 and (native or os.environ.get(PRECISION) == "bf16")
         if self.dataloader_num_workers is None:
             self.dataloader_num_workers = 0 if device.type == "cpu" else 4
+        if self.accelerator_config is None and self.dataloader_pin_memory and device.type not in WITHOUT_QUEUE:
+            self.accelerator_config = {"non_blocking": True}  # copies from pinned memory: no wait for the last step
         if self.per_device_eval_batch_size is None:
             self.per_device_eval_batch_size = self.per_device_train_batch_size
 

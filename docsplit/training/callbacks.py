@@ -80,7 +80,7 @@ class MetricsCallback(TrainerCallback):
         self.seconds, self.stall = 0.0, 0.0
         self.total_tokens, self.total_seconds = 0.0, 0.0
         self.clock = time.perf_counter()
-        self.world_size = trainer.args.world_size
+        self.args = trainer.args
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
         model: Any = trainer.model
@@ -154,10 +154,12 @@ class MetricsCallback(TrainerCallback):
     def flush(self) -> dict[str, float]:
         """Return means since the last call, and start anew."""
         names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
-        counts = torch.stack([torch.as_tensor(self.sums.pop(name)) for name in names])
-        if self.world_size > 1:
-            dist.all_reduce(counts)
-        tokens, computed, *masked = counts.tolist()
+        counts = [self.sums.pop(name) for name in names]  # tensors, or numbers that the host knows
+        if self.args.world_size > 1:
+            total = torch.stack([torch.as_tensor(count, device=self.args.device) for count in counts])
+            dist.all_reduce(total)
+            counts = total.tolist()
+        tokens, computed, *masked = map(int, counts)
         sums = {name: float(value) for name, value in self.sums.items()}
         sums |= {"masked_negatives": float(masked[0])} if masked else {}
         means = {name: value / self.calls for name, value in sums.items()}
@@ -292,10 +294,18 @@ class LastStepCallback(TrainerCallback):
 
 
 class InterruptCallback(TrainerCallback):
-    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once."""
+    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once.
+
+    `docsplit.training.finite.FiniteCallback` tells all processes, and calls `stop` on each after the same step: with
+    several GPUs that is the step after the one in which the signal came.
+
+    Attributes:
+        received: this process got a signal.
+        stopped: the training ends because a process got one.
+    """
 
     def __init__(self) -> None:
-        self.received = False
+        self.received, self.stopped = False, False
         self.previous: dict[int, Any] = {}
 
     def _receive(self, number: int, frame: Any) -> None:
@@ -308,16 +318,12 @@ class InterruptCallback(TrainerCallback):
         for number in (signal.SIGINT, signal.SIGTERM):
             self.previous[number] = signal.signal(number, self._receive)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Save and stop, if any process got a signal."""
-        if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
-            flag = torch.tensor(int(self.received), device=args.device)
-            dist.all_reduce(flag)
-            self.received = bool(flag)
-        if self.received:
-            control.should_save = control.should_training_stop = True
+    def stop(self, control: TrainerControl) -> None:
+        """Save a checkpoint and end the training."""
+        self.stopped = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the signals back."""
+        """Give the signals back; one that came after the last step counts where there is one process."""
+        self.stopped |= self.received and args.world_size == 1
         for number, handler in self.previous.items():
             signal.signal(number, handler)

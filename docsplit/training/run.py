@@ -199,7 +199,7 @@ class Run:
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
-        if callbacks.interrupt.received:
+        if callbacks.interrupt.stopped:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
         if args.load_best_model_at_end:

@@ -54,7 +54,8 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
             vectors.append(torch.randn(documents, 2, 6, generator=generator))
             counts.append(torch.tensor([0, 1, 0, 3]) if len(counts) else torch.tensor([4, 0, 0, 0]))
             output = DocSplitOutput(loss=torch.zeros(()), contrastive_loss=torch.zeros(()), embeddings=vectors[-1])
-            output.num_masked_negatives, output.num_computed_tokens = torch.tensor(0), torch.tensor(4)
+            output.num_masked_negatives = torch.tensor(0)
+            output.num_computed_tokens = 8 if len(counts) % 2 else torch.tensor(8)  # the host may know it
             output.objective_histograms = {"subnetworks": counts[-1]}
             model(output=output, attention_mask=torch.ones(2, 2))
         logged = callback.flush()
@@ -63,6 +64,7 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
         expected |= {f"subnetworks_{name}": value for name, value in usage(sum(counts).numpy()).items()}
         assert {name: logged.get(name) for name in expected} == pytest.approx(expected, abs=1e-5)
         assert ("effective_rank" in logged) == (num_steps > 1)
+        assert logged["padding_share"] == 0.5  # 4 tokens of 8
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, 0), (0.5, 0), (1.0, 1), (2.97, 2), (None, 0)])
