@@ -21,6 +21,7 @@ from docsplit.runtime.watchdog import LATE, TIMEOUT, meet
 logger = logging.getLogger(__name__)
 
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
+CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
 
 
 def join_processes() -> PartialState:
@@ -179,12 +180,28 @@ def accelerator() -> torch.device:
 def describe_computing(device: torch.device, dtype: torch.dtype, config: Any = None) -> str:
     """Say where and how an encoder computes, as in "device: cpu (AMD EPYC, 2 cores, 16 GB), float32, sdpa attention".
 
+    On a GPU of CUDA, `sdpa` is several kernels: then it says whether cuDNN's is tried first or last.
+
     Args:
         config: of the encoder that reads tokens; None where there is none.
     """
     parts = [f"device: {device} ({hardware(device.type)})", str(dtype).removeprefix("torch.")]
     attention = getattr(config, "_attn_implementation", None)
+    if attention == "sdpa" and device.type == "cuda":
+        attention = f"sdpa (cuDNN {'first' if prefers_cudnn_attention() else 'last'})"
     return ", ".join([*parts, *([f"{attention} attention"] if attention else [])])
+
+
+def prefers_cudnn_attention() -> bool:
+    """Return whether PyTorch tries cuDNN's attention before others, by the rule that its source has.
+
+    `check_prefer_cudnn_attention`, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, PyTorch 2.13: cuDNN above
+    9.15, a GPU of compute capability 9 or 10, and no `CUDNN_LAST` in the environment.
+    """
+    if os.environ.get(CUDNN_LAST) == "1" or not torch.backends.cuda.cudnn_sdp_enabled():
+        return False
+    version, (major, _) = torch.backends.cudnn.version(), torch.cuda.get_device_capability()
+    return (version or 0) > 91500 and major in (9, 10)
 
 
 def hardware(device: str) -> str:

@@ -1,5 +1,6 @@
 """The launcher refuses some settings, and a message explains when memory runs out."""
 
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,8 @@ from docsplit.runtime.launching import (
 )
 from docsplit.runtime.watchdog import LATE
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+ROOT = Path(__file__).parents[2]
 
 # A real failure of the allocator: address space for 400 MB more, and 4 GB wanted.
 ALLOCATE = """
@@ -45,9 +47,7 @@ for cached in (False, True):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
 def test_out_of_memory_names_the_option_and_a_value():
-    result = subprocess.run(
-        [sys.executable, "-c", ALLOCATE], cwd=Path(__file__).parents[2], text=True, capture_output=True, timeout=120
-    )
+    result = subprocess.run([sys.executable, "-c", ALLOCATE], cwd=ROOT, text=True, capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr
     messages = result.stdout.split("Out of memory with micro-batches of 2,048 tokens")[1:]
     for message, remedy in zip(messages, ("try --cache_gradients, ", "try --micro_batch_tokens 1024;"), strict=True):
@@ -98,10 +98,46 @@ def test_a_line_says_where_and_how_an_encoder_computes(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
     config = BertConfig(attn_implementation="sdpa")
     line = describe_computing(torch.device("cuda", 0), torch.bfloat16, config)
-    assert line == "device: cuda:0 (NVIDIA H100), bfloat16, sdpa attention"
+    assert line == "device: cuda:0 (NVIDIA H100), bfloat16, sdpa (cuDNN last) attention"
     assert re.fullmatch(r"device: cpu \(.+, \d+ cores, \d+ GB\), float32", describe_computing(CPU, torch.float32))
     on_mps = describe_computing(torch.device("mps"), default_dtype(torch.device("mps")))
     assert re.fullmatch(r"device: mps \(MPS of .+, \d+ cores, \d+ GB\), float32", on_mps)
+
+
+def test_cudnn_attention_is_last_before_torch_is_there_unless_the_user_says_otherwise():
+    """PyTorch looks at the first attention on a GPU; `import docsplit` imports no torch."""
+    code = "import sys, docsplit, os; print(os.environ[sys.argv[1]], 'torch' in sys.modules)"
+    for given, expected in ((None, "1 False"), ("0", "0 False")):
+        environment = {name: value for name, value in os.environ.items() if name != launching.CUDNN_LAST}
+        environment |= {} if given is None else {launching.CUDNN_LAST: given}
+        words = [sys.executable, "-c", code, launching.CUDNN_LAST]
+        result = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=60)
+        assert result.stdout.strip() == expected, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("last", "cudnn", "capability", "first"),
+    [
+        ("1", 92000, (9, 0), False),
+        ("0", 92000, (9, 0), True),
+        (None, 92000, (10, 3), True),
+        ("0", 91002, (9, 0), False),  # of the builds with CUDA 12.6
+        ("0", 92000, (8, 0), False),
+        ("0", None, (9, 0), False),
+    ],
+)
+def test_the_line_names_the_order_of_kernels_that_pytorch_has(last, cudnn, capability, first, monkeypatch):
+    monkeypatch.delenv(launching.CUDNN_LAST, raising=False)
+    if last is not None:
+        monkeypatch.setenv(launching.CUDNN_LAST, last)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: cudnn)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    sdpa, eager = (BertConfig(attn_implementation=name) for name in ("sdpa", "eager"))
+    expected = f"sdpa (cuDNN {'first' if first else 'last'}) attention"
+    assert describe_computing(GPU, torch.bfloat16, sdpa).endswith(expected)
+    assert describe_computing(GPU, torch.bfloat16, eager).endswith("bfloat16, eager attention")
+    assert describe_computing(CPU, torch.float32, sdpa).endswith("float32, sdpa attention")
 
 
 @pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
@@ -149,9 +185,6 @@ def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected
     connect(on_cpu=True, timeout=30)
     limit = timedelta(seconds=30 + LATE)
     assert made == ([{"backend": None, "timeout": limit, "met": 30}] if is_connected else [])
-
-
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(
