@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from docsplit.embedding.loading import load_encoder
 from docsplit.runtime import launching
 from docsplit.runtime.launching import (
     accelerator,
@@ -20,12 +21,15 @@ from docsplit.runtime.launching import (
     default_dtype,
     describe_computing,
     explain_out_of_memory,
+    join_processes,
     refuse_sharded_parameters,
+    refuse_unusable_gpu,
     use_all_cores,
     warn_of_emulation,
     warn_of_one_process,
 )
 from docsplit.runtime.watchdog import LATE
+from docsplit.training.arguments import PretrainingArguments
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROOT = Path(__file__).parents[2]
@@ -154,7 +158,11 @@ def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypa
         (2, 1, False, "2 processes, .*has 1: start 1"),
         (2, 0, True, None),
         (4, 2, True, None),
+        (8, 8, True, "8 processes, one for each GPU, and --use_cpu.*Start one with `.*--use_cpu false"),
+        (1, 8, True, None),  # `python` and a recipe of the CPU: one process
+        (1, 1, True, None),
         (2, 2, False, None),
+        (8, 8, False, None),
         (1, 0, False, None),
         (None, 4, False, None),
     ],
@@ -170,6 +178,95 @@ def test_a_process_has_a_gpu_or_all_are_on_the_cpu(started, gpus, on_cpu, refuse
         return
     with pytest.raises(ValueError, match=refused):
         check_processes(on_cpu)
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Return a function that puts a fake `nvidia-smi` on the PATH, which prints GPUs, or fails if it gets none."""
+
+    def put(*gpus):
+        program = tmp_path / "nvidia-smi"
+        lines = "".join(f"echo '{gpu}'\n" for gpu in gpus)
+        program.write_text(f"#!/bin/sh\n{lines or 'echo has failed; exit 9'}\n")
+        program.chmod(0o755)
+        launching.gpus_of_the_driver.cache_clear()
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    yield put
+    launching.gpus_of_the_driver.cache_clear()
+
+
+H200 = "NVIDIA H200, {}"
+INDEX = "https://download.pytorch.org/whl/"
+
+
+@pytest.mark.parametrize(
+    ("number", "cuda", "said"),
+    [
+        ("550.54.15", "13.0", ("CUDA 13.0 needs driver 580 or newer", f"{INDEX}cu126`")),
+        ("470.82.01", "13.0", ("needs driver 580 or newer. Remedy: install such a driver. To",)),
+        ("470.82.01", "12.6", ("CUDA 12.6 needs driver 525 or newer",)),
+        ("580.65.06", None, ("built without CUDA", f"torch==2.13.0 --index-url {INDEX}cu130`")),
+        ("550.54.15", None, ("built without CUDA", f"{INDEX}cu126`")),
+        ("470.82.01", None, ("built without CUDA. Remedy: install driver 525 or newer.",)),
+        ("580.65.06", "13.0", ("an initialisation error. Remedy: mend what",)),
+    ],
+)
+def test_a_gpu_that_pytorch_cannot_use_stops_with_the_remedy(driver, number, cuda, said, monkeypatch):
+    def fail():
+        raise RuntimeError("an initialisation\nerror")
+
+    driver(*2 * [H200.format(number)])
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130" if cuda else "2.13.0+cpu")
+    monkeypatch.setattr(torch.cuda, "init", fail)
+    with pytest.raises(ValueError, match="nvidia-smi shows 2 x NVIDIA H200") as failure:
+        refuse_unusable_gpu()
+    for part in (f"driver {number}", *said, "CUDA_VISIBLE_DEVICES= before the command, or --use_cpu"):
+        assert part in str(failure.value)
+
+
+def test_visible_devices_that_are_not_there_are_named(driver, monkeypatch):
+    driver(H200.format("580.65.06"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8")
+    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES is '8', which names none of them"):
+        refuse_unusable_gpu()
+
+
+@pytest.mark.parametrize("visible", ["", "-1", " "])
+def test_who_hides_the_gpus_computes_on_the_cpu(driver, visible, monkeypatch):
+    driver(H200.format("550.54.15"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    refuse_unusable_gpu()
+
+
+def test_machines_without_a_gpu_and_those_whose_gpu_works_are_left_alone(driver, monkeypatch):
+    driver()
+    refuse_unusable_gpu()
+    driver(H200.format("550.54.15"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    refuse_unusable_gpu()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setenv("PATH", "")
+    launching.gpus_of_the_driver.cache_clear()
+    refuse_unusable_gpu()
+
+
+def test_every_way_to_a_device_stops_at_a_gpu_that_cannot_be_used(driver, encoder, tmp_path):
+    """A training, the scripts that compare and adapt, and whatever loads an encoder, as `search.py` and `embed` do."""
+    driver(H200.format("550.54.15"))
+    ways = [
+        lambda: PretrainingArguments(output_dir=str(tmp_path)), join_processes, lambda: load_encoder(str(encoder)),
+    ]  # fmt: skip
+    for way in ways:
+        with pytest.raises(ValueError, match="nvidia-smi shows 1 x NVIDIA H200"):
+            way()
+    assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).device == CPU
+    assert load_encoder(str(encoder), device="cpu").device == CPU
 
 
 @pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
