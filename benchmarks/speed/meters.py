@@ -12,7 +12,6 @@ import torch
 
 from benchmarks.speed.jobs import Job
 
-
 SIZES = {"cpu": (1024, 2048, 4096), "cuda": (8192,)}  # of matrices whose products are the peak
 
 
