@@ -105,10 +105,10 @@ PLANS = {
 
 
 class Contender:
-    """A process with one contender in it."""
+    """A process with one contender in it, of `CONTENDERS` or a class like them."""
 
-    def __init__(self, name: str, job: Job):
-        self.name = name
+    def __init__(self, name: Any, job: Job):
+        self.name = getattr(name, "__name__", name)
         context = multiprocessing.get_context("spawn")
         self.connection, child_end = context.Pipe()
         self.process = context.Process(target=serve, args=(name, job, child_end), daemon=True)
