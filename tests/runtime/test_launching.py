@@ -187,7 +187,7 @@ def driver(tmp_path, monkeypatch):
     def put(*gpus):
         program = tmp_path / "nvidia-smi"
         lines = "".join(f"echo '{gpu}'\n" for gpu in gpus)
-        program.write_text(f"#!/bin/sh\n{lines or 'echo has failed; exit 9'}\n")
+        program.write_text(f"#!/bin/sh\n{lines or 'echo NVIDIA-SMI has failed, 9.1; exit 9'}\n")
         program.chmod(0o755)
         launching.gpus_of_the_driver.cache_clear()
 
