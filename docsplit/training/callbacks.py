@@ -78,7 +78,7 @@ class LoaderClock:
             finally:
                 self.seconds += time.perf_counter() - start
 
-        _BaseDataLoaderIter.__next__ = fetch_and_count  # type: ignore[method-assign]
+        _BaseDataLoaderIter.__next__ = fetch_and_count  # type: ignore[method-assign, assignment]
 
     def stop(self) -> None:
         """Leave the loaders as they were."""
