@@ -26,6 +26,7 @@ from docsplit.runtime.launching import (
     default_dtype,
     default_training_tokens,
     refuse_sharded_parameters,
+    refuse_unusable_gpu,
 )
 from docsplit.runtime.library_values import (
     check_attention,
@@ -66,6 +67,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             setattr(self, name, read_json_option(name, getattr(self, name)))
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        if not self.use_cpu:
+            refuse_unusable_gpu()
         check_processes(on_cpu=self.use_cpu)
         self._choose_for(torch.device("cpu") if self.use_cpu else accelerator())
         # torch.compile is for the encoder: the rest, which decides on micro-batches, is no fixed program.
