@@ -55,7 +55,6 @@ from docsplit.data.collators import Batch, DocSplitCollator, MaskedRow
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import default_training_tokens, hardware, prefers_cudnn_attention
-from modeling_docsplit import DocSplitForContrastivePretraining
 
 NOMINAL_PEAK = 989e12  # operations a second of H100 SXM and H200 in bfloat16, dense: NVIDIA's data sheets
 WAIT = "synchronizing CUDA operation"  # in the warnings of `set_sync_debug_mode`
@@ -181,7 +180,7 @@ class OurStep(Step, contenders.DocSplit):
         collator = DrawnViews(AutoTokenizer.from_pretrained(job.folder), mlm=job.masked_lm)
         self.collate = functools.partial(collator)
         if job.packed:
-            self.model.pack_sequences(True)
+            self.model.pack_sequences(job.dtype)
 
     def choose(self) -> None:
         """Compile the encoder, if the job says so."""
@@ -346,10 +345,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/gpu_step.json"))
     options = parser.parse_args()
-    if options.packed and not hasattr(DocSplitForContrastivePretraining, "pack_sequences"):
-        parser.error(
-            "--packed: this version of DocSplitForContrastivePretraining has no pack_sequences. Leave it out."
-        )
     if min(options.documents) < 2 or options.rounds < 1 or not 0 <= options.dropout < 1:
         parser.error("--documents must be 2 or more, --rounds 1 or more, and --dropout from 0 to below 1.")
     if options.view_tokens is not None and not 8 <= options.view_tokens <= 512:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 from transformers import BertForMaskedLM, Trainer, TrainingArguments
@@ -203,8 +204,7 @@ class TrainingContender:
 
     def loss(self, documents: list[Document]) -> Tensor:
         """Return the loss () of one batch, with the masks that its views have."""
-        batch = {name: tensor.to(self.job.device) for name, tensor in self.collate(documents).items()}
-        return self.model(**batch)["loss"]
+        return self.model(**send_to_device(self.collate(documents), self.job.device))["loss"]
 
 
 class DocSplit(TrainingContender):
