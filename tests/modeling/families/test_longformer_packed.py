@@ -20,7 +20,7 @@ from tests.modeling.families.test_longformer_attention import (  # noqa: F401 (w
 )
 
 LENGTHS = [(30,), (5, 3, 40, 1, 200, 7), (3,) * 40, (150, 3, 260)]
-SIZES = [(160, 64), (20, 2), (10, 3)]  # of a tile, and tiles of a strip
+SIZES = [(160, 64), (10, 64), (10, 3)]  # of a tile, and tiles of a strip: 1 tile, over 16, and many strips
 
 
 @pytest.fixture(params=SIZES, ids=str)
@@ -102,7 +102,7 @@ def test_packed_equals_transformers(wide_softmax, lengths):  # noqa: F811 (a fix
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any),
     window=st.sampled_from([2, 4, 10, 64, 200]),
     tile=st.integers(1, 50),
-    strip=st.integers(1, 20),
+    strip=st.integers(1, 40),
     looseness=st.sampled_from([0, 5, 1000]),
     seed=st.integers(0, 99),
 )
@@ -204,8 +204,8 @@ def test_recomputed_layers_give_the_same(sizes, monkeypatch):
 
 
 def test_dropout_is_drawn_and_replayed():
-    """A whole call under `checkpoint`, as cached gradients have it."""
-    model, packed = make_longformer((16, 8), 210, dropout=0.2), make_packed((5, 3, 40, 200))
+    """A whole call under `checkpoint`, as cached gradients have it. One layer: no token shows another's dropout."""
+    model, packed = make_longformer((16,), 210, dropout=0.2), make_packed((5, 3, 40, 200))
     use_blocked_attention(model)
 
     class Replayed(torch.nn.Module):
@@ -221,7 +221,9 @@ def test_dropout_is_drawn_and_replayed():
         torch.manual_seed(seed)
         results.append(states_and_gradients(called, packed))
     assert_close(results[1], results[0], 1e-12)
-    assert not torch.allclose(results[2][0], results[0][0])
+    changes = (results[2][0] - results[0][0]).abs().amax(dim=1)
+    assert changes[[0, 5, 8, 48]].min() > 1e-3  # of the first tokens
+    assert changes.median() > 1e-3
     torch.testing.assert_close(model.eval()(**packed)[0], model(**packed)[0])
 
 
@@ -229,9 +231,9 @@ def test_gradients_with_dropout_are_those_of_finite_differences(monkeypatch):
     """Of strips that overlap, and global keys from another strip."""
     monkeypatch.setitem(longformer_tiles.TILE, "cpu", 3)
     monkeypatch.setitem(longformer_packed.STRIP, "cpu", 2)
-    row = packed_row(torch.tensor([0, 2, 15, 17]), 17, 13, True)
+    row = packed_row(torch.tensor([0, 2, 11, 12]), 12, 9, True)
     generator = torch.Generator().manual_seed(0)
-    tensors = [torch.randn(1, 17, 4, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(3)]
+    tensors = [torch.randn(1, 12, 4, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(3)]
 
     def attend(*tensors):
         torch.manual_seed(3)
