@@ -96,8 +96,8 @@ class BlockedLongformerModel(LongformerModel):
         """Run transformers' `LongformerModel.forward`, without padding to the window and without attention weights.
 
         Args:
-            first_token_is_global: in place of a `global_attention_mask` that says so of each text. Then nothing of a
-                call makes the host wait for the device.
+            first_token_is_global: in place of a `global_attention_mask` that says so of each text. Then nothing makes
+                the host wait for the device, if there is an `attention_mask` or a packed row.
             cu_seq_lens_q: where each text of a packed row (1, N) begins, and where the last one ends, (S + 1,). It
                 may end with repeats. Then there are `position_ids`, no masks, and nothing is pooled.
             max_length_q: no text of a packed row has more tokens.
