@@ -110,6 +110,14 @@ def _refuse_traceback(script: Script) -> None:
         raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
 
 
+def _hold_one_line(script: Script, disk: Path) -> None:
+    """Hold that one line names what could not be written, if the script failed."""
+    _refuse_traceback(script)
+    lines = [line for line in script.stderr.splitlines() if line.startswith("error")]
+    if script.returncode and (len(lines) != 1 or str(disk) not in lines[0]):
+        raise BrokenPromise(f"no single line that names what could not be written: {lines}")
+
+
 def _go_on(output_dir: Path) -> None:
     """Give the command again, on a sound disk, and compare with a training that met no fault."""
     (again,) = start_training("docsplit", output_dir, *UNATTENDED)
@@ -135,8 +143,8 @@ def _fill_by_index(share: float, folder: Path) -> str:
         if process == 0:
             try:
                 build(disk / "index", OLD, ENCODER, WORDS)
-            except (OSError, ValueError):
-                os._exit(FAILED)
+            except OSError as error:
+                os._exit(FAILED if str(disk) in str(error) and len(str(error).splitlines()) == 1 else CRASHED)
             except BaseException:
                 os._exit(CRASHED)
             os._exit(0)
@@ -158,7 +166,7 @@ def _fill_by_training(share: float, folder: Path) -> str:
     with full_disk(folder / "disk", kilobytes) as disk:
         (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
         script.wait()
-        _refuse_traceback(script)
+        _hold_one_line(script, disk)
         if (disk / "run").exists():
             shutil.copytree(disk / "run", folder / "run", symlinks=True)
     _go_on(folder / "run")
