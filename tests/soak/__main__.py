@@ -29,6 +29,7 @@ PARTS = {
     "fuzzed documents": Part("read, counted, or one line that names the file", hostile.fuzzed_files, 10_000),
     "damaged checkpoints": Part("passed over, and refused in one line", damage.damaged_checkpoints, 1500),
     "damaged indexes": Part("one line that names the file, or the same answers", damage.damaged_indexes, 1000),
+    "damaged caches": Part("used as written, made again, or one line names the file", damage.damaged_caches, 1000),
     "killed index verbs": Part("the old index or the new one is left", indexes.killed_verbs, 100),
     "failing disks": Part("one line; the next run ends as if nothing had happened", disks.faulty_disks, 2000),
     "full disks": Part("one line; with room again, the run ends bit for bit", disks.full_disks, 60),
