@@ -26,7 +26,7 @@ PARTS = {
     "hostile model folders": Part("none of their code runs; loaded, or one line", hostile.hostile_models, 478),
     "hostile texts": Part("text stays text in cards, reports and pages", hostile.hostile_texts, 1026),
     "wrong values": Part("one line; no HTML of others", hostile.wrong_values, 441),
-    "canary tokens": Part("in no file, no log and no error", tokens.canary_tokens, 510),
+    "canary tokens": Part("in no file, no log and no error", tokens.canary_tokens, 498),
     "fuzzed documents": Part("read, counted, or one line that names the file", hostile.fuzzed_files, 10_000),
     "damaged checkpoints": Part("passed over, and refused in one line", damage.damaged_checkpoints, 1500),
     "damaged indexes": Part("one line that names the file, or the same answers", damage.damaged_indexes, 1000),

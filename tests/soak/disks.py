@@ -6,12 +6,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
 from docsplit.index.changes import build
 from tests.index.conftest import ENCODER, WORDS, answers
-from tests.processes import Script
+from tests.processes import Script, finish
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.faults import Faults, full_disk
 from tests.soak.indexes import OLD, QUERIES, VERBS, check_and_finish, documents_in
@@ -158,11 +159,15 @@ def _fill_by_index(share: float, folder: Path) -> str:
     return "one line, no index" if end else "it was enough"
 
 
+@cache
+def _kilobytes_of_a_training() -> int:
+    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as folder:
+        finish(start_training("docsplit", Path(folder) / "whole"))
+        return _kilobytes(Path(folder) / "whole")
+
+
 def _fill_by_training(share: float, folder: Path) -> str:
-    (whole,) = start_training("docsplit", folder / "whole")
-    if whole.wait().returncode:
-        raise RuntimeError(whole.stderr)
-    kilobytes = int(share * _kilobytes(folder / "whole") * 1.5) + 4
+    kilobytes = int(share * _kilobytes_of_a_training() * 1.5) + 4
     with full_disk(folder / "disk", kilobytes) as disk:
         (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
         script.wait()

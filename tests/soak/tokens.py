@@ -22,6 +22,7 @@ SPELLINGS = (
     *(f"--hub_token {TOKEN}", f"--hub_token={TOKEN}", f"--hub-token {TOKEN}", f"--token {TOKEN}", f"--token={TOKEN}"),
     *(f"--hubtoken {TOKEN}", f"--hf_token={TOKEN}", TOKEN),
 )
+DOWNLOAD = ("run_aan_retrieval", "run_document_retrieval", "run_embedding_analysis")  # what they read by default
 RUN = """
 import runpy, sys
 import huggingface_hub.constants
@@ -33,18 +34,18 @@ runpy.run_path(script, run_name="__main__")
 
 
 def canary_tokens(count: int) -> Iterator[Case]:
-    """Give the token to each script by the environment and by a file, then type it in every place."""
+    """Give the token to scripts that need no network, by the environment and by a file; then type it in every place."""
     return itertools.islice(itertools.chain(_given_cases(), _typed_cases()), count)
 
 
 def _given_cases() -> Iterator[Case]:
     with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as scratch:
         hostile_folders.build("ours", Path(scratch) / "model", load_tokenizer(str(DATA / "tokenizer")))
-        for script, way, traceback in itertools.product(RIGHT, ("HF_TOKEN", "file"), ("", "1")):
+        scripts = [script for script in RIGHT if script not in DOWNLOAD]
+        for script, way, traceback in itertools.product(scripts, ("HF_TOKEN", "file"), ("", "1")):
             name = f"{script}, token by {way}{', with tracebacks' * bool(traceback)}"
-            yield Case(
-                name, lambda folder, args=(script, way, traceback): _run(Path(scratch) / "model", folder, *args)
-            )
+            args = Path(scratch) / "model", script, way, traceback
+            yield Case(name, lambda folder, args=args: _run(folder, *args))
 
 
 def _run(folder: Path, model: Path, script: str, way: str, traceback: str) -> str:
@@ -56,8 +57,8 @@ def _run(folder: Path, model: Path, script: str, way: str, traceback: str) -> st
     words = words.replace("--model FOLDER", f"--model {model}").replace("FOLDER FOLDER", f"{model} FOLDER")
     words = words.replace("FOLDER", str(folder / "work"))
     more = ["--max_steps", "2", "--save_steps", "1"] if script.startswith("run_docsplit") else []
-    more += ["--output_dir", str(folder / "work" / "out")] if "model_name_or_path" in words else []
-    more += ["--train_file", DOCUMENTS] if script == "run_probe_classification" else []
+    if script == "run_probe_classification":
+        more = ["--train_file", DOCUMENTS, "--output_dir", str(folder / "work" / "out")]
     (folder / "work").mkdir()
     places = {name: str(folder / "home") for name in ("HF_HOME", "HF_DATASETS_CACHE")}
     environment = os.environ | places | {"DOCSPLIT_TRACEBACK": traceback, "HF_TOKEN": TOKEN if way != "file" else ""}
