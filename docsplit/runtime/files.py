@@ -58,7 +58,7 @@ def why_not_written(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     if not isinstance(error, OSError) and (of_rust := RUST_ERROR.search(str(error))):
         number = int(of_rust[1])
-    if number in REMEDIES:
+    if number is not None and number in REMEDIES:
         return f"{os.strerror(number)}. {REMEDIES[number]}, and give the command again"
     of_pytorch = isinstance(error, RuntimeError) and PYTORCH_ERROR.search(str(error))
     if of_pytorch or (isinstance(error, OSError) and NUMPY_ERROR.search(str(error))):

@@ -34,7 +34,7 @@ runpy.run_path(script, run_name="__main__")
 
 
 def canary_tokens(count: int) -> Iterator[Case]:
-    """Give the token to scripts that need no network, by the environment and by a file; then type it in every place."""
+    """Give the token to scripts that need no network, by the environment and a file; then type it in every place."""
     return itertools.islice(itertools.chain(_given_cases(), _typed_cases()), count)
 
 
