@@ -47,8 +47,10 @@ def main() -> None:
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.release.hub import WRITTEN
     from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+    from docsplit.runtime.files import name_failed_writes
 
-    with OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", WRITTEN)):
+    writer = Writer("convert_to_longformer.py", "OUT", WRITTEN)
+    with OutputFolder(options.out, writer), name_failed_writes(options.out):
         convert_checkpoint(options)
 
 

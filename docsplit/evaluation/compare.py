@@ -28,6 +28,7 @@ from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
 from docsplit.runtime.disk.output_folder import ALL, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
+from docsplit.runtime.files import name_failed_writes
 from docsplit.runtime.launching import accelerator, hardware, join_processes
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
@@ -177,7 +178,8 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    with output_folder(evaluation) if state.is_main_process else nullcontext():
+    folder = output_folder(evaluation)
+    with folder if state.is_main_process else nullcontext(), name_failed_writes(folder.path):
         _compare(evaluation, encoder_args, add_results, state)
 
 

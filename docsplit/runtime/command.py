@@ -13,6 +13,7 @@ from types import FrameType
 
 from docsplit.runtime.display import protect_logs
 from docsplit.runtime.ending import end_with
+from docsplit.runtime.files import why_not_written
 from docsplit.runtime.watchdog import LOST, explain
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -25,7 +26,8 @@ SHOW_TRACEBACK = "DOCSPLIT_TRACEBACK"  # a variable of the environment
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
     """Wrap a script's `main`: an error that tells its user what to do ends it in one line, with exit code 1.
 
-    Those are errors that a `raise` of this project raises, and OSErrors: no file, no model of that name, no space.
+    Those are errors that a `raise` of this project raises, OSErrors (no file, no model of that name, no space), and
+    errors of libraries that mean a failed write (`docsplit.runtime.files.why_not_written`).
     An error of a step that processes take together ends in a line too, that names the process which is lost. All
     others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
     one line too, with exit code 130. Control characters of documents and names come neither into logs nor into errors.
@@ -45,6 +47,8 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
                 raise
             if isinstance(error, OSError) or _is_raised_here(frame, line, main.__module__):
                 end_with(str(error))
+            if reason := why_not_written(error):
+                end_with(f"A file could not be written: {reason}.")
             if lost := explain(error):
                 end_with(lost, about=LOST)
             raise

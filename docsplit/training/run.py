@@ -23,7 +23,7 @@ from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
-from docsplit.runtime.files import PARTIAL, flush_files
+from docsplit.runtime.files import PARTIAL, flush_files, name_failed_writes
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
@@ -215,7 +215,8 @@ class Run:
                 self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
             note_begin(self.options.output_dir, self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
-        with memory, logging_redirect_tqdm():  # messages stand above the bar
+        disk = name_failed_writes(self.options.output_dir)
+        with memory, disk, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         if callbacks.interrupt.stopped:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
@@ -231,7 +232,8 @@ class Run:
             self.folder.intend(RELEASED)
         kept_start = guard.keeps_start(probe, self.start_folder, args, self.folder)
         if not kept_start:
-            self._save(trainer)
+            with name_failed_writes(self.options.output_dir):
+                self._save(trainer)
 
         # Results that all processes take part in
         self.results |= {"kept_start": kept_start, "train_loss": train_loss, "global_step": trainer.state.global_step}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from docsplit.runtime.arguments import find_recipe
 from docsplit.runtime.command import as_command
@@ -31,12 +32,21 @@ def no_file():
     Path("/no/such/file").read_text()
 
 
+def no_space():
+    torch.save({"state": torch.ones(100)}, "/dev/full")
+
+
 def interrupted():
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
-    ("main", "message"), [(told, "error: --rate is 7,\n  expected 1.\n"), (no_file, "/no/such/file")]
+    ("main", "message"),
+    [
+        (told, "error: --rate is 7,\n  expected 1.\n"),
+        (no_file, "/no/such/file"),
+        (no_space, "error: A file could not be written: "),
+    ],
 )
 def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
@@ -44,7 +54,7 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     assert end.value.code == 1
     assert message in capsys.readouterr().err
     monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
-    with pytest.raises((ValueError, OSError)):
+    with pytest.raises((ValueError, OSError, RuntimeError)):
         as_command(main)()
 
 

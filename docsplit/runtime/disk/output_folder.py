@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from docsplit.runtime.disk.sealed import Damaged, read_sealed, write_sealed
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 RECORD, LOCK = ".docsplit-files.json", ".docsplit-lock"
 NUMBER = "<N>"  # in the first part of a pattern: digits
+CLOCKS_DIFFER = 2.0  # seconds between that of processes and that of files, at most
 ALL = "**/*"  # ends a pattern: all files in a folder and in the folders within
 _TAKEN: dict[Path, "OutputFolder"] = {}  # by this process
 
@@ -109,6 +111,16 @@ def matches(folder: Path, pattern: str) -> Iterator[Path]:
             continue
         if not pattern.endswith(ALL) or path.is_symlink() or not path.is_dir():
             yield path
+
+
+def _may_be_writing(pid: int, path: Path) -> bool:
+    """Tell whether a process lives that had begun when a file was last written: its number may be another's by now."""
+    try:
+        return psutil.Process(pid).create_time() <= path.stat().st_mtime + CLOCKS_DIFFER
+    except psutil.AccessDenied:
+        return True
+    except (psutil.NoSuchProcess, OverflowError):  # no process has such a number
+        return False
 
 
 class OutputFolder:
@@ -202,12 +214,13 @@ class OutputFolder:
         self._remove_created()
 
     def _remove_half_written(self) -> None:
-        """Remove what a kill left of files that this command writes (`docsplit.runtime.files.write_whole`)."""
-        for pattern in self.writer.writes:
+        """Remove what a kill left of the record, and of files that this command writes (`write_whole`)."""
+        for pattern in (RECORD, *self.writer.writes):
             parent, slash, name = pattern.rpartition("/")
             for path in matches(self.path, f"{parent}{slash}.{name}.[0-9]*{PARTIAL}"):
                 is_here = path.resolve().is_relative_to(self.place) and not path.is_symlink()
-                if is_here and path.is_file() and re.fullmatch(rf"\..+\.\d+{re.escape(PARTIAL)}", path.name):
+                writer = re.fullmatch(rf"\..+\.(\d+){re.escape(PARTIAL)}", path.name)
+                if is_here and path.is_file() and writer and not _may_be_writing(int(writer[1]), path):
                     path.unlink()
 
     def _note_files(self) -> None:

@@ -24,7 +24,7 @@ from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.disk.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
-from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder, move_aside
+from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder, move_aside, why_not_written
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -108,8 +108,8 @@ class Folder:
             flush_folder(new)
             new.rename(self.output)
             flush(self.output.parent)
-        except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
-            if isinstance(error, OSError) or "os error" in str(error):
+        except Exception as error:
+            if isinstance(error, OSError) or why_not_written(error):
                 cause = " ".join(str(error).split())
                 raise OSError(f"{self.given} cannot be written, and nothing is left of it: {cause}") from error
             raise
