@@ -26,8 +26,10 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
+from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.disk.output_folder import ALL, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
+from docsplit.runtime.disk.shared import first_in
 from docsplit.runtime.launching import accelerator, hardware, join_processes
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
@@ -186,7 +188,7 @@ def _compare(
 ) -> None:
     is_main = state.is_main_process
     # Read the data
-    with state.main_process_first():
+    with first_in(cache_directory()):
         evaluation.load(is_main)
     statistics = evaluation.statistics()
     if is_main:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from docsplit.runtime.display import protect_logs
 from docsplit.runtime.ending import end_with
-from docsplit.runtime.watchdog import LOST, explain
+from docsplit.runtime.watchdog import LOST, explain, tell_others
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not sys.stderr.isatty():
@@ -40,6 +40,7 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
                 raise
             end_with("stopped by Ctrl-C", code=130)
         except Exception as error:
+            tell_others(error)
             frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
             if os.environ.get(SHOW_TRACEBACK):
                 raise

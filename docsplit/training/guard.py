@@ -18,6 +18,7 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.runtime.disk.output_folder import RECORD, OutputFolder
+from docsplit.runtime.disk.shared import from_first
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback
@@ -59,7 +60,7 @@ def keeps_start(
         start: of `folder_of`.
         folder: that the files go into.
     """
-    if probe is None or start is None:
+    if probe is None or from_first(lambda: start is None):
         return False
     chosen = (args.metric_for_best_model or "").removeprefix("eval_")
     metric = chosen if chosen.startswith("probe_") else METRIC
