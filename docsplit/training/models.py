@@ -142,6 +142,7 @@ def prepare_model(
         model.add_lora(model_args.lora_r)
     tokenizer.model_max_length = model.config.docsplit["max_seq_length"]
     if args.compile_options is not None:
+        torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)
     model.micro_batch_tokens, model.cache_gradients = args.micro_batch_tokens, args.cache_gradients
     dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
