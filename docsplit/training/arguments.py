@@ -86,9 +86,7 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
 
     def _choose_for(self, device: torch.device) -> None:
         """Fill in what depends on the device, where no option says it."""
-        if (
-            self.full_determinism
-        ):  # cuBLAS reads it before its first product, which may come before the Trainer is made
+        if self.full_determinism:  # read at cuBLAS's first product; Trainer may set it too late
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.use_cpu = device.type == "cpu"
         check_precision(self.fp16, self.bf16, device)

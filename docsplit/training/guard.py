@@ -73,6 +73,7 @@ def keeps_start(
         logger.warning(f"{comparison}; the trained weights are saved all the same, for --keep_better_start is false.")
         return False
     if probe.trainer.is_world_process_zero():
+        assert start is not None
         with _without_words(start) as plain:
             folder.intend([glob.escape(name) for name in files_of(plain)])
             count = put_back(plain, folder.path)

@@ -24,7 +24,7 @@ from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
-from docsplit.runtime.disk.shared import from_first, on_all
+from docsplit.runtime.disk.shared import from_first, on_all, refuse_differences
 from docsplit.runtime.files import PARTIAL, flush_files
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.restarts import begun_before, note_begin
@@ -230,7 +230,7 @@ class Run:
 
     def prepare_objective(self) -> None:
         """Load a checkpoint's training state, and let the objective prepare its data."""
-        self._refuse_differences()
+        refuse_differences(self._compared)
         refuse_folder_apart(self.folder, self.model.objective.prepared_files)
         if self.checkpoint is not None:
             checkpoints.check_same_model(self.checkpoint, json.loads(self.model.config.to_json_string()))
@@ -240,23 +240,10 @@ class Run:
             self.folder.remove(set(prepared_files()) - set(self.model.objective.prepared_files))
         self.model.objective.prepare(self)
 
-    def _refuse_differences(self) -> None:
-        """Stop if machines have other documents, models or options: their gradients would be averaged all the same.
-
-        Raises:
-            ValueError: naming the first process that differs from the first one, what differs, and the remedy.
-        """
-        if self.options.training.world_size == 1:
-            return
-        about = self.data.fingerprints() | compared_options(self.options)
-        about["model"] = self.model.config.to_json_string()
-        (first, wanted), *others = on_all(lambda: (socket.gethostname(), about))
-        for rank, (host, found) in enumerate(others, start=1):
-            if different := [name for name in wanted | found if wanted.get(name) != found.get(name)]:
-                raise ValueError(
-                    f"rank {rank} on {host} differs from rank 0 on {first} in {', '.join(different)}: give all "
-                    "machines the same files, packages and options."
-                )
+    def _compared(self) -> dict[str, str]:
+        """Return what all processes must have in common: else they would average gradients of different trainings."""
+        model = {"the model": self.model.config.to_json_string()}
+        return self.data.fingerprints() | compared_options(self.options) | model
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""

@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,6 +50,27 @@ def on_all(work: Callable[[], T]) -> list[T]:
 def from_first(work: Callable[[], T]) -> T:
     """Do something on the first process alone, and return on all what it returned; raises as `on_all` does."""
     return on_all(lambda: work() if rank_and_size()[0] == 0 else None)[0]  # type: ignore[return-value]
+
+
+def refuse_differences(describe: Callable[[], Mapping[str, str]]) -> None:
+    """Stop all processes if one has other data, models or options than the first; all processes must call it.
+
+    Args:
+        describe: returns what must be the same, or its hash, by what a message calls it; called where there are
+            several processes.
+
+    Raises:
+        ValueError: on all processes: it names the first that differs, its host, what differs, and the remedy.
+    """
+    if rank_and_size()[1] == 1:
+        return
+    (first, wanted), *others = on_all(lambda: (socket.gethostname(), dict(describe())))
+    for rank, (host, found) in enumerate(others, start=1):
+        if different := [name for name in wanted | found if wanted.get(name) != found.get(name)]:
+            raise ValueError(
+                f"rank {rank} on {host} differs from rank 0 on {first} in {', '.join(different)}: give all machines "
+                "the same files, packages and options."
+            )
 
 
 def first_that_sees(folder: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from docsplit.runtime.disk.shared import first_in, first_that_sees, from_first, on_all
+from docsplit.runtime.disk.shared import first_in, first_that_sees, from_first, on_all, refuse_differences
 from tests.processes import free_port, spawn
 
 SIZE, FOLDERS = 3, ("shared", "own", "shared")
@@ -47,6 +47,11 @@ def worker(rank: int, port: int, folder: Path) -> None:
     seen["all"] = on_all(lambda: rank * 10)
     seen["from_first"] = from_first(lambda: fail_on(1, ValueError("not asked")))
     seen["errors"] = [message_of(2, ValueError("no room")), message_of(0, OSError("no room"))]
+    refuse_differences(lambda: {"the model": "small"})
+    try:
+        refuse_differences(lambda: {"the model": "small", "--seed": str(rank // 2)})
+    except ValueError as raised:
+        seen["different"] = str(raised)
     (folder / f"{rank}.json").write_text(json.dumps(seen))
     dist.destroy_process_group()
 
@@ -69,6 +74,12 @@ def test_all_hear_what_one_did_and_what_stopped_it(seen):
         assert each["all"] == [0, 10, 20]
         assert each["from_first"] == 0
         assert each["errors"] == [f"ValueError: rank 2 on {socket.gethostname()}: no room", "ValueError: no room"]
+
+
+def test_all_hear_who_differs_in_what(seen):
+    host = socket.gethostname()
+    for each in seen:
+        assert each["different"].startswith(f"rank 2 on {host} differs from rank 0 on {host} in --seed: give all")
 
 
 def test_one_process_asks_nobody(tmp_path):
