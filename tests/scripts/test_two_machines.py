@@ -21,22 +21,23 @@ class Machines:
         self.caches = [folder / name / "cache" / "docsplit" for name in ("first", "second")]
         self.corpus = corpus
 
-    def start(self, *options):
+    def start(self, *options, of_second=()):
         together = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "LOCAL_RANK": 0, "OMP_NUM_THREADS": 1}
         together |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         scripts = []
         for rank, (output, cache) in enumerate(zip(self.outputs, self.caches)):
             own = {"RANK": rank, "HF_DATASETS_CACHE": cache.parent}
             env = os.environ | {name: str(value) for name, value in (together | own).items()}
-            scripts += start(*words(output, self.corpus, *OPTIONS, *options), env=env)
+            further = (*options, *(of_second if rank else ()))
+            scripts += start(*words(output, self.corpus, *OPTIONS, *further), env=env)
         return scripts
 
     def run(self, *options):
         return finish(self.start(*options))
 
-    def errors_of(self, *options):
+    def errors_of(self, *options, **how):
         """The last line of each, of a run that ends at once."""
-        with killed_at_the_end(self.start(*options)) as scripts:
+        with killed_at_the_end(self.start(*options, **how)) as scripts:
             assert wait_until(lambda: all(script.returncode is not None for script in scripts))
             assert [script.returncode for script in scripts] == [1, 1], [script.stderr for script in scripts]
             return [script.stderr.splitlines()[-1] for script in scripts]
@@ -90,3 +91,11 @@ def test_what_needs_a_common_folder_is_refused_without_one(machines):
     for line in machines.errors_of(*options):
         assert "is not seen by rank 1 on" in line
         assert "and --load_best_model_at_end needs that" in line
+
+
+def test_other_documents_on_one_machine_stop_all(machines, tmp_path):
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(machines.corpus.read_text().splitlines(keepends=True)[:-1]))
+    for line in machines.errors_of("--overwrite_output_dir", of_second=("--corpus", fewer, "--learning_rate", 1)):
+        assert "rank 1 on " in line
+        assert " in the training documents, --learning_rate: give all machines the same" in line
