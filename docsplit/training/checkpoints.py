@@ -269,7 +269,8 @@ class Chosen:
     def _why_another(self, output_dir: Path) -> str | None:
         checkpoint, first = self.path_in(output_dir), f"rank 0 on {self.host}"
         if checkpoint is not None:
-            if reason := why_incomplete(checkpoint):
+            reason = why_incomplete(checkpoint) if checkpoint.is_dir() else "it is not there"
+            if reason is not None:
                 return f"cannot resume from {checkpoint}, as {first} does: {reason}"
             if digest_of(checkpoint) != self.digest:
                 return f"{checkpoint} is another than that of {first}, which resumes from it"

@@ -103,9 +103,10 @@ def where_apart(folder: OutputFolder) -> str:
     """Say which processes do not see the output folder that the first one writes; "" if all do. All must call it."""
     if all(folder.seen_by):
         return ""
-    hosts = on_all(socket.gethostname)
-    others = [f"rank {rank} on {host}" for rank, host in enumerate(hosts) if not folder.seen_by[rank]]
-    return f"{folder.path} of rank 0 on {hosts[0]} is not seen by {', '.join(others)}"
+    places = on_all(lambda: (socket.gethostname(), folder.path))
+    others = [f"rank {rank} on {host}" for rank, (host, _) in enumerate(places) if not folder.seen_by[rank]]
+    host, path = places[0]
+    return f"{path} of rank 0 on {host} is not seen by {', '.join(others)}"
 
 
 def refuse_folder_apart(folder: OutputFolder, needed_by: Sequence[str]) -> None:

@@ -173,9 +173,9 @@ def test_what_one_process_writes_for_all_needs_a_common_folder(options, monkeypa
     assert where_apart(folder) == ""
     refuse_folder_apart(folder, ["--negatives bm25"])
     folder.seen_by = [True, False]
-    monkeypatch.setattr("docsplit.training.run.on_all", lambda work: ["node1", "node2"])
+    monkeypatch.setattr("docsplit.training.run.on_all", lambda work: [("node1", "a"), ("node2", "b")])
     refuse_folder_apart(folder, [])
-    with pytest.raises(ValueError, match=r"of rank 0 on node1 is not seen by rank 1 on node2, and --negatives bm25"):
+    with pytest.raises(ValueError, match=r"a of rank 0 on node1 is not seen by rank 1 on node2, and --negatives bm25"):
         refuse_folder_apart(folder, ["--negatives bm25"])
     assert needs_shared_folder(options) == []
     options.training.load_best_model_at_end, options.training.objective = True, "neighbour_distillation"
