@@ -2,8 +2,8 @@
 
 Each process writes a sign of life into the launcher's store every second, and reads those of all others. Where one
 was killed, or is silent for `SILENCE` seconds (--ddp_timeout, if that is less), all print which one it was, in one
-line, and end; the silent one is killed if it is on this machine. An error that ends one ends all, `GONE` seconds later:
-NCCL would wait for it.
+line, and end; the silent one is killed if it is on this machine. An error that ends one ends all, `GONE` seconds
+later: NCCL would wait for it.
 
 No false alarm: work on its own, however long, leaves the thread that gives signs of life running. Code that holds the
 interpreter's lock stops that thread, so a silent process of this machine counts as alive while it uses the processor;

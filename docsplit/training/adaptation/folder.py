@@ -153,7 +153,8 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, fo
         ValueError: if the training fails, or if another process does not see its folder.
     """
     place = str(from_first(lambda: _train(name, model, texts, options, folder.work)))
-    on_all(lambda: refuse_missing_path(place, "an OUTPUT on a file system that all machines share"))
+    shared = "an OUTPUT on a file system that all machines share"
+    on_all(lambda: None if folder.is_first else refuse_missing_path(place, shared))
     return place
 
 
