@@ -195,7 +195,7 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
     saved = read_json(checkpoint / "config.json")
     if "docsplit" in saved:
         saved["docsplit"] = current_settings(saved["docsplit"])
-    names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
+    names = of_the_model(saved | config)
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
         there, here = ((values.get("docsplit") or {}).get("mlm_weight") for values in (saved, config))
@@ -204,6 +204,11 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
             f"The model differs from that of {checkpoint} (there, here): {different}. Use its options."
             f"{head if here == 0 else ''}"
         )
+
+
+def of_the_model(config: JsonObject) -> JsonObject:
+    """Return the entries of a config.json that say something about the model."""
+    return {name: value for name, value in config.items() if not re.search(NOT_OF_THE_MODEL, name)}
 
 
 def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:

@@ -243,8 +243,12 @@ class Run:
 
     def _compared(self) -> dict[str, str]:
         """Return what all processes must have in common: else they would average gradients of different trainings."""
-        model = {"the model": self.model.config.to_json_string()}
-        return self.data.fingerprints() | compared_options(self.options) | model
+        model = checkpoints.of_the_model(json.loads(self.model.config.to_json_string()))
+        return (
+            self.data.fingerprints()
+            | compared_options(self.options)
+            | {"the model": json.dumps(model, sort_keys=True)}
+        )
 
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""

@@ -150,6 +150,10 @@ def test_memory_of_a_gpu_grows_unless_the_user_says_how(monkeypatch, tmp_path, h
     assert command.memory_settings({"HOME": "/"} | said) == expected
 
 
-def test_torch_reads_that_variable():
-    """It reads it when a GPU's memory is first asked for; this is the same parser, without a GPU."""
-    assert b"PYTORCH_ALLOC_CONF" in (Path(torch.__file__).parent / "lib" / "libc10.so").read_bytes()
+def test_torch_reads_that_variable_and_its_value(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "NVIDIA", tmp_path)
+    ((name, value),) = command.memory_settings({}).items()
+    assert name.encode() in (Path(torch.__file__).parent / "lib" / "libc10.so").read_bytes()
+    torch._C._accelerator_setAllocatorSettings(value)  # of GPUs alone: nothing changes here
+    with pytest.raises(ValueError, match="Expected 'True' or 'False'"):
+        torch._C._accelerator_setAllocatorSettings(value.replace("True", "Yes"))
