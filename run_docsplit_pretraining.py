@@ -133,7 +133,8 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     # Prints what all others measured
     screen = ScreenCallback(trainer)
-    for callback in (*before, callbacks.CheckpointCallback(args), *after, pushes, probe, early_stopping, screen):
+    sealing = callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index])
+    for callback in (*before, sealing, *after, pushes, probe, early_stopping, screen):
         if callback is not None:
             trainer.add_callback(callback)
     return Callbacks(metrics, interrupt, seen, probe, pushes)

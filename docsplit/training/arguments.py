@@ -90,6 +90,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
 
     def _choose_for(self, device: torch.device) -> None:
         """Fill in what depends on the device, where no option says it."""
+        if self.full_determinism:  # read at cuBLAS's first product; Trainer may set it too late
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.use_cpu = device.type == "cpu"
         check_precision(self.fp16, self.bf16, device)
         if self.bf16 is None:
@@ -129,6 +131,11 @@ def unsupported(args: PretrainingArguments) -> Iterator[str]:
         yield "--dataloader_persistent_workers would prefetch with the views of the epoch before."
     if args.dataloader_multiprocessing_context not in (None, "fork"):
         yield "--dataloader_multiprocessing_context: only forked workers learn which epoch it is: leave it out."
+    if args.save_on_each_node:
+        yield (
+            "--save_on_each_node would give each machine a checkpoint without the parts of the others, and write a "
+            "shared one twice at once: leave it out. Rank 0 writes all; share --output_dir, or copy the checkpoint."
+        )
     if args.remove_unused_columns:
         yield "--remove_unused_columns would drop columns that views are made of: leave it out."
     if args.debug:

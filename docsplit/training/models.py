@@ -151,6 +151,7 @@ def prepare_model(
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
         _pack(model, args.packed_sequences == "true", dtype)
     if args.compile_options is not None:
+        torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)
     how = "packed" if model.packing is not None else "padded"
     logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")

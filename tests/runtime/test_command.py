@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from docsplit.runtime import command
 from docsplit.runtime.arguments import find_recipe
 from docsplit.runtime.command import as_command
 from tests.processes import ROOT, Script, start
@@ -142,3 +143,26 @@ def test_bars_in_a_file_are_a_line_every_half_minute():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
     assert result.stdout == "30.0 30.0\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "said", "expected"),
+    [
+        (True, {}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        (True, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, {}),
+        (True, {"PYTORCH_ALLOC_CONF": ""}, {}),
+        (False, {}, {}),
+    ],
+)
+def test_memory_of_a_gpu_grows_unless_the_user_says_how(monkeypatch, tmp_path, has_gpu, said, expected):
+    monkeypatch.setattr(command, "NVIDIA", tmp_path if has_gpu else tmp_path / "none")
+    assert command.memory_settings({"HOME": "/"} | said) == expected
+
+
+def test_torch_reads_that_variable_and_its_value(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "NVIDIA", tmp_path)
+    ((name, value),) = command.memory_settings({}).items()
+    assert name.encode() in (Path(torch.__file__).parent / "lib" / "libc10.so").read_bytes()
+    torch._C._accelerator_setAllocatorSettings(value)  # of GPUs alone: nothing changes here
+    with pytest.raises(ValueError, match="Expected 'True' or 'False'"):
+        torch._C._accelerator_setAllocatorSettings(value.replace("True", "Yes"))

@@ -1,5 +1,7 @@
 """The documents of a run: none is trained on that is measured on, and a stream reads the same ones."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,30 @@ def test_a_folder_of_several_kinds_of_files_is_read_whole(options, tmp_path, loa
     data = load(options(given, eval_strategy="no", max_steps=2), None)
     documents = data.train if load is load_documents else (row for row, _ in zip(data.train, range(24)))
     assert {int(row["document_id"]) for row in documents} == {document_id(row["text"]) for row in rows}
+
+
+def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, tmp_path):
+    """A copy of the corpus at another place is the same; another document, tokenizer or shard is not."""
+    copied = shutil.copy(corpus_file, tmp_path / "copy.jsonl")
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(corpus_file.read_text().splitlines(keepends=True)[:-1]))
+    probed = {"probe_corpus": str(corpus_file)}
+    here, there, other = (
+        load_documents(options({"corpus": str(path)} | probed), None).fingerprints()
+        for path in (corpus_file, copied, fewer)
+    )
+    assert here == there
+    assert here.keys() == {
+        "the tokenizer",
+        "the training documents",
+        "the held-out documents",
+        "the probe's documents",
+    }
+    assert here["the training documents"] != other["the training documents"]
+    data = load_documents(options(), None)
+    data.tokenizer("a text", truncation=True, max_length=4)  # leaves a mark in it
+    assert data.fingerprints()["the tokenizer"] == here["the tokenizer"]
+    data.tokenizer.add_tokens(["anchovy"])
+    assert data.fingerprints()["the tokenizer"] != here["the tokenizer"]
+    stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
+    assert stream.keys() == {"the tokenizer", "the shards of the stream", "the held-out documents"}

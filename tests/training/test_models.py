@@ -1,12 +1,15 @@
 """Models of a pretraining run, as the command line describes them: documents as graphs of passages."""
 
+import copy
 import json
 import logging
 import math
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.nn.parallel import DistributedDataParallel
 
 import run_docsplit_pretraining
 from docsplit.modeling.families.table import family_of
@@ -234,3 +237,31 @@ def test_by_itself_a_gpu_in_16_bits_packs_and_says_what_is_left_out(wordpiece, t
     assert "Sequences are padded. It cannot." in caplog.text
     with pytest.raises(ValueError, match="It cannot"):
         models._pack(model, True, torch.bfloat16)
+
+
+def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkeypatch):
+    """DDP's optimizer would cut it where a bucket of gradients is full: here, after nearly each layer."""
+    programs = []
+
+    def note(graph, inputs):
+        programs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr("docsplit.training.arguments.check_compilation", lambda *_: None)
+    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
+    overrides = "hidden_size=32,num_hidden_layers=3,num_attention_heads=2,intermediate_size=64"
+    args = PretrainingArguments(str(tmp_path), use_cpu=True, torch_compile_backend="eager", bf16=False)
+    args.compile_options["backend"] = note
+    options = RunOptions(ModelArguments(config_overrides=overrides), DataArguments(), QueryArguments(), args)
+    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
+    ids = torch.randint(5, 50, (2, 2, 9))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "document_ids": torch.arange(2)}
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        parallel = DistributedDataParallel(model, bucket_cap_mb=0.001)
+        parallel(**batch, mlm_input_ids=ids, mlm_targets=ids).loss.backward()
+        del parallel
+    finally:
+        dist.destroy_process_group()
+        torch._dynamo.reset()
+    assert len(programs) == 1
