@@ -351,3 +351,24 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
 
 def test_a_card_has_words_for_every_pooling():
     assert set(POOLED) == set(get_args(Pooling))
+
+
+def test_the_command_to_go_on_says_what_the_checkpoint_does_not(tmp_path, tiny_model, directory):
+    """The view is the checkpoint's; of older ones the run's; and masked LM alone has to be asked for."""
+
+    def command(folder, address="someone/e"):
+        (line,) = re.findall(r"^    accelerate launch \S+ (.*)$", write_card(folder, address), re.M)
+        return line.removeprefix("--model_name_or_path ").removeprefix('"someone/e" ').removeprefix("someone/e ")
+
+    assert command(directory()) == "--corpus YOUR_DOCUMENTS"
+    assert command(directory(run=RUN)) == "--corpus YOUR_DOCUMENTS --view crop"
+    tiny_model.config.docsplit |= {"view": "query_document", "contrastive_weight": 0.0, "mlm_weight": 1.0}
+    tiny_model.save_pretrained(tmp_path / "new")
+    (tmp_path / "new" / "run.json").write_text(json.dumps(RUN))
+    assert command(tmp_path / "new") == "--corpus YOUR_COLLECTION --contrastive_weight 0"
+    tiny_model.config.docsplit |= {"view": "simcse", "contrastive_weight": 1.0}
+    tiny_model.save_pretrained(tmp_path / "new")
+    card = write_card(tmp_path / "new")
+    assert "view `simcse`" in card
+    assert "SimCSE: Simple Contrastive" in card
+    assert "Unsupervised Dense" not in card  # the paper of the run's `crop`
