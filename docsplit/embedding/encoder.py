@@ -30,7 +30,7 @@ from docsplit.embedding.encode import (
     embed_queries,
     identity,
 )
-from docsplit.embedding.graphs import is_graph_encoder
+from docsplit.embedding.graphs import is_graph_encoder, note_sections
 from docsplit.embedding.loading import (
     describe_encoder,
     load_encoder,
@@ -207,6 +207,7 @@ class Encoder:
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
+        note_sections(self._model, self.name, list(rows))
         vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
         facts = self.facts(seconds, test_texts)
         if self.options.smooth_neighbours:
