@@ -36,7 +36,7 @@ ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
     "contriever_moco": "bert",
     "ict": "bert",
     "mlm": "bert",
-    "longformer_da": "longformer",
+    "longformer_da_simcse": "longformer",
     "longformer_bregman": "longformer",
     "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
@@ -138,7 +138,7 @@ def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(name, run, run
 def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
     with_ensemble, without = (
         yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
-        for name in ("longformer_bregman", "longformer_da")
+        for name in ("longformer_bregman", "longformer_da_simcse")
     )
     differing = {
         name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)

@@ -25,7 +25,7 @@ DOCSPLIT_PROBE = {
     "shots": [5], "mlp.learning_rate": 3e-4, "mlp.batch_size": 8, "long_documents": "truncate",
 }  # fmt: skip
 LONGFORMER = {
-    "model_name_or_path": "outputs/longformer_legal_bert_small", "corpus": "coastalcph/lex_glue:scotus",
+    "model_name_or_path": "outputs/longformer_da", "corpus": "coastalcph/lex_glue:scotus",
     "view": "simcse", "objective": "info_nce", "pooling": "mean", "max_seq_length": 4096, "mlm_weight": 0,
     "per_device_train_batch_size": 2, "learning_rate": 3e-5, "max_steps": 50_000, "optim": "adamw_torch",
     "lr_scheduler_type": "linear", "weight_decay": 0.01,  # of the authors' code
@@ -59,7 +59,7 @@ PAPERS = {
         "heads": ["mlp", "cosine", "bm25", "popularity"], "probe_preset": "docsplit", "lra_dir": "data/aan",
         "max_seq_length": 512, "long_documents": "truncate",
     },
-    "longformer_da": LONGFORMER | {"contrastive_temperature": 0.05},
+    "longformer_da_simcse": LONGFORMER | {"contrastive_temperature": 0.05},
     "longformer_bregman": LONGFORMER | {
         "contrastive_temperature": 0.05, "objective": "info_nce+bregman", "bregman_weight": 2, "bregman_sigma": 2,
         "bregman_subnetworks": 10, "bregman_batch_norm": True, "bregman_temperature": 0.1,
