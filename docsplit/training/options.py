@@ -140,8 +140,8 @@ class DataArguments:
             COMMON: True,
             "choices": [*VIEWS, QUERY_DOCUMENT],
             "help": f"Which two texts (views) are made of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
-            "query and a relevant document; --corpus then names a collection, as --collection of "
-            f"`{command_name('run_document_retrieval.py')}` does. Default: the checkpoint's, else {DEFAULT_VIEW}.",
+            "query and a relevant document of a collection, which --corpus names. Default: the checkpoint's, else "
+            f"{DEFAULT_VIEW}.",
         },
     )
     passage_words: int | None = field(
