@@ -139,7 +139,7 @@ class DataArguments:
         metadata={
             COMMON: True,
             "choices": [*VIEWS, QUERY_DOCUMENT],
-            "help": f"Which two texts (views) are made of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
+            "help": f"The two texts (views) of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
             "query and a relevant document of a collection, which --corpus names. Default: the checkpoint's, else "
             f"{DEFAULT_VIEW}.",
         },
