@@ -14,6 +14,7 @@ from docsplit.evaluation.results.records import Comparison, Json, Row, TextStati
 from docsplit.evaluation.results.task import Task
 
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
+_OF_SEVERAL = re.compile(r"[^/\\,=]+=.*,")
 FEW_ITEMS = 100  # test items below which tables say so
 ONE_CLASS = "†"  # beside numbers of a head that gives nearly all test items one class
 
@@ -43,11 +44,15 @@ def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Choose names for tables: a short one for an encoder, for PATH@mean too; for a group NAME of NAME=PATH,PATH.
 
     Args:
-        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone.
+        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone, and
+            none of NAME=PATH,PATH, where those are measured on different folds.
     """
-    names = short_names(name for name, members in members_of.items() if not members)
-    for group in (name for name, members in members_of.items() if members):
-        encoders, others = stated_in(group).encoders, len(members_of[group]) - 1
+    of_folds = [name for name, members in members_of.items() if not members and _OF_SEVERAL.match(name)]
+    groups = [*of_folds, *(name for name, members in members_of.items() if members)]
+    names = short_names(name for name in members_of if name not in groups)
+    for group in groups:
+        encoders = stated_in(group).encoders
+        others = len(members_of[group] or encoders.split(",")) - 1
         stated = re.match(r"([^/\\,=]+)=", encoders)
         first = encoders.split(",")[0].rstrip("/").rpartition("/")[2]
         label = stated[1] if stated else group  # as cards have it already
