@@ -10,7 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from docsplit.data.sets.arguments import check_folds
-from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.modeling.transfer import WITHOUT_QUEUE
@@ -36,7 +36,14 @@ from docsplit.runtime.library_values import (
     read_json_option,
 )
 from docsplit.runtime.names import command_name
-from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
+from docsplit.training.options import (
+    DEFAULT_PASSAGE_WORDS,
+    DEFAULT_VIEW,
+    DataArguments,
+    ModelArguments,
+    QueryArguments,
+    TrainingOptions,
+)
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
 OF_JSON = {"lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"}
@@ -206,10 +213,10 @@ class RunOptions:
             self._prepare_for_stream()
         check_attention(self.model.attn_implementation)
         self._check_metric()
-        if self.data.view == QUERY_DOCUMENT:
-            self._check_query_view()
-        elif given := self.queries.given():
-            raise ValueError(f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view.")
+        if self.start is None:
+            self.choose_view({})
+        elif self.data.view is not None:
+            self._check_view()
 
     @property
     def output_dir(self) -> Path:
@@ -220,6 +227,17 @@ class RunOptions:
     def start(self) -> str | None:
         """The name of the pretrained encoder; None: a random one."""
         return self.model.model_name_or_path
+
+    def choose_view(self, of_start: Settings) -> None:
+        """Fill in the view, and the words of passages, that are not given: the start's, else the defaults.
+
+        Raises:
+            ValueError: if other options do not go with the view, or the start has one that does not exist.
+        """
+        self.data.view = self.data.view or of_start.get("view") or DEFAULT_VIEW
+        self.data.passage_words = self.data.passage_words or of_start.get("passage_words") or DEFAULT_PASSAGE_WORDS
+        check_choices("view", [self.data.view], (*VIEWS, QUERY_DOCUMENT))
+        self._check_view()
 
     def _prepare_for_stream(self) -> None:
         """Let a stream, which has no length, bound the run by steps and find its own place when the run resumes."""
@@ -243,8 +261,14 @@ class RunOptions:
             )
         check_choices("metric_for_best_model", [metric], ("loss", *PROBE_METRICS))
 
-    def _check_query_view(self) -> None:
-        """Refuse folds that cannot be, and options of documents, which queries have no use for."""
+    def _check_view(self) -> None:
+        """Refuse options of queries for documents, and for queries folds that cannot be and options of documents."""
+        if self.data.view != QUERY_DOCUMENT:
+            if given := self.queries.given():
+                raise ValueError(
+                    f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view."
+                )
+            return
         check_folds(self.queries.folds, self.queries.fold)
         for option, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
             if getattr(self.data, option) != default:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
-from docsplit.modeling.settings import current_settings
+from docsplit.modeling.settings import OF_VIEWS, current_settings
 from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import JsonObject, remove_empty
 from docsplit.runtime.restarts import Begun, restart_count
@@ -195,6 +195,9 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
     saved = read_json(checkpoint / "config.json")
     if "docsplit" in saved:
         saved["docsplit"] = current_settings(saved["docsplit"])
+        if "view" not in saved["docsplit"]:  # of an earlier version, which did not record it
+            here = config.get("docsplit") or {}
+            saved["docsplit"] |= {name: here[name] for name in OF_VIEWS if name in here}
     names = of_the_model(saved | config)
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 from datasets.fingerprint import Hasher
+from pyarrow import compute
 
 from docsplit.data import corpora, preparation, tokenization
 from docsplit.data.query_documents import QueryDataset
 from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
+from docsplit.embedding.graphs import no_sections
 from docsplit.modeling.sentence_transformers_files import lower_cases
 from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.disk.shared import first_in, from_first
 from docsplit.runtime.files import JsonObject
 from docsplit.training.arguments import RunOptions
+
+logger = logging.getLogger(__name__)
 
 DOCUMENTS_FOR_A_TOKENIZER = 100_000  # of a stream, to train one on
 
@@ -167,3 +172,18 @@ def load_tokenizer(options: RunOptions, corpus: Dataset, checkpoint: Path | None
         return tokenizer
     text_column, size = options.data.text_column, options.model.vocab_size
     return from_first(lambda: tokenization.train_wordpiece(corpus, text_column, size, cache_directory()))
+
+
+def note_sections(config: Any, train: Any) -> None:
+    """Say in one line where a model joins passages by section, and the training documents have no sections.
+
+    Args:
+        train: the training data: documents, or queries of a collection; of a stream nothing is known beforehand.
+    """
+    kind = getattr(config, "graph_kind", "full")
+    documents = getattr(getattr(train, "collection", None), "documents", train)
+    if kind == "full" or not config.graph_layers or not isinstance(documents, Dataset):
+        return
+    sections = compute.max(compute.list_flatten(documents.data["passage_sections"])).as_py()
+    if not sections:  # they count from 0
+        logger.warning(no_sections("The model", kind, "the training documents"))

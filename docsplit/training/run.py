@@ -32,7 +32,7 @@ from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
-from docsplit.training.documents import TrainingData, load_documents, stream_documents
+from docsplit.training.documents import TrainingData, load_documents, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback
 from docsplit.training.ranking_data import load_queries
@@ -274,6 +274,7 @@ class Run:
 
     def count_documents(self, collator: Any) -> None:
         """Count held-out and truncated documents for the results, and print all counts."""
+        note_sections(self.model.config, self.data.train)
         self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
+from docsplit.modeling.settings import current_settings
 from docsplit.runtime.disk.sealed import FileRecord
 from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.restarts import Begun
@@ -277,3 +278,25 @@ def test_another_checkpoint_elsewhere_is_refused(output_dir, tmp_path):
         assert said is None if expected is None else expected in said
     after = checkpoints._written(hundred) + 1  # of a run that was restarted before its first checkpoint
     assert newer.says(checkpoints.Chosen.of(None, output_dir, True, since=after)) is None
+
+
+def test_a_run_is_not_resumed_with_another_view(tmp_path):
+    """Checkpoints of earlier versions do not tell theirs, and are resumed as before."""
+
+    def saved(**settings):
+        (tmp_path / "config.json").write_text(
+            json.dumps({"docsplit": current_settings({"pooling": "mean"} | settings)})
+        )
+
+    def config(**settings):
+        return {"docsplit": current_settings({"pooling": "mean"} | settings)}
+
+    saved(view="passages", passage_words=25)
+    checkpoints.check_same_model(tmp_path, config(view="passages", passage_words=25))
+    for other in ({"view": "docsplit"}, {"view": "passages", "passage_words": 100}):
+        with pytest.raises(ValueError, match=r"The model differs.*'view': 'passages', 'passage_words': 25"):
+            checkpoints.check_same_model(tmp_path, config(**other))
+    saved()
+    checkpoints.check_same_model(tmp_path, config(view="passages", passage_words=25))
+    with pytest.raises(ValueError, match="'pooling': 'max'"):
+        checkpoints.check_same_model(tmp_path, config(view="simcse", pooling="max"))

@@ -1,14 +1,17 @@
 """The documents of a run: none is trained on that is measured on, and a stream reads the same ones."""
 
+import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from transformers import BertConfig
 
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import load_probe
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
-from docsplit.training.documents import load_documents, load_tokenizer, measured_on, stream_documents
+from docsplit.training.documents import load_documents, load_tokenizer, measured_on, note_sections, stream_documents
 from tests.conftest import make_corpus
 
 
@@ -113,3 +116,22 @@ def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_f
     assert data.fingerprints()["the tokenizer"] != here["the tokenizer"]
     stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
     assert stream.keys() == {"the tokenizer", "the shards of the stream", "the held-out documents"}
+
+
+@pytest.mark.parametrize("with_sections", [True, False])
+def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(
+    options, tmp_path, caplog, with_sections
+):
+    texts = [row["text"] for row in make_corpus(12, seed=8)]
+    texts[-1] += f"\n\n## More\n\n{texts[0]}" * with_sections
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    passages = {"corpus": str(tmp_path / "plain.jsonl"), "view": "passages", "passage_words": 10}
+    data = load_documents(options(passages, eval_strategy="no"), None)
+    for kind, layers in (("full", 2), ("section", 0)):
+        note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), data.train)
+    note_sections(BertConfig(), data.train)
+    assert "joins" not in caplog.text
+    note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), data.train)
+    assert ("The model joins passages by section (graph_kind section), and none of the training" in caplog.text) == (
+        not with_sections
+    )
