@@ -18,13 +18,12 @@ from docsplit.evaluation.results.records import Json, Row
 from docsplit.evaluation.results.tables import (
     Table,
     names_of,
-    probe_table,
     short_names,
     table_notes,
-    table_of_probe,
     tables_of_rows,
 )
 from docsplit.evaluation.results.task import Task, task_of_file
+from docsplit.release.probe_table import probe_table, table_of_probe
 from docsplit.runtime.disk import sealed
 from docsplit.runtime.disk.records import checked
 

@@ -20,8 +20,8 @@ from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.modeling.families.table import code_files
-from docsplit.modeling.manifest import MANIFEST, why_incomplete
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
+from docsplit.release.manifest import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
 from docsplit.runtime.command_parser import CommandParser
 

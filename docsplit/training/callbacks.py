@@ -27,8 +27,8 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.query_documents import QueryDocumentCollator
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
-from docsplit.modeling.manifest import seal
 from docsplit.release.hub import push_in_background
+from docsplit.release.manifest import seal
 from docsplit.runtime.disk.shared import from_first, on_all
 from docsplit.training import checkpoints
 

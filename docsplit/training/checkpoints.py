@@ -1,6 +1,6 @@
 """Complete checkpoints: stock Trainer writes one file after another, and a kill can come in between.
 
-A directory without a fitting manifest (`docsplit.modeling.manifest`) does not count: it is never resumed from, and
+A directory without a fitting manifest (`docsplit.release.manifest`) does not count: it is never resumed from, and
 never kept in place of a complete one.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
 from docsplit.modeling.settings import OF_VIEWS, current_settings
+from docsplit.release.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
 from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import JsonObject, remove_empty
 from docsplit.runtime.restarts import Begun, restart_count

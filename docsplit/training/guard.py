@@ -13,10 +13,10 @@ from huggingface_hub import try_to_load_from_cache
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import has_words, save_plain
-from docsplit.modeling.manifest import MANIFEST
 from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
+from docsplit.release.manifest import MANIFEST
 from docsplit.runtime.disk.output_folder import RECORD, OutputFolder
 from docsplit.runtime.disk.shared import from_first
 from docsplit.training.arguments import PretrainingArguments

@@ -18,9 +18,9 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from docsplit.data.corpora import PYTHON_DOCS
 from docsplit.data.views import QUERY_DOCUMENT
-from docsplit.evaluation.results.tables import probe_table
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.sentence_transformers_files import trust_argument
+from docsplit.release.probe_table import probe_table
 from docsplit.runtime.files import JsonObject
 from docsplit.runtime.names import command_line
 from docsplit.training.arguments import RunOptions

@@ -20,9 +20,9 @@ from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import BertForMaskedLM, BertModel
 
 from docsplit.modeling.families.table import code_files
-from docsplit.modeling.manifest import seal
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
+from docsplit.release.manifest import seal
 from docsplit.runtime.disk.output_folder import record_beside
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config, write_checkpoint

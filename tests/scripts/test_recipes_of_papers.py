@@ -18,7 +18,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 DOCSPLIT = {
     "model_name_or_path": "bert-base-uncased", "corpus": "wikimedia/wikipedia:20231101.en", "view": "docsplit",
     "objective": "info_nce", "pooling": "cls", "contrastive_temperature": 0.05, "mlm_weight": 0.1,
-    "per_device_train_batch_size": 36, "learning_rate": 5e-5, "num_train_epochs": 1, "optim": "adamw_torch",
+    "per_device_train_batch_size": 36, "learning_rate": 5e-5, "num_train_epochs": 1, "optim": "adamw_torch_fused",
 }  # fmt: skip
 DOCSPLIT_PROBE = {
     "heads": ["mlp", "linear", "knn"], "probe_preset": "docsplit", "max_seq_length": 512, "num_draws": 10,
@@ -27,7 +27,7 @@ DOCSPLIT_PROBE = {
 LONGFORMER = {
     "model_name_or_path": "outputs/longformer_da", "corpus": "coastalcph/lex_glue:scotus",
     "view": "simcse", "objective": "info_nce", "pooling": "mean", "max_seq_length": 4096, "mlm_weight": 0,
-    "per_device_train_batch_size": 2, "learning_rate": 3e-5, "max_steps": 50_000, "optim": "adamw_torch",
+    "per_device_train_batch_size": 2, "learning_rate": 3e-5, "max_steps": 50_000, "optim": "adamw_torch_fused",
     "lr_scheduler_type": "linear", "weight_decay": 0.01,  # of the authors' code
 }  # fmt: skip
 BREGMAN_PROBE = {
@@ -41,7 +41,7 @@ GRAPH = {
     "model_name_or_path": "roberta-base", "corpus": "Skylion007/openwebtext", "model_type": "graph_document",
     "config_overrides": "graph_hidden_size=512,graph_layers=2,graph_heads=2", "view": "passages",
     "passage_words": 100, "similarity": "dot", "contrastive_temperature": 1, "symmetric_loss": True, "mlm_weight": 0,
-    "per_device_train_batch_size": 1536, "learning_rate": 5e-5, "num_train_epochs": 10, "optim": "adamw_torch",
+    "per_device_train_batch_size": 1536, "learning_rate": 5e-5, "num_train_epochs": 10, "optim": "adamw_torch_fused",
     "weight_decay": 0, "warmup_steps": 0.1,
 }  # fmt: skip
 RANKING = {"view": "query_document", "warmup_steps": 0.1}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
 from docsplit.modeling.settings import current_settings
+from docsplit.release.manifest import MANIFEST, seal, why_incomplete
 from docsplit.runtime.disk.sealed import FileRecord
 from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.restarts import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
-from tests.modeling.test_manifest import seal_as_before
 from tests.mutations import mutated_copy
+from tests.release.test_manifest import seal_as_before
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
-from docsplit.modeling.manifest import MANIFEST
 from docsplit.modeling.saving import split_release
 from docsplit.modeling.starts import HEAD_FILE
+from docsplit.release.manifest import MANIFEST
 from docsplit.training.callbacks import InterruptCallback
 from docsplit.training.finite import FiniteCallback
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -12,7 +12,7 @@ from transformers import TrainerControl, TrainerState
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.data.sets.labelled import probe_counts, split_labelled
-from docsplit.evaluation.results.tables import probe_table
+from docsplit.release.probe_table import probe_table
 from docsplit.training import documents
 from docsplit.training import probe as probe_module
 from docsplit.training.probe import ProbeCallback

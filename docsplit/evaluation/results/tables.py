@@ -11,7 +11,7 @@ from typing import Any
 from docsplit.embedding.arguments import stated_in
 from docsplit.evaluation.results.markdown import Markdown, bold, inline, markdown_table
 from docsplit.evaluation.results.paper_numbers import paper_column
-from docsplit.evaluation.results.records import Comparison, Json, Row, TextStatistics
+from docsplit.evaluation.results.records import Comparison, Row, TextStatistics
 from docsplit.evaluation.results.task import Task
 
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
@@ -384,44 +384,3 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.1f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def table_of_probe(results: Json) -> Table:
-    """Return the probe's accuracies: random start, after pretraining, TF-IDF."""
-    selected = "probe_validation_documents" in results  # runs of before had C = 1, and no validation documents
-    body = []
-    for name, prefix in (
-        ("before pretraining", "probe_before"),
-        ("after pretraining", "probe_after"),
-        ("TF-IDF", "tfidf"),
-    ):
-        few, spread = results[f"{prefix}_5shot_accuracy"], results[f"{prefix}_5shot_accuracy_std"]
-        chosen = [f"{results[f'{prefix}_5shot_c']:g}, {results[f'{prefix}_c']:g}"] if selected else []
-        body.append((name, f"{few:.3f} ± {spread:.3f}", f"{results[f'{prefix}_accuracy']:.3f}", *chosen))
-    header = ["logistic regression on", "5 labels a class", "all labels", *(["C of these"] if selected else [])]
-    return Table("The frozen encoder before and after", header, body)
-
-
-def probe_table(results: Json) -> str:
-    """Return a Markdown table of the probe, and what is to be known of it."""
-    if "probe_after_accuracy" not in results:
-        return "No probe was asked for (--probe_corpus)."
-    table = table_of_probe(results).markdown()
-    spread_of = "± is the standard deviation over 10 draws of the labels."
-    test = f"Accuracy over {results['probe_classes']} classes on {results['probe_test_documents']:,}"
-    if "probe_validation_documents" not in results:
-        return f"{table}\n\n{test} test documents; {spread_of}"
-    return (
-        f"{table}\n\n{test} sealed test documents, which neither training nor selection reads; "
-        f"{spread_of} Selection, of C and of checkpoints if asked for, is on "
-        f"{results['probe_validation_documents']:,} validation documents.{_seen_text(results)}"
-    )
-
-
-def _seen_text(results: Json) -> str:
-    """Say how many test documents of the probe were seen in training; "" where nothing is known."""
-    if "probe_seen_in_pretraining_share" not in results:
-        return ""
-    shares = (results[f"probe_{name}"] for name in ("seen_in_pretraining_share", "near_duplicate_share"))
-    seen, near = ("unknown" if share is None else f"{100 * share:.1f} %" for share in shares)
-    return f" Test documents seen in pretraining: {seen}; with near-duplicates: {near}."

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from docsplit.modeling.manifest import MANIFEST, read_manifest, seal, why_incomplete
+from docsplit.release.manifest import MANIFEST, read_manifest, seal, why_incomplete
 from docsplit.runtime.files import PARTIAL
 from tests.conftest import write_checkpoint
 
