@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,3 +152,10 @@ def test_the_tree_has_the_floors_of_the_layout():
     assert {room: floors[room] for room in FLOORS} == FLOORS
     assert [floor for floor in floors.values() if floor is not None] == sorted(FLOORS.values(), reverse=True)
     assert set(SCRIPTS) < set(floors)
+
+
+def test_the_soak_still_loads():
+    """It runs for hours, and so never here: what its parts import must be there all the same."""
+    command = [sys.executable, "-m", "tests.soak", "--list"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(listed) > 10

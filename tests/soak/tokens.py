@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from docsplit.data.tokenization import load_tokenizer
-from tests.modeling import hostile_folders
+from tests import hostile_folders
 from tests.processes import ROOT, Script
 from tests.runtime.wrong_options import DOCUMENTS, RIGHT, WorkBegins, parser_of, refusal
 from tests.soak.engine import BrokenPromise, Case
