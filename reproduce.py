@@ -113,17 +113,22 @@ def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
     Raises:
         ValueError: if a script refuses its command.
     """
-    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, measured_speed, problems, projection
+    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, about_speed, measured_speed, problems, projection
     from benchmarks.studies.reproduction.plan import make_plan
 
     everything = make_plan(plan.recipe, options.data_dir, options.model_name_or_path is not None, with_all_data=True)
-    if wrong := list(problems(open_study(everything, options, data_dir=PLACEHOLDER))):
+    study = open_study(everything, options, data_dir=PLACEHOLDER)
+    if wrong := list(problems(study)):
         raise ValueError("These commands are refused:\n" + "\n".join(wrong))
     speed = plan.recipe["speed"]
     if options.dry_run == "measured":
         speed = measured_speed(plan.recipe, options.model_name_or_path)
-    print(f"{plan.recipe['title']}: every command parses, with the data that are not here too.")
-    print(projection(open_study(plan, options), plan, speed, jobs))
+    print(f"{plan.recipe['title']}: every command parses, those of data that are not here too.")
+    print(about_speed(plan.recipe, speed))
+    print(f"\nWith the data that are here:\n{projection(open_study(plan, options), plan, speed, jobs)}")
+    if plan.missing:
+        print(f"\nWith all data:\n{projection(study, everything, speed, jobs)}\n")
+        print_missing(plan)
 
 
 def print_needs(study: Any, plan: Any) -> None:
@@ -131,8 +136,13 @@ def print_needs(study: Any, plan: Any) -> None:
     for cell in study.cells()[0].values():
         if cell.needs:
             print(f"{cell.name}: after {', '.join(other.name for other in cell.needs.values())}")
+    print_missing(plan)
+
+
+def print_missing(plan: Any) -> None:
+    """Print what is not here."""
     for missing in plan.missing:
-        print(f"{missing.evaluation}: {missing.needs}")
+        print(f"{missing.evaluation}: {missing.needs} ({missing.file})")
 
 
 command = as_command(main)

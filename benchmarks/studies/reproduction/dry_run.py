@@ -109,20 +109,26 @@ def hours_of(study: Study, plan: Plan, speed: Mapping[str, Any]) -> dict[str, tu
 
 
 def projection(study: Study, plan: Plan, speed: Mapping[str, Any], jobs: int) -> str:
-    """Return a line a family and one for all, and what is missing; the hours of cells that run at the same time."""
-    recipe, lines = plan.recipe, []
-    families = hours_of(study, plan, speed)
+    """Return a line a family, and one for all: the hours of cells that run at the same time."""
+    lines, families = [], hours_of(study, plan, speed)
     for family, (cells, hours, left) in families.items():
         lines.append(f"{family:10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left")
     cells, hours, left = (sum(values) for values in zip(*families.values())) if families else (0, 0.0, 0.0)
-    lines.append(f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; "
-                 f"{jobs} at a time, on {recipe['hardware']} ({len(recipe['seeds'])} pretraining seeds)")  # fmt: skip
-    lines.append(f"The recipe is made for {recipe['hours']} hours of {recipe['hardware']}.")
-    lines.append(
+    seeds = len(plan.recipe["seeds"])
+    return "\n".join([
+        *lines,
+        f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; {jobs} at a time, on "
+        f"{plan.recipe['hardware']} ({seeds} pretraining seeds)",
+    ])  # fmt: skip
+
+
+def about_speed(recipe: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+    """Say what the recipe is made for, and what the hours are projected from."""
+    return (
+        f"The recipe is made for {recipe['hours']} hours of {recipe['hardware']}.\n"
         f"Speed: {speed['train_tokens_per_second']:,.0f} tokens/s of training, {speed['read_tokens_per_second']:,.0f} "
         f"of embedding, {speed['seconds_a_step']:g} s to start a step; {speed['hardware']}; {speed['source'].strip()}."
     )
-    return "\n".join(lines + [f"{missing.evaluation}: {missing.needs}" for missing in plan.missing])
 
 
 def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, An
         ValueError: if the recipe trains no start and none is given.
     """
     import torch
-    from transformers import CONFIG_MAPPING, AutoModelForMaskedLM
+    from transformers import AutoConfig, AutoModelForMaskedLM
 
     from docsplit.modeling.pretrained import read_config
     from docsplit.runtime.arguments import parse_config_overrides
@@ -148,7 +154,7 @@ def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, An
     else:
         start = recipe["start"]
         values = parse_config_overrides(start["model_type"], start.get("config_overrides"))
-        config = CONFIG_MAPPING[start["model_type"]](vocab_size=start.get("vocab_size", 30522), **values)
+        config = AutoConfig.for_model(start["model_type"], vocab_size=start.get("vocab_size", 30522), **values)
     device = torch.device("cpu") if recipe.get("common", {}).get("use_cpu") else accelerator()
     torch.manual_seed(0)
     masked_lm = AutoModelForMaskedLM.from_config(config).to(device)

@@ -12,7 +12,7 @@ measurements is open, and says what is missing: "shown" is never said of a part.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ SHOWN, REFUTED, OPEN = "shown", "refuted", "open"
 LEVEL = 0.05
 ALL, FEW = "all", "few"
 KINDS = {  # the words that a hypothesis of each kind has, beside family, says, source, kind, evaluation and a
-    "greater": {"b", "shots", "heads", "heads_of_b"},
+    "greater": {"b", "shots", "heads", "heads_of_b", "metric"},
     "equal": {"b", "shots", "heads", "margin"},
     "interaction": {"b", "heads"},
     "positive": {"metric"},
@@ -66,6 +66,9 @@ class Comparison:
     """A method against another one on one set."""
 
     name: str
+    data: str | None = None
+    method: str | None = None  # that the claim is in favour of
+    shots: int | None = None  # labels a class; None: all
     tests: list[Test] = field(default_factory=list)
     lacks: str | None = None  # what was not measured
 
@@ -94,10 +97,14 @@ class Judged:
     @property
     def verdict(self) -> str:
         """Shown if all comparisons are, refuted if one is, else open."""
-        verdicts = [comparison.verdict for comparison in self.comparisons]
-        if REFUTED in verdicts:
-            return REFUTED
-        return SHOWN if verdicts and set(verdicts) == {SHOWN} else OPEN
+        return combined([comparison.verdict for comparison in self.comparisons])
+
+
+def combined(verdicts: Sequence[str]) -> str:
+    """Return the verdict on several comparisons together: shown if all are, refuted if one is, else open."""
+    if REFUTED in verdicts:
+        return REFUTED
+    return SHOWN if verdicts and set(verdicts) == {SHOWN} else OPEN
 
 
 def read_hypotheses(recipe: Mapping[str, Any], path: Path = FILE) -> dict[str, Hypothesis]:
@@ -127,7 +134,11 @@ class Measured:
         self.values: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
         self.labels: dict[tuple[str, str], set[int]] = defaultdict(set)
         below: dict[tuple[Place, int | None, str], np.ndarray] = {}
-        sampled = [row for row in self.rows if SAMPLES in row]
+        self.drawn: dict[tuple[Place, str], dict[int | None, Row]] = defaultdict(dict)
+        for row in self.rows:
+            if row.get("drawn"):
+                self.drawn[place_of(row), row["metric"]][row["seed"]] = row
+        sampled = [row for row in self.rows if SAMPLES in row and not row.get("drawn")]
         for row in sampled:
             if row["metric"].endswith(DENOMINATORS):
                 metric = row["metric"].removesuffix(DENOMINATORS)
@@ -154,6 +165,28 @@ class Measured:
         ordered = [seeds[seed] for seed in sorted(seeds, key=lambda seed: -1 if seed is None else seed)]
         return ItemScores.joined(ordered), len(ordered)  # type: ignore[return-value]
 
+    def drawn_system(self, place: Place, metric: str) -> Resampled | None:
+        """Return a number that has values on drawn documents, of all seeds; None where it was not measured."""
+        seeds = self.drawn.get((place, metric))
+        if not seeds:
+            return None
+        rows = [seeds[seed] for seed in sorted(seeds, key=lambda seed: -1 if seed is None else seed)]
+        samples = np.stack([np.array(row[SAMPLES]) for row in rows], axis=1)
+        return Resampled(np.array([row["value"] for row in rows]), samples, len(rows))
+
+    def pair(self, places: Sequence[Place], metric: str | None = None) -> tuple[list[Resampled], list[str]]:
+        """Return the systems of some places on the same drawn items, and the methods that were not measured."""
+        if metric is not None:
+            drawn = [self.drawn_system(place, metric) for place in places]
+            lacking = [place[2] for place, system in zip(places, drawn) if system is None]
+            return [system for system in drawn if system is not None], lacking
+        systems = [self.system(place) for place in places]
+        lacking = [place[2] for place, system in zip(places, systems) if system is None]
+        known = [system for system in systems if system is not None]
+        if lacking:
+            return [], lacking
+        return resample([items for items, _ in known], pretraining_seeds=[seeds for _, seeds in known]), []
+
 
 def place_of(row: Row) -> Place:
     """Return what identifies the samples of a row but for its seed."""
@@ -170,10 +203,17 @@ def _as_runs(row: Row) -> np.ndarray:
     return np.array(row[SAMPLES], dtype=np.float32).reshape(row["runs"], -1)
 
 
-def judge(hypotheses: Mapping[str, Hypothesis], rows: Sequence[Row]) -> list[Judged]:
-    """Judge all hypotheses; p-values are corrected within each family."""
+def judge(
+    hypotheses: Mapping[str, Hypothesis], rows: Sequence[Row], named: Callable[[str, str, str], str] | None = None
+) -> list[Judged]:
+    """Judge all hypotheses; p-values are corrected within each family.
+
+    Args:
+        named: gives the method that a hypothesis's name stands for in an evaluation of a data set.
+    """
     measured = Measured(rows)
-    judged = [Judged(name, stated, list(_comparisons(stated, measured))) for name, stated in hypotheses.items()]
+    named = named or (lambda name, evaluation, data: name)
+    judged = [Judged(name, stated, list(_comparisons(stated, measured, named))) for name, stated in hypotheses.items()]
     for family in {one.stated["family"] for one in judged}:
         correct([comparison for one in judged if one.stated["family"] == family for comparison in one.comparisons])
     return judged
@@ -186,38 +226,41 @@ def correct(comparisons: Iterable[Comparison]) -> None:
         test.corrected = corrected
 
 
-def _comparisons(stated: Hypothesis, measured: Measured) -> Iterator[Comparison]:
+def _comparisons(
+    stated: Hypothesis, measured: Measured, named: Callable[[str, str, str], str]
+) -> Iterator[Comparison]:
     evaluation, sets = stated["evaluation"], measured.sets_of(stated["evaluation"])
     if not sets:
         yield Comparison(evaluation, lacks="not measured")
     for data in sets:
+        a = named(stated["a"], evaluation, data)
         if stated["kind"] == "positive":
-            yield _positive(stated, data, measured)
+            yield _positive(stated, data, a, measured)
             continue
         few = min(measured.labels[evaluation, data], default=None)
-        for other in stated["b"]:
+        for other in (named(name, evaluation, data) for name in stated["b"]):
             if stated["kind"] == "interaction":
-                yield _interaction(stated, data, other, few, measured)
+                yield _interaction(stated, data, (a, other), few, measured)
                 continue
             for which in stated["shots"]:
                 if which == ALL or few is not None:
-                    yield _comparison(stated, data, other, None if which == ALL else few, measured)
+                    yield _comparison(stated, data, (a, other), None if which == ALL else few, measured)
 
 
-def _comparison(stated: Hypothesis, data: str, other: str, shots: int | None, measured: Measured) -> Comparison:
-    """Compare a and b with each head."""
-    evaluation = stated["evaluation"]
+def _comparison(
+    stated: Hypothesis, data: str, methods: tuple[str, str], shots: int | None, measured: Measured
+) -> Comparison:
+    """Compare two methods with each head."""
     labels = "all labels" if shots is None else f"{shots} labels a class"
-    comparison = Comparison(f"{stated['a']} v {other}, {data}, {labels}")
-    for head, head_of_b in zip(stated["heads"], stated.get("heads_of_b", stated["heads"])):
-        systems = [measured.system((evaluation, data, method, of_method, shots))
-                   for method, of_method in ((stated["a"], head), (other, head_of_b))]  # fmt: skip
-        if any(system is None for system in systems):
-            lacking = [name for name, system in zip((stated["a"], other), systems) if system is None]
-            comparison.lacks = f"{' and '.join(lacking)} not measured with {head}"
+    comparison = Comparison(f"{' v '.join(methods)}, {data}, {labels}", data, methods[0], shots)
+    for heads in zip(stated["heads"], stated.get("heads_of_b", stated["heads"])):
+        places = [(stated["evaluation"], data, method, head, shots) for method, head in zip(methods, heads)]
+        systems, lacking = measured.pair(places, stated.get("metric"))
+        if lacking:
+            comparison.lacks = f"{' and '.join(lacking)} not measured with {heads[0]}"
             continue
-        a, b = resample([items for items, _ in systems], pretraining_seeds=[seeds for _, seeds in systems])  # type: ignore[misc]
-        comparison.tests.append(compared(head, a, b, stated.get("margin")))
+        a, b = systems
+        comparison.tests.append(compared(heads[0], a, b, stated.get("margin")))
     return comparison
 
 
@@ -241,20 +284,21 @@ def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None)
     return Test(head, replace(difference, p_value=p_value), None, margin)
 
 
-def _interaction(stated: Hypothesis, data: str, other: str, few: int | None, measured: Measured) -> Comparison:
+def _interaction(
+    stated: Hypothesis, data: str, methods: tuple[str, str], few: int | None, measured: Measured
+) -> Comparison:
     """Compare the gain with few labels with the gain with all; seeds are paired by their number."""
-    comparison = Comparison(f"gain of {stated['a']} over {other}, {data}, {few} labels a class v all")
+    name = f"gain of {' over '.join(methods)}, {data}, {few} labels a class v all"
+    comparison = Comparison(name, data, methods[0], few)
     for head in stated["heads"]:
-        systems = [measured.system((stated["evaluation"], data, method, head, shots))
-                   for shots in (few, None) for method in (stated["a"], other)]  # fmt: skip
-        if few is None or any(system is None for system in systems):
+        places = [(stated["evaluation"], data, method, head, shots) for shots in (few, None) for method in methods]
+        systems, lacking = measured.pair(places)
+        if few is None or lacking:
             comparison.lacks = f"few or all labels not measured with {head}"
-            continue
-        if len({seeds for _, seeds in systems}) > 1:  # type: ignore[misc]
+        elif len({system.seeds for system in systems}) > 1:
             comparison.lacks = f"other numbers of pretraining seeds with {head}"
-            continue
-        drawn = resample([items for items, _ in systems], pretraining_seeds=[seeds for _, seeds in systems])  # type: ignore[misc]
-        comparison.tests.append(Test(head, growth_of_gain(*drawn)))
+        else:
+            comparison.tests.append(Test(head, growth_of_gain(*systems)))
     return comparison
 
 
@@ -274,15 +318,20 @@ def growth_of_gain(few_a: Resampled, few_b: Resampled, all_a: Resampled, all_b: 
     return paired_bootstrap(growth, nothing)
 
 
-def _positive(stated: Hypothesis, data: str, measured: Measured) -> Comparison:
-    """Whether the interval of a value is above 0 in each seed; it has no p, and is no part of Holm's correction."""
-    comparison = Comparison(f"{stated['metric']} of {stated['a']}, {data}")
-    rows = measured.values[stated["evaluation"], data, stated["a"], stated["metric"]]
-    rows = [row for row in rows if row.get("low") is not None]
+def _positive(stated: Hypothesis, data: str, method: str, measured: Measured) -> Comparison:
+    """Compare a number with 0; one that has an interval alone counts by that, and is no part of Holm's correction."""
+    metric, evaluation = stated["metric"], stated["evaluation"]
+    comparison = Comparison(f"{metric} of {method}, {data}", data, method)
+    rows = measured.values[evaluation, data, method, metric]
     if not rows:
-        comparison.lacks = f"{stated['metric']} of {stated['a']} not measured"
-        return comparison
-    lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
-    mean = float(np.mean([row["value"] for row in rows]))
-    comparison.tests.append(Test("every seed", Difference(mean, min(lows), max(highs), np.nan), by_interval=True))
+        comparison.lacks = f"{metric} of {method} not measured"
+    elif rows[0].get("drawn"):
+        system = measured.drawn_system(place_of(rows[0]), metric)
+        assert system is not None
+        nothing = Resampled(np.zeros(1), np.zeros((len(system.samples), 1)))
+        comparison.tests.append(Test("all seeds", paired_bootstrap(system, nothing)))
+    else:
+        lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
+        found = Difference(float(np.mean([row["value"] for row in rows])), min(lows), max(highs), np.nan)
+        comparison.tests.append(Test("its interval", found, by_interval=True))
     return comparison

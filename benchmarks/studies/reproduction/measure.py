@@ -36,7 +36,13 @@ EVALUATIONS: dict[str, tuple[str, tuple[Any, Any]]] = {  # the script that each 
 }
 RANDOM = "random"  # write an encoder of random weights
 SVD = "tfidf_svd"
-SENTENCES = ("inner", "inter", "inner_minus_inter")  # of the analysis of similarity
+DRAWN = {  # numbers of an analysis that have values on drawn documents
+    "similarity": ("inner", "inter", "inner_minus_inter"),
+    "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
+}
+CONTENT_WORDS = "nouns_verbs"
+GROWTH = "growth beyond the null"  # rank correlation of R with length, less that of R with as many random words
+ABOUT: Row = {"features": "raw", "shots": None, "runs": 1, "std": None}
 DENOMINATORS = ", denominators"  # ends the metric of the row that has them, where they are not all 1
 
 
@@ -89,18 +95,27 @@ def _five_decimals(values: np.ndarray) -> list[float]:
 
 
 def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
-    """Yield the rows of clusters, and the cosines of sentences within documents and between them."""
-    yield from rows_of([result for one in evaluation.measured for result in one.clustering or []])
-    contents = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
-    for row in contents.get("similarity", {}).get("rows", []):
-        for name in SENTENCES:
-            yield {"head": "similarity", "features": row.get("features", "raw"), "shots": None, "runs": 1,
-                   "metric": name, "value": row[f"{name}_mean"], "std": None,
-                   "low": row.get(f"{name}_low"), "high": row.get(f"{name}_high")}  # fmt: skip
-    for row in contents.get("redundancy", {}).get("rows", []):
-        if row["n"] and row["variant"] == "nouns_verbs":
-            yield {"head": "redundancy", "features": "raw", "shots": None, "runs": 1, "std": None,
-                   "metric": f"R, {row['length']}", "value": row["r_mean"]}  # fmt: skip
+    """Yield the rows of clusters, of what has values on drawn sets of documents, and of redundancy.
+
+    Cosines of sentences and attention to words are no sums over documents: their `samples` are the values on sets of
+    documents that were drawn with replacement, the same for every encoder, and the row is marked as `drawn`.
+    """
+    for one in evaluation.measured:
+        yield from rows_of(one.clustering or [])
+        for head, estimates in (("similarity", one.similarity), ("attention", one.attention)):
+            for name in DRAWN[head] if estimates is not None else ():
+                if (resampled := estimates.values.get(name)) is not None:
+                    yield ABOUT | {"head": head, "metric": name, "value": float(resampled.scores[0]), "drawn": True,
+                                   SAMPLES: _five_decimals(resampled.samples[:, 0])}  # fmt: skip
+    redundancy = json.loads((folder / "analysis.json").read_text(encoding="utf-8")).get("redundancy", {})
+    for row in redundancy.get("rows", []):
+        if row["n"] and row["variant"] == CONTENT_WORDS:
+            yield ABOUT | {"head": "redundancy", "metric": f"R, {row['length']}", "value": row["r_mean"]}
+    for row in redundancy.get("growth", []):
+        if row["variant"] == CONTENT_WORDS:
+            values = {end: row[f"r_minus_r_null{end}"] for end in ("", "_low", "_high")}
+            yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
+                           "high": values["_high"]}  # fmt: skip
 
 
 def rows_of_svd(data_args: LabelledArguments, args: ProbeArguments) -> list[Row]:

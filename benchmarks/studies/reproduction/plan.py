@@ -20,6 +20,7 @@
         from: start                         # or another method, or a name on the Hub
         recipe: recipes/docsplit_bert.yaml  # optional
         options: {view: docsplit}
+        launch: [--num_processes, 1]        # in place of the recipe's; slower: 2 says that a token costs twice as much
         convert: {max_positions: 1024}      # made a Longformer first; without `options` and `recipe` that is all
         paper: DocSplit_bert                # its row, or rows, in the papers' tables
       BERT: {family: docsplit, name: bert-base-uncased}      # measured as it is
@@ -42,6 +43,7 @@ A set whose files are not in the data folder makes no cells: it is `missing`, an
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ import yaml
 
 from benchmarks.studies.reproduction.measure import RANDOM
 from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.evaluation.analysis.arguments import NEED_A_TAGGER, AnalysisArguments
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
@@ -59,7 +62,7 @@ WORDS = {
 }
 METHOD_WORDS = {
     *("family", "from", "recipe", "options", "convert", "paper", "name", "words", "random", "seeds", "slower"),
-    *("corpus", "again", "read"),
+    *("corpus", "again", "read", "launch"),
 }
 EVALUATION_WORDS = {"family", "kind", "methods", "options", "train", "cost", "sets"}
 SET_WORDS = {"recipe", "options", "cost", "corpus", "train", "methods"}
@@ -82,7 +85,8 @@ class Missing:
 
     evaluation: str
     data: str
-    needs: str
+    needs: str  # of one set, the same in all tables
+    file: str = ""  # or name on the Hub, of those that are missing the first
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
         recipe = _merged(read_recipe(path.parent / recipe.pop("extends")), recipe)
     if not isinstance(recipe, dict) or not {"methods", "evaluations", "speed", "seeds"} <= recipe.keys():
         raise ValueError(f"{path} is no recipe of a reproduction: it needs seeds, speed, methods and evaluations.")
-    parts = [(recipe, WORDS), *((one, METHOD_WORDS) for one in recipe["methods"].values())]
-    parts += [(one, EVALUATION_WORDS) for one in recipe["evaluations"].values()]
-    parts += [(one, SET_WORDS) for evaluation in recipe["evaluations"].values() for one in evaluation["sets"].values()]
+    methods, evaluations = recipe["methods"], recipe["evaluations"]
+    parts = [(recipe, WORDS), *((one, METHOD_WORDS) for one in methods.values())]
+    parts += [(one, EVALUATION_WORDS) for one in evaluations.values()]
+    parts += [(one, SET_WORDS) for evaluation in evaluations.values() for one in evaluation["sets"].values()]
     if unknown := sorted({str(word) for words, known in parts for word in words.keys() - known}):
         raise ValueError(f"{path} has {', '.join(unknown)}, which a recipe of a reproduction does not know.")
-    parts = [*recipe["methods"].items(), *recipe["evaluations"].items()]
-    if wrong := [name for name, one in parts if one.get("family") not in FAMILIES]:
+    if wrong := [name for name, one in [*methods.items(), *evaluations.items()] if one.get("family") not in FAMILIES]:
         raise ValueError(f"{path}: {', '.join(wrong)} must name a family of {', '.join(FAMILIES)}.")
     for name, evaluation in recipe["evaluations"].items():
         for pattern in evaluation["methods"]:
@@ -164,12 +168,21 @@ def make_plan(
     if START in recipe and start is None:
         _add_training(plan, START, {"family": FAMILIES[0], "from": None, "options": recipe[START], "seeds": None})
     for name, method in recipe["methods"].items():
-        if _is_made(method):
-            _add_training(plan, name, dict(method), start)
+        if _is_made(method) and (placed := _with_corpus(dict(method), None if with_all_data else data_dir)):
+            _add_training(plan, name, placed, start)
     for name, evaluation in recipe["evaluations"].items():
         for data, own in evaluation["sets"].items():
             _add_evaluation(plan, name, data, own or {}, None if with_all_data else data_dir)
     return plan
+
+
+def _with_corpus(method: Options, data_dir: Path | None) -> Options | None:
+    """Return a method whose corpus lies in the data folder; None if it is not there, as its data are not either."""
+    if not str(method.get("corpus", "")).startswith(DATA):
+        return method
+    file = method["corpus"].removeprefix(DATA)
+    is_here = data_dir is None or (data_dir / file).exists()
+    return method | {"corpus": f"{{data_dir}}/{file}"} if is_here else None
 
 
 def training_group(method: str) -> str:
@@ -189,6 +202,19 @@ def methods_of(recipe: Mapping[str, Any], evaluation: str, data: str | None = No
     return [name for name in recipe["methods"] if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
+def method_named(recipe: Mapping[str, Any], name: str, evaluation: str, data: str) -> str:
+    """Return the method of this name in an evaluation of a set, else the one for which a row of the papers stands."""
+    methods = methods_of(recipe, evaluation, data) if evaluation in recipe["evaluations"] else []
+    papers = [method for method in methods if name in papers_rows(recipe["methods"][method])]
+    return name if name in methods or not papers else papers[0]
+
+
+def papers_rows(method: Mapping[str, Any]) -> list[str]:
+    """Return the rows of the papers' tables that a method stands for."""
+    stated = method.get("paper") or []
+    return [stated] if isinstance(stated, str) else list(stated)
+
+
 def _is_made(method: Mapping[str, Any]) -> bool:
     return "name" not in method and "words" not in method
 
@@ -201,7 +227,7 @@ def _add_training(plan: Plan, name: str, method: Options, start: str | None = No
     trains = "options" in method or "recipe" in method
     corpus = method.get("corpus", plan.recipe.get("corpus"))
     files = [method["recipe"]] if "recipe" in method else []
-    files += [corpus] if trains and corpus == "{given_corpus}" else []
+    files += [corpus] if trains and str(corpus).startswith("{") and not plan.with_all_data else []
     files += [start] if start is not None and origin == START else []
     seconds = [
         {"metric": metric, "file": "{folder}/encoder/all_results.json", "value": metric}
@@ -250,9 +276,14 @@ def _training_steps(plan: Plan, method: Options, source: str | None, seeds: Sequ
         options |= dict(method.get("options") or {})
         options |= {} if source is None else {"model_name_or_path": source}
         step = {"script": "run_docsplit_pretraining.py", "options": options | {"output_dir": encoder, "seed": seed}}
-        step |= {name: stated[name] for name, stated in (("recipe", method), ("launch", recipe)) if name in stated}
+        step |= {name: value for name in ("recipe", "launch") if (value := _of_training(plan, method, name))}
         steps.append(step | {"again": method.get("again", {"overwrite_output_dir": True})})
     return steps
+
+
+def _of_training(plan: Plan, method: Mapping[str, Any], name: str) -> Any:
+    """Return the recipe of a training, or the words of its launcher, which are those of all unless it has its own."""
+    return method.get(name, plan.recipe.get(name) if name == "launch" else None)
 
 
 def _seeds_of(plan: Plan, method: Mapping[str, Any]) -> list[int]:
@@ -280,7 +311,7 @@ def _trained_tokens(plan: Plan, method: Mapping[str, Any]) -> float:
         "options": recipe.get("common", {}) | (method.get("options") or {}),
     }
     options = options_of(step)
-    processes = _processes(recipe)
+    processes = _processes(_of_training(plan, method, "launch") or [])
     batch = options.get("per_device_train_batch_size", 8) * processes
     epochs = options.get("num_train_epochs", 1) * recipe["documents"] / batch
     steps = options["max_steps"] if options.get("max_steps", -1) > 0 else epochs
@@ -291,8 +322,8 @@ def _trained_tokens(plan: Plan, method: Mapping[str, Any]) -> float:
     return steps * batch * whole * passes * method.get("slower", 1)
 
 
-def _processes(recipe: Mapping[str, Any]) -> int:
-    words = list(map(str, recipe.get("launch", [])))
+def _processes(launch: Sequence[Any]) -> int:
+    words = list(map(str, launch))
     return int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1
 
 
@@ -311,10 +342,21 @@ def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Pa
         elif data_dir is not None and option in HUB_OPTIONS and not plan.recipe.get("hub"):
             needed.append(value)
     if needed:
-        plan.missing.append(Missing(name, data, f"needs {data} ({needed[0]}): see docs/datasets.md"))
+        plan.missing.append(Missing(name, data, f"needs {data}: see docs/datasets.md", needed[0]))
+        return
+    options = dict(evaluation.get("options", {})) | dict(own.get("options", {}))
+    pipeline = options.get("spacy_pipeline", AnalysisArguments.spacy_pipeline)
+    if not plan.with_all_data and _needs_a_tagger(options) and not (find_spec(pipeline) or Path(pipeline).exists()):
+        needs = f"needs the spaCy pipeline {pipeline}: see docs/analyses.md"
+        plan.missing.append(Missing(name, data, needs, pipeline))
         return
     for method in methods_of(plan.recipe, name, data):
         _add_measuring(plan, (name, data, method), own, placed, training)
+
+
+def _needs_a_tagger(options: Mapping[str, Any]) -> bool:
+    analyses = options.get("analyses", [])
+    return not set(NEED_A_TAGGER).isdisjoint(analyses if isinstance(analyses, list) else [analyses])
 
 
 def _add_measuring(

@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from benchmarks.engine.cells import command_of
 from benchmarks.engine.results import Results, Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
-from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, judge
+from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
-from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group
+from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
 from benchmarks.studies.reproduction.tables import (
     NOT_IN_RECIPE,
     Figure,
@@ -68,7 +69,7 @@ def write_report(study: Study, plan: Plan, hypotheses: Mapping[str, Hypothesis],
         options: those of reproduce.py.
     """
     results = study.results()
-    statuses = {}
+    statuses: dict[str, str] = {}
     for cell in study.cells()[0].values():
         record = study.record(cell)
         status = record.status if record is not None else "to do"
@@ -76,7 +77,15 @@ def write_report(study: Study, plan: Plan, hypotheses: Mapping[str, Hypothesis],
         statuses[cell.group] = next(one for one in ("failed", "to do", "done") if one in (status, known))
     numbers = Numbers(plan, results, statuses)
     tables = {family: list(joint_tables(plan, numbers, family)) for family in FAMILIES}
-    reported = Reported(plan, study, results, numbers, judge(hypotheses, results.rows), tables, options)
+    reported = Reported(
+        plan,
+        study,
+        results,
+        numbers,
+        judge(hypotheses, results.rows, partial(method_named, plan.recipe)),
+        tables,
+        options,
+    )
     blocks, folder = list(blocks_of(reported)), options.output_dir
     write_text(folder / "report.md", as_markdown(blocks))
     write_text(folder / "report.html", as_html(plan.recipe["title"], blocks))
@@ -139,7 +148,9 @@ def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
         notes.append(f"Its cells were made by different code: commits {', '.join(sorted(map(str, commits)))}.")
     if notes:
         yield Text(" ".join(notes))
-    rows = [[_named(name, figures), *map(_cell, figures)] for name, figures in table.rows.items()]
+    rows: list[list[Cell | str]] = [
+        [_named(name, figures), *map(_cell, figures)] for name, figures in table.rows.items()
+    ]
     yield Table(["", *table.columns], rows)
 
 
@@ -156,9 +167,11 @@ def _verdicts(reported: Reported) -> Iterator[Block]:
         "family; refuted: every head says the opposite in one comparison; open: else. Intervals are 95 %, over "
         "pretraining seeds and test items."
     )
-    rows = [[one.name, one.verdict, one.stated["says"], one.stated["source"]] for one in reported.judged]
+    rows: list[list[Cell | str]] = [
+        [one.name, one.verdict, one.stated["says"], one.stated["source"]] for one in reported.judged
+    ]
     yield Table(["", "verdict", "claim", "source"], rows)
-    details: list[list[str | Cell]] = []
+    details: list[list[Cell | str]] = []
     for one in reported.judged:
         for comparison in one.comparisons:
             verdict = comparison.verdict + (" (heads disagree)" if comparison.heads_disagree else "")
@@ -315,7 +328,7 @@ def contents_of(reported: Reported) -> dict[str, Any]:
             for figure in (figure for figures in table.rows.values() for figure in figures):
                 rows.append({
                     "family": family, "table": table.name, "row": figure.row, "column": figure.column,
-                    "ours": figure.ours, "std": figure.std, "lacks": figure.lacks,
+                    "ours": scaled(figure, figure.ours), "std": scaled(figure, figure.std), "lacks": figure.lacks,
                     "paper": None if figure.paper is None else float(figure.paper),
                     "verdict": verdict_of(reported.judged, table, figure), "method": figure.method,
                     "percent": figure.percent, "source": figure.group,
@@ -333,6 +346,11 @@ def contents_of(reported: Reported) -> dict[str, Any]:
             "hypotheses": _finite(verdicts), "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
 
 
+def scaled(figure: Figure, value: float | None) -> float | None:
+    """Return a value in the paper's unit."""
+    return value if value is None or not figure.percent else 100 * value
+
+
 def _finite(value: Any) -> Any:
     """Return a value with None for NaN, which JSON has not."""
     if isinstance(value, dict):
@@ -343,12 +361,16 @@ def _finite(value: Any) -> Any:
 
 
 def verdict_of(judged: Sequence[Judged], table: JointTable, figure: Figure) -> str:
-    """Return the verdicts on comparisons whose first method and data a number has: "H1 shown; H4 open"."""
-    parts = [
-        f"{one.name} {comparison.verdict}"
-        for one in judged
-        for comparison in one.comparisons
-        if one.stated["evaluation"] == table.filled.evaluation and figure.method == one.stated["a"]
-        and f", {figure.data}" in comparison.name
-    ]  # fmt: skip
+    """Return the verdicts on the comparisons of a number's method, set and labels: "H1 shown; H4 open"."""
+    parts = []
+    for one in judged:
+        verdicts = [
+            comparison.verdict
+            for comparison in one.comparisons
+            if one.stated["evaluation"] == table.filled.evaluation
+            and (comparison.method, comparison.data) == (figure.method, figure.data)
+            and (comparison.shots is None) == (table.shots is None)
+        ]
+        if verdicts:
+            parts.append(f"{one.name} {combined(verdicts)}")
     return "; ".join(parts)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.engine.results import Results, Row
-from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of
+from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, papers_rows
 from docsplit.evaluation.results.paper_numbers import Number, PaperTable, read_paper
 
 RAW, STANDARDIZED = "raw", "standardized"
-SEE = "see docs/datasets.md"
 NOT_IN_RECIPE, NOT_RUN, FAILED = "not in this recipe", "not run yet", "failed"
 FEW_OF_OURS = 5  # labels a class, of sets that no paper has
 MEAN = "mean "  # begins the metric of a column over all sets of a table
@@ -114,6 +113,7 @@ class JointTable:
     note: str
     columns: Sequence[str]
     rows: Mapping[str, Sequence[Figure]]
+    shots: Any  # of the paper's table
 
     @property
     def name(self) -> str:
@@ -148,7 +148,7 @@ class Numbers:
 
     def lacks(self, evaluation: str, data: str, method: str | None) -> str:
         """Say why there is no number."""
-        missing = {(one.evaluation, one.data): f"needs {data}: {SEE}" for one in self.plan.missing}
+        missing = {(one.evaluation, one.data): one.needs for one in self.plan.missing}
         if (evaluation, data) in missing:
             return missing[evaluation, data]
         group = evaluation_group(evaluation, data, method) if method is not None else ""
@@ -190,8 +190,7 @@ def rows_of(plan: Plan, filled: Filled, table: PaperTable) -> dict[str, list[str
     others = [name for other in TABLES if other.evaluation == evaluation
               for name in read_paper(other.paper).table(other.table, other.part).rows]  # fmt: skip
     for method in methods:
-        stated = recipe["methods"][method].get("paper") or []
-        names = [stated] if isinstance(stated, str) else stated
+        names = papers_rows(recipe["methods"][method])
         for name in names:
             if name in rows:
                 rows[name].append(method)
@@ -210,7 +209,7 @@ def by_method(plan: Plan, filled: Filled, table: PaperTable, numbers: Numbers) -
         figures = [_figure(plan, filled, table, numbers, name, methods, head, column) for column in columns]
         rows[name] = _with_means(figures)
     titles = [" ".join(part for part in column if part) for column in columns]
-    return JointTable(filled, table.title, table.note, titles, rows)
+    return JointTable(filled, table.title, table.note, titles, rows, table.shots)
 
 
 def _figure(
@@ -219,12 +218,13 @@ def _figure(
 ) -> Figure:  # fmt: skip
     """Fill one cell."""
     data, metric = column
-    paper = None
-    if filled.with_paper and name in table.rows and list(column) in [list(known) for known in table.columns]:
-        paper = table.value(name, metric, data)
-    percent = any((table.value(row, *reversed(column)) or 0) > PERCENT_FROM for row in table.rows) if (
-        list(column) in [list(known) for known in table.columns]
-    ) else metric in _percents(table)  # fmt: skip
+    is_papers = [data, metric] in [list(known) for known in table.columns]
+    paper = table.value(name, metric, data) if is_papers and filled.with_paper and name in table.rows else None
+    percent = (
+        metric in _percents(table)
+        if not is_papers
+        else any((table.value(row, metric, data) or 0) > PERCENT_FROM for row in table.rows)
+    )
     title = " ".join(part for part in column if part)
     if data is None:
         method = methods[0] if methods else None
@@ -293,7 +293,7 @@ def _of_cells(plan: Plan, filled: Filled, numbers: Numbers, method: str, metric:
         return None
     if metric == "parameters":
         return parameters / 1e6
-    return 100 * trained / (parameters if head == "finetune" else parameters + trained)
+    return None if trained is None else 100 * trained / (parameters if head == "finetune" else parameters + trained)
 
 
 def by_set(filled: Filled, table: PaperTable, numbers: Numbers) -> JointTable:
@@ -305,13 +305,13 @@ def by_set(filled: Filled, table: PaperTable, numbers: Numbers) -> JointTable:
         figures = []
         for title in titles:
             found = numbers.look_up(filled.evaluation, data, filled.method, filled.head, RAW, None, title)
+            ours, deviation = found or (None, None)
             paper = table.value(data, title) if data in table.rows else None
             group = evaluation_group(filled.evaluation, data, str(filled.method))
             lacks = None if found else numbers.lacks(filled.evaluation, data, filled.method)
-            figures.append(Figure(data, title, filled.method, data, title, *(found or (None, None)), lacks=lacks,
-                                  paper=paper, group=group))  # fmt: skip
+            figures.append(Figure(data, title, filled.method, data, title, ours, deviation, lacks, paper, group))
         rows[data] = figures
-    return JointTable(filled, table.title, table.note, titles, rows)
+    return JointTable(filled, table.title, table.note, titles, rows, table.shots)
 
 
 @dataclass(frozen=True)
