@@ -114,11 +114,10 @@ def projection(study: Study, plan: Plan, speed: Mapping[str, Any], jobs: int) ->
     for family, (cells, hours, left) in families.items():
         lines.append(f"{family:10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left")
     cells, hours, left = (sum(values) for values in zip(*families.values())) if families else (0, 0.0, 0.0)
-    seeds = len(plan.recipe["seeds"])
+    where = f"{jobs} at a time, on {plan.recipe['hardware']} ({len(plan.recipe['seeds'])} pretraining seeds)"
     return "\n".join([
         *lines,
-        f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; {jobs} at a time, on "
-        f"{plan.recipe['hardware']} ({seeds} pretraining seeds)",
+        f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; {where}",
     ])  # fmt: skip
 
 
