@@ -29,6 +29,7 @@ $(VENV)/installed-engines: $(VENV)/installed-dev requirements-engines.txt
 	$(BIN)/python -m pip install -r requirements-engines.txt -c constraints.txt
 	touch $@
 
+quickstart: export CUDA_VISIBLE_DEVICES =  # one process on the processor, whatever GPUs there are
 quickstart: install  ## train an encoder from nothing, in minutes on two cores, and search with it
 	$(BIN)/python run_docsplit_pretraining.py recipes/quickstart.yaml
 	rm -rf outputs/quickstart.index
@@ -36,17 +37,17 @@ quickstart: install  ## train an encoder from nothing, in minutes on two cores, 
 	$(BIN)/python search.py query outputs/quickstart.index "shortest path between two nodes of a graph" --count 3
 	$(BIN)/python explore.py outputs/quickstart.index --max_documents 1000
 
-test: install-dev  ## the default tests, WORKERS at a time
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: install-dev  ## the default tests, WORKERS at a time, without GPUs: `python -m pytest -m gpu` is for these
+	CUDA_VISIBLE_DEVICES= OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-all: install-dev  ## and the slow ones
-	$(BIN)/python -m pytest -m "not gpu"
+	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -m "not gpu"
 
 soak: install-dev  ## attack for hours: kills, full disks, damage, hostile files; goes on where it was stopped
 	$(BIN)/python -m tests.soak
 
 test-engines: $(VENV)/installed-engines  ## tests with Ray, Milvus, faiss and markitdown, which it installs
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS)
+	CUDA_VISIBLE_DEVICES= OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" -rs $(ENGINE_TESTS)
 
 lint: install-dev  ## ruff and mypy
 	$(BIN)/ruff check $(CODE)

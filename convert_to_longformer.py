@@ -76,6 +76,7 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
         write_card_of_conversion,
     )
     from docsplit.release.model_card import write_card
+    from docsplit.runtime.launching import describe_computing
     from modeling_docsplit import DocSplitForContrastivePretraining
 
     if options.push_to_hub:  # a token that may not write is found before the work
@@ -84,6 +85,7 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
 
     settings = settings_of(options.source)
     start = load_start(options.source, dtype=torch.float32)
+    print(describe_computing(torch.device("cpu"), torch.float32, start.encoder.config))
     source = start.encoder if start.has_head else with_random_head(start.encoder)
     tokenizer = load_tokenizer(options.source)
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)

@@ -55,15 +55,18 @@ def export_encoder(name: str, out: Path) -> None:
     Raises:
         RuntimeError: if the file differs from PyTorch; it is removed.
     """
+    import torch
     from transformers.utils.logging import disable_progress_bar
 
-    from docsplit.embedding.loading import load_encoder, resolve_prompt, tokens_read
+    from docsplit.embedding.loading import load_encoder, reader_config, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
     from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
+    from docsplit.runtime.launching import describe_computing
 
     disable_progress_bar()  # of weights, which load within a second
     encoder = load_encoder(name, device="cpu")
+    print(describe_computing(encoder.device, torch.float32, reader_config(encoder)))
     path = out / "model.onnx"
     embedder = export(encoder, path)
     difference = largest_difference(embedder, path, longest=min(tokens_read(encoder) or 512, 512))

@@ -10,7 +10,6 @@ transformers alone, and a copy is in each checkpoint: `AutoModel.from_pretrained
 """
 
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,8 +39,7 @@ class GraphDocumentConfig(PreTrainedConfig):
             and the first passages of the sections. "star": as "section", but first passages only of the document.
         gat_version: 1: graph attention as the paper cites it. 2: GATv2 (Brody et al., 2022).
         graph_join_heads: "concat": each has its share of the width. "average": each has the whole width.
-        graph_feature_dropout: of the nodes that a layer reads.
-        graph_attention_dropout: of the attention weights.
+        graph_feature_dropout, graph_attention_dropout: of the nodes that a layer reads, and of its attention weights.
         graph_layer_norm: after each skip connection.
         graph_queries: a query too goes through the layers, alone with itself; False: it is its passage's vector.
         passage_words: words of a passage, about.
@@ -101,8 +99,7 @@ class GraphDocumentOutput(ModelOutput):
 
     embeddings: Tensor | None = None  # (D, H), one for each document
     passage_vectors: Tensor | None = None  # (P, H), before graph attention
-    # One (layers, heads, n + 1, n + 1) a document: what each node attends to; None for a document without graph
-    attentions: list[Tensor | None] | None = None
+    attentions: list[Tensor | None] | None = None  # (layers, heads, n + 1, n + 1) a document; None without a graph
 
 
 class GraphAttention(nn.Module):
@@ -156,7 +153,7 @@ class GraphAttention(nn.Module):
         return torch.cat(scores, dim=2)
 
 
-def graph_edges(kind: str, present: Tensor, section: Tensor | None, position: Tensor) -> Tensor:
+def graph_edges(kind: str, present: Tensor, section: Any, position: Tensor) -> Tensor:
     """Return which nodes are neighbours, (D, n + 1, n + 1): node 0 is the document, each is a neighbour of itself.
 
     Args:
@@ -168,7 +165,6 @@ def graph_edges(kind: str, present: Tensor, section: Tensor | None, position: Te
     pairs = present[:, :, None] & present[:, None, :]  # (D, n, n)
     of_document = present
     if kind != "full":
-        assert section is not None
         in_section = pairs & (section[:, :, None] == section[:, None, :])
         is_first = present & ~(in_section & (position[:, None, :] < position[:, :, None])).any(dim=-1)
         pairs = in_section | (is_first[:, :, None] & is_first[:, None, :]) if kind == "section" else in_section
@@ -292,7 +288,11 @@ class GraphDocumentModel(PreTrainedModel):
         order, starts = number.argsort(stable=True), counts.cumsum(0) - counts
         is_query = torch.zeros_like(counts) if rows.is_query is None else rows.is_query[order[starts]].to(counts)
         sizes, queries = torch.stack([counts, is_query]).tolist()  # read from the device once, for all groups
-        move = partial(Tensor.to, device=row_vectors.device, non_blocking=not row_vectors.is_mps)  # and do not wait
+        device, has_queue = row_vectors.device, row_vectors.device.type not in ("cpu", "mps")
+
+        def move(part: Tensor) -> Tensor:  # without waiting for what the device computes
+            return (part.pin_memory() if has_queue and part.is_cpu else part).to(device, non_blocking=has_queue)
+
         vectors, done, attentions = [], [], list[Tensor | None]([None] * len(sizes))
         for queries_only in (False, True):
             numbers = [number for number, flag in enumerate(queries) if bool(flag) == queries_only]

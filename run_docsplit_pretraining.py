@@ -2,9 +2,9 @@
 
     # from nothing, on the docstrings of the installed packages, in minutes on two cores
     python run_docsplit_pretraining.py recipes/quickstart.yaml
-    # the paper's DocSplit-BERT on English Wikipedia, on four GPUs; any option can be overridden
+    # the paper's DocSplit-BERT on English Wikipedia, its batch of 36 on four GPUs; any option can be overridden
     accelerate launch --quiet --multi_gpu --num_processes 4 run_docsplit_pretraining.py recipes/docsplit_bert.yaml \\
-        --learning_rate 3e-5
+        --per_device_train_batch_size 9 --learning_rate 3e-5
     # your own documents, continuing from your own encoder, which stays of its kind
     python run_docsplit_pretraining.py recipes/adapt.yaml \\
         --model_name_or_path path/or/hub-name --corpus folder/of/jsonl --text_column body --output_dir outputs/mine
@@ -19,6 +19,7 @@ Load the result with AutoModel.from_pretrained(output_dir) or SentenceTransforme
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
+import logging
 from typing import TYPE_CHECKING, Any
 
 from docsplit.runtime.arguments import parse_arguments
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from docsplit.training.run import Callbacks, Run
 
 
+logger = logging.getLogger("docsplit")
+
+
 def main() -> None:
     """Load documents and model, prepare the training, train, and write the release."""
     answer_help((ModelArguments, DataArguments, QueryArguments, TrainingOptions), str(__doc__))
@@ -45,20 +49,22 @@ def main() -> None:
 
     from docsplit.release.hub import prepare_release
     from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
-    from docsplit.training.models import load_start, prepare_model
-    from docsplit.training.run import Run, find_checkpoint, load_data, take_output
+    from docsplit.training.models import describe_start, load_start, prepare_model
+    from docsplit.training.run import Run, find_checkpoint, load_data, note_batch, take_output
 
     args = options.training
     start_logging(args.should_log)
     warn_of_one_process(args.world_size)
     warn_of_emulation(bool(args.bf16), args.device)
     use_all_cores(args.device, args.world_size)
+    note_batch(options)
 
     # Load: before the documents, which take long, all that a mistyped option would stop
     folder = take_output(options)
     checkpoint = find_checkpoint(options)
     set_seed(args.seed)
     start = load_start(options)
+    logger.info(describe_start(start, options))
     if args.push_release and args.process_index == 0:
         args.hub_model_id = prepare_release(options.output_dir, args.hub_model_id, args.hub_private_repo)
     data = load_data(options, start, checkpoint)
@@ -117,9 +123,9 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
         before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     if options.queries.phases:
         before.append(NegativesCallback(trainer, options.queries, checkpoint))
-    # An interrupt asks for a checkpoint, so the look for NaNs comes after it; a push needs the sealed checkpoint
+    # A checkpoint is sealed before a push. The look for NaNs and signals comes after what asks for a checkpoint
     interrupt = callbacks.InterruptCallback()
-    after: list[Any] = [interrupt, FiniteCallback(run.model)]
+    after: list[Any] = [interrupt, FiniteCallback(run.model, interrupt)]
     pushes = callbacks.PushCallback(str(args.hub_model_id)) if args.push_release else None
     # The probe's numbers are among those that early stopping chooses by
     probe = ProbeCallback(trainer, run.data.probe) if run.data.probe is not None else None

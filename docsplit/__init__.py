@@ -6,11 +6,20 @@
     vectors = embed("outputs/mine", ["a new text", "another"])  # (2, 384)
     hits = Index.build("notes/", "outputs/mine", "notes.index").search("a question")
 
-Nothing is imported before it is used: `import docsplit` takes no time.
+Nothing is imported before it is used: `import docsplit` takes no time. It sets one variable of the environment, which
+puts cuDNN's attention last.
 """
 
 from importlib import import_module
+from os import environ
 from typing import TYPE_CHECKING, Any
+
+# On Hopper and Blackwell GPUs PyTorch tries cuDNN's attention first, and cuDNN builds a plan for each new shape, for
+# up to half a second; padded batches hardly repeat a shape. PyTorch reads this variable once, at the first attention
+# on a GPU; with 0 cuDNN is first again. Source: `check_prefer_cudnn_attention` of PyTorch 2.10 to 2.13, in
+# aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (TORCH_CUDNN_SDPA_ENABLED, of 2.4, is no more). Measured in
+# https://github.com/modelscope/FunASR/issues/3704: one step in six took 1 s, the others 0.1 s.
+environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
 
 if TYPE_CHECKING:
     from docsplit.data.collators import DocSplitCollator

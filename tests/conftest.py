@@ -1,5 +1,6 @@
 """Fixtures: a small corpus made of nonsense about known topics, tiny tokenizers and encoders. No network, no GPU."""
 
+import tests.gpus  # isort: skip (before torch)  # noqa: F401
 import os
 import tempfile
 

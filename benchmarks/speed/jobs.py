@@ -176,14 +176,17 @@ def useful_flops(encoder: Any, documents: list[Document], mlm: bool) -> float:
     return 2 * flops + 6 * (config.hidden_size**2 + config.hidden_size * config.vocab_size) * masked
 
 
-def load_sentence_transformer(job: Job) -> Any:
+def load_sentence_transformer(job: Job, **model_kwargs: Any) -> Any:
     """Return the same weights with the first token's state as the vector, on the device of the job; texts are cut at
     512.
+
+    Args:
+        model_kwargs: of transformers, such as `attn_implementation`.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    transformer = Transformer(str(job.folder), model_kwargs={"add_pooling_layer": False})
+    transformer = Transformer(str(job.folder), model_kwargs={"add_pooling_layer": False} | model_kwargs)
     pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="cls")
     model = SentenceTransformer(modules=[transformer, pooling], device=job.device)
     model.max_seq_length = MAX_LENGTH

@@ -33,6 +33,7 @@ from tqdm import tqdm
 from transformers import AutoConfig, AutoModel
 
 from benchmarks.engine.results import write_report
+from benchmarks.speed.meters import fastest_product
 from benchmarks.speed.scaling import peak_memory
 from benchmarks.speed.training import native_precision
 from docsplit.evaluation.results.markdown import markdown_table
@@ -152,18 +153,9 @@ def needed_flops(job: dict[str, Any]) -> float:
 
 
 def peak_flops(job: dict[str, Any]) -> float:
-    """Measure the operations a second of a large matrix product, the fastest of ten."""
-    size = 8192 if job["device"] == "cuda" else 2048
-    matrix = torch.randn(size, size, device=job["device"])
-    matrix = matrix.bfloat16() if job["precision"] == "bf16" else matrix
-    fastest = float("inf")
-    for _ in range(10):
-        start = time.perf_counter()
-        matrix @ matrix
-        if job["device"] == "cuda":
-            torch.cuda.synchronize()
-        fastest = min(fastest, time.perf_counter() - start)
-    return 2 * size**3 / fastest
+    """Measure the operations a second of a large matrix product."""
+    dtype = torch.bfloat16 if job["precision"] == "bf16" else torch.float32
+    return fastest_product(8192 if job["device"] == "cuda" else 2048, dtype, job["device"])
 
 
 def memory_free(device: str) -> float:

@@ -10,7 +10,8 @@ weights and random documents, forward and backward pass, masked LM on:
     processes  1 to 2 processes over gloo (NCCL with GPUs) with the same contrastive batch in all; on one machine they
                share its cores, so that this shows what gathering and averaging cost, and no gain
 
-Every configuration runs in a process of its own, one at a time. Memory is the allocator's peak during a step, above
+Every configuration runs in a process of its own, one at a time, and each table is written when it is done. There are
+no more processes than GPUs: NCCL needs one for each. Memory is the allocator's peak during a step, above
 the weights and gradients; a second step is timed.
 """
 
@@ -145,6 +146,14 @@ def run(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     return row
 
 
+def possible_processes(asked: list[int], device: str) -> list[int]:
+    """Return the numbers of processes that this machine has devices for; say which are left out."""
+    devices = torch.cuda.device_count() if device == "cuda" else max(asked)  # processes on a CPU share it
+    if left_out := [str(number) for number in asked if number > devices]:
+        print(f"Left out: {', '.join(left_out)} processes, for there are {devices} GPUs.")
+    return [number for number in asked if number <= devices]
+
+
 def plot(tables: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Plot memory and speed over the contrastive batch, and over the length of views."""
     import matplotlib.pyplot as plt
@@ -179,7 +188,7 @@ def main() -> None:
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096], help="tokens of a view"
     )
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="at most one for each GPU")
     parser.add_argument(
         "--tokens", type=int, default=16384, help="tokens of each batch while its length grows (default: 16384)"
     )
@@ -227,19 +236,22 @@ def main() -> None:
             | {"micro_batch_tokens": max(job["micro_batch_tokens"], length)}
             for length in options.lengths
         ],
-        "processes": [job | {"processes": processes, "documents": 96} for processes in options.processes],
+        "processes": [
+            job | {"processes": processes, "documents": 96}
+            for processes in possible_processes(options.processes, options.device)
+        ],
     }
-    tables = {}
-    for name, its_jobs in jobs.items():
-        print(f"\n{name}\ndocuments  longest  processes    tokens  seconds   tokens/s         MB")
-        tables[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
     results = {
         "hardware": hardware(options.device),
         "model": options.model,
         "precision": precision,
         "torch": torch.__version__,
     }
-    write_text(options.output, json.dumps(results | tables, indent=2) + "\n")
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name, its_jobs in jobs.items():
+        print(f"\n{name}\ndocuments  longest  processes    tokens  seconds   tokens/s         MB")
+        tables[name] = [run(its_job, options.output.parent) for its_job in its_jobs]
+        write_text(options.output, json.dumps(results | tables, indent=2) + "\n")
     plot(tables, options.output.with_suffix(".png"))
 
 

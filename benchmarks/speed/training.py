@@ -14,11 +14,12 @@ which a busy machine changes least.
 - padding: share of the tokens computed that are padding.
 - loader stall: share of the time between one step and the next, most of it waiting for the batch.
 - MFU: useful floating-point operations per second, divided by those of the fastest of some square matrix products
-  (1024 to 4096) measured in the same run and precision. Useful are those that real tokens need, the same number for
-  each contender with the same loss: 6 N + 12 L H T for each encoded token, and 6 (H^2 + H V) for each masked token
-  with masked LM, which also encodes each view a second time. N: parameters of the encoder's layers, without
-  embeddings; L: layers; H: width; T: tokens of the view; V: vocabulary. (A product of matrices costs two operations a
-  parameter and token, and its backward pass twice that; 12 L H T is attention. Encoding alone is a third of it.)
+  (1024 to 4096; on a GPU 8192) measured in the same run and precision. Useful are those that real tokens need, the
+  same number for each contender with the same loss: 6 N + 12 L H T for each encoded token, and 6 (H^2 + H V) for each
+  masked token with masked LM, which also encodes each view a second time. N: parameters of the encoder's layers,
+  without embeddings; L: layers; H: width; T: tokens of the view; V: vocabulary. (A product of matrices costs two
+  operations a parameter and token, and its backward pass twice that; 12 L H T is attention. Encoding alone is a third
+  of it.)
 
 Models have random weights: `small` is a BERT of 4 layers of width 256, `base` is BERT-base. Attention dropout is 0 for
 all contenders: with it PyTorch's attention on a CPU is several times slower. On a CPU a batch of `small` has 16 or 8
@@ -104,10 +105,10 @@ PLANS = {
 
 
 class Contender:
-    """A process with one contender in it."""
+    """A process with one contender in it, of `CONTENDERS` or a class like them."""
 
-    def __init__(self, name: str, job: Job):
-        self.name = name
+    def __init__(self, name: Any, job: Job):
+        self.name = getattr(name, "__name__", name)
         context = multiprocessing.get_context("spawn")
         self.connection, child_end = context.Pipe()
         self.process = context.Process(target=serve, args=(name, job, child_end), daemon=True)

@@ -27,6 +27,7 @@ from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.sentence_transformers_files import dense_folder, document_prompt, query_prompt, similarity_of
 from docsplit.modeling.settings import DEFAULT_SETTINGS, default_settings, has_pooler, max_positions
 from docsplit.runtime.files import refuse_missing_path
+from docsplit.runtime.launching import refuse_unusable_gpu
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +43,14 @@ def load_encoder(
         pooling: of an `AutoModel` whose checkpoint says nothing about it; default `cls`, the DocSplit paper's.
         max_seq_length: tokens of a text, special ones included. Default: the checkpoint's; where it says nothing,
             512 or what the encoder has positions for.
+        device: where it computes. Default: the GPU, where there is one.
 
     Raises:
-        ValueError: if there is no encoder at this name, or `max_seq_length` is more than it has positions for.
+        ValueError: if there is no encoder at this name, `max_seq_length` is more than it has positions for, or there
+            is a GPU that PyTorch cannot use.
     """
+    if device is None:
+        refuse_unusable_gpu()
     refuse_missing_path(name_or_path, pretrained.EXPECTED)
     pretrained.check_files(name_or_path, {})
     logs = logging.getLogger("transformers.modeling_utils")

@@ -8,6 +8,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from docsplit.modeling.transfer import send
+
 
 class GatherRows(torch.autograd.Function):
     """Concatenate rows of all processes; the gradient of a row is the sum of what all processes ask of it."""
@@ -31,10 +33,13 @@ class GatherRows(torch.autograd.Function):
 
 
 def gather_counts(num_documents: int, num_targets: int, device: torch.device) -> list[tuple[int, int]]:
-    """Gather the number of documents and of masked tokens of each process, in one collective."""
+    """Gather the number of documents and of masked tokens of each process, in one collective.
+
+    With several processes the host waits for the device once, to read them.
+    """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return [(num_documents, num_targets)]
-    local = torch.tensor([num_documents, num_targets], device=device)
+    local = send(torch.tensor([num_documents, num_targets]), device)
     buffers = [torch.empty_like(local) for _ in range(dist.get_world_size())]
     dist.all_gather(buffers, local)
     return [(rows, targets) for rows, targets in torch.stack(buffers).tolist()]
@@ -68,7 +73,7 @@ def gather_documents(embeddings: Tensor, document_ids: Tensor | None, counts: li
     if document_ids is not None:
         all_ids = document_ids if len(counts) == 1 else GatherRows.apply(document_ids, counts)
         excluded = document_ids[:, None] == all_ids[None, :]  # (B, N)
-        excluded[torch.arange(len(targets)), targets] = False
+        excluded.scatter_(1, targets[:, None], False)
         num_excluded = excluded.sum()
     return GlobalBatch(everything, targets, all_ids, excluded, num_excluded, len(counts) / sum(counts))
 
@@ -93,7 +98,7 @@ def gather_queries(embeddings: Tensor, document_ids: Tensor, relevant_ids: Tenso
     batch.excluded = _are_among(all_ids.T.flatten(), relevant_ids)
     batch.excluded_queries = _are_among(document_ids[:, 0], all_relevant).T.contiguous()
     for excluded in (batch.excluded, batch.excluded_queries):
-        excluded[torch.arange(len(batch.targets)), batch.targets] = False
+        excluded.scatter_(1, batch.targets[:, None], False)
     batch.num_excluded = batch.excluded.sum()
     return batch
 

@@ -16,14 +16,12 @@ from torch import Tensor, nn
 
 from docsplit.modeling.packed_attention import packed_inputs, reading_pack
 from docsplit.modeling.pooling import Pooling
+from docsplit.modeling.transfer import send
 
 
 def to_device(arrays: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
     """Copy arrays of int64 to the device together: one copy, which the host does not wait for."""
-    joined = torch.from_numpy(np.concatenate(arrays))
-    if device.type == "cuda":
-        joined = joined.pin_memory()
-    return joined.to(device, non_blocking=device.type != "mps").split([len(array) for array in arrays])
+    return send(torch.from_numpy(np.concatenate(arrays)), device).split([len(array) for array in arrays])
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,10 @@ class PaddedRows:
         if len(copies) == 1:
             return {"input_ids": rows[0], "attention_mask": mask}
         return {"input_ids": torch.cat(rows), "attention_mask": torch.cat([mask] * len(copies))}
+
+    def limits(self) -> dict[str, Any]:
+        """Return what attention takes besides: nothing, for the mask says it."""
+        return {}
 
     def starts(self) -> dict[str, Tensor]:
         """Return what an encoder of passages takes besides: each row begins with the first of its tokens."""
@@ -97,14 +99,17 @@ class Pack:
     masked: Masked | None = None
 
     def inputs(self, copies: Sequence[Tensor], attention_mask: Tensor) -> dict[str, Any]:
-        """Return what the encoder takes: ids (1, N) of token ids (R, T), positions, and borders in its words."""
+        """Return what the encoder takes: ids (1, N) of token ids (R, T), and positions; it needs `limits` too."""
         parts = [ids.flatten()[self.numbers] for ids in copies]
         filling = len(self.positions) - len(copies) * len(self.numbers)
         if filling:
             parts.append(parts[0].new_zeros(filling))
         ids, positions = torch.cat(parts)[None], self.positions[None]
-        limits = packed_inputs(self.borders, self.longest)
-        return {"input_ids": ids, "attention_mask": None, "position_ids": positions} | limits
+        return {"input_ids": ids, "attention_mask": None, "position_ids": positions}
+
+    def limits(self) -> dict[str, Any]:
+        """Return where rows begin and end, as attention takes it."""
+        return packed_inputs(self.borders, self.longest)
 
     def starts(self) -> dict[str, Tensor]:
         """Return what an encoder of passages takes besides: where rows begin, (R',)."""
@@ -185,7 +190,8 @@ def select_hidden_states(base_model: nn.Module, part: MicroBatch) -> Iterator[li
     """Let the head that follows `base_model` see only the states (M, H) of the masked tokens.
 
     A masked-LM head is most of a small model's cost and needs 15 % of the tokens only. Every `...ForMaskedLM` applies
-    its head to the first output of its base model, so this works for each of them without knowing the head.
+    its head to the first output of its base model, so this works for each of them without knowing the head. Not every
+    one passes on what it does not know, so `base_model` gets the limits of a pack here.
 
     Yields: a list that receives the states of all tokens.
     """
@@ -196,8 +202,15 @@ def select_hidden_states(base_model: nn.Module, part: MicroBatch) -> Iterator[li
         output.last_hidden_state = part.states_of_masked(output.last_hidden_state)
         return output
 
-    handle = base_model.register_forward_hook(select)
+    def add_limits(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return args, kwargs | part.limits()
+
+    handles = [
+        base_model.register_forward_pre_hook(add_limits, with_kwargs=True),
+        base_model.register_forward_hook(select),
+    ]
     try:
         yield all_states
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()

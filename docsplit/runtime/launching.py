@@ -1,9 +1,12 @@
 """Set up processes, threads and logs, however a script was started: `python`, `accelerate launch` or `torchrun`."""
 
 import contextlib
+import functools
 import logging
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -21,14 +24,21 @@ from docsplit.runtime.watchdog import LATE, TIMEOUT, meet
 logger = logging.getLogger(__name__)
 
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
+# Drivers that a build needs, by the first number of its CUDA version, and builds by the driver that they need.
+# Sources: NVIDIA's CUDA compatibility guide, "Minor Version Compatibility"; wheels of PyTorch 2.10 to 2.14.
+DRIVERS = {"13": 580, "12": 525}
+BUILDS = {580: "cu130", 525: "cu126"}
+CUDNN_LAST = "TORCH_CUDNN_SDPA_DEPRIORITIZED"  # set to 1 by `docsplit/__init__.py`, which says why
 
 
 def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
 
     Raises:
-        ValueError: if there are fewer GPUs than processes. Without a GPU all processes share the CPU, which is logged.
+        ValueError: if there are fewer GPUs than processes, or a GPU that PyTorch cannot use. Without a GPU all
+            processes share the CPU, which is logged.
     """
+    refuse_unusable_gpu()
     on_cpu = not torch.accelerator.is_available()
     check_processes(on_cpu)
     connect(on_cpu, TIMEOUT)
@@ -57,14 +67,77 @@ def connect(on_cpu: bool, timeout: float, backend: str | None = None) -> None:
         PartialState(on_cpu, backend=backend, timeout=timedelta(seconds=timeout + LATE), **meet(timeout))
 
 
+def refuse_unusable_gpu() -> None:
+    """Refuse to compute on the CPU where `nvidia-smi` sees a GPU and PyTorch cannot use it: nobody asked for the CPU.
+
+    Who does asks with CUDA_VISIBLE_DEVICES= (nothing), or with --use_cpu of a training, which does not come here.
+
+    Raises:
+        ValueError: naming driver, build and remedy.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.accelerator.is_available() or (visible is not None and visible.strip() in ("", "-1")):
+        return
+    if gpus := gpus_of_the_driver():
+        name, driver = gpus[0]
+        raise ValueError(
+            f"nvidia-smi shows {len(gpus)} x {name} (driver {driver}), and this PyTorch ({torch.__version__}) cannot "
+            f"use any: {_why_no_gpu(driver)} To compute on the CPU instead, say so: CUDA_VISIBLE_DEVICES= before the "
+            "command, or --use_cpu in a training."
+        )
+
+
+@functools.cache
+def gpus_of_the_driver() -> list[tuple[str, str]]:
+    """Ask `nvidia-smi` for the (name, driver version) of each GPU; none where it is missing or fails."""
+    if (command := shutil.which("nvidia-smi")) is None:
+        return []
+    words = [command, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning(f"nvidia-smi does not answer, so it is not known whether there is a GPU: {error}")
+        return []
+    pairs = [line.rpartition(",")[::2] for line in answer.stdout.splitlines() if answer.returncode == 0]
+    return [(name.strip(), driver.strip()) for name, driver in pairs if name]
+
+
+def _why_no_gpu(driver: str) -> str:
+    """Say why PyTorch cannot use a GPU whose driver is there, and what to do."""
+    number = int(driver.partition(".")[0]) if driver.partition(".")[0].isdigit() else 0
+    version, cuda = torch.__version__.partition("+")[0], torch.version.cuda
+    install = f"install driver {min(BUILDS)} or newer"
+    if builds := [build for least, build in BUILDS.items() if least <= number]:
+        index = f"https://download.pytorch.org/whl/{builds[0]}"
+        install = f"`pip install --force-reinstall torch=={version} --index-url {index}`, a build for this driver"
+    if cuda is None:
+        return f"it is built without CUDA. Remedy: {install}."
+    needed = DRIVERS.get(cuda.partition(".")[0], max(DRIVERS.values()))
+    if number < needed:
+        other = f", or {install}" if builds else ""
+        return f"its CUDA {cuda} needs driver {needed} or newer. Remedy: install such a driver{other}."
+    try:
+        torch.cuda.init()
+        reason = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}, which names none of them"
+    except (RuntimeError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+    return f"{reason}. Remedy: mend what `python -c 'import torch; torch.cuda.init()'` says."
+
+
 def check_processes(on_cpu: bool) -> None:
-    """Refuse more processes than GPUs on this machine, unless they run on its processor.
+    """Refuse more processes than GPUs on this machine, and as many as GPUs on its processor.
 
     Raises:
         ValueError: naming the remedy.
     """
     started = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     gpus = 0 if not torch.accelerator.is_available() else torch.accelerator.device_count()
+    if on_cpu and started == gpus > 1:
+        raise ValueError(
+            f"The launcher started {started} processes, one for each GPU, and --use_cpu, of the recipe or the command "
+            f"line, puts all on the processor. Start one with `{running_command()}`; or add --use_cpu false for the "
+            f"GPUs; or hide them with CUDA_VISIBLE_DEVICES= for {started} processes on the processor."
+        )
     if on_cpu or started <= max(gpus, 1):
         return
     if not gpus:
@@ -179,12 +252,28 @@ def accelerator() -> torch.device:
 def describe_computing(device: torch.device, dtype: torch.dtype, config: Any = None) -> str:
     """Say where and how an encoder computes, as in "device: cpu (AMD EPYC, 2 cores, 16 GB), float32, sdpa attention".
 
+    On a GPU of CUDA, `sdpa` is several kernels: then it says whether cuDNN's is tried first or last.
+
     Args:
         config: of the encoder that reads tokens; None where there is none.
     """
     parts = [f"device: {device} ({hardware(device.type)})", str(dtype).removeprefix("torch.")]
     attention = getattr(config, "_attn_implementation", None)
+    if attention == "sdpa" and device.type == "cuda":
+        attention = f"sdpa (cuDNN {'first' if prefers_cudnn_attention() else 'last'})"
     return ", ".join([*parts, *([f"{attention} attention"] if attention else [])])
+
+
+def prefers_cudnn_attention() -> bool:
+    """Return whether PyTorch tries cuDNN's attention before others, by the rule that its source has.
+
+    `check_prefer_cudnn_attention`, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, PyTorch 2.13: cuDNN above
+    9.15, a GPU of compute capability 9 or 10, and no `CUDNN_LAST` in the environment.
+    """
+    if os.environ.get(CUDNN_LAST) == "1" or not torch.backends.cuda.cudnn_sdp_enabled():
+        return False
+    version, (major, _) = torch.backends.cudnn.version(), torch.cuda.get_device_capability()
+    return (version or 0) > 91500 and major in (9, 10)
 
 
 def hardware(device: str) -> str:

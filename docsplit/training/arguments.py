@@ -13,6 +13,7 @@ from docsplit.data.sets.arguments import check_folds
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
+from docsplit.modeling.transfer import WITHOUT_QUEUE
 from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.command_parser import TOKEN_REFUSED
@@ -25,6 +26,7 @@ from docsplit.runtime.launching import (
     default_dtype,
     default_training_tokens,
     refuse_sharded_parameters,
+    refuse_unusable_gpu,
 )
 from docsplit.runtime.library_values import (
     check_attention,
@@ -65,6 +67,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             setattr(self, name, read_json_option(name, getattr(self, name)))
         # Trainer's own push would overwrite the card and upload whatever lies in the folder.
         self.push_release, self.push_to_hub = self.push_to_hub, False
+        if not self.use_cpu:
+            refuse_unusable_gpu()
         check_processes(on_cpu=self.use_cpu)
         self._choose_for(torch.device("cpu") if self.use_cpu else accelerator())
         # torch.compile is for the encoder: the rest, which decides on micro-batches, is no fixed program.
@@ -93,6 +97,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
             self.bf16 = not self.fp16 and (native or os.environ.get(PRECISION) == "bf16")
         if self.dataloader_num_workers is None:
             self.dataloader_num_workers = 0 if device.type == "cpu" else 4
+        if self.accelerator_config is None and self.dataloader_pin_memory and device.type not in WITHOUT_QUEUE:
+            self.accelerator_config = {"non_blocking": True}  # copies from pinned memory: no wait for the last step
         if self.per_device_eval_batch_size is None:
             self.per_device_eval_batch_size = self.per_device_train_batch_size
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 from transformers import (
     Trainer,
     TrainerCallback,
@@ -55,6 +56,40 @@ class EpochCallback(TrainerCallback):
         self.collator.epoch.value = int(state.epoch or 0)
 
 
+class LoaderClock:
+    """Time how long this process waits for PyTorch's loaders: in the fetching of batches alone.
+
+    accelerate's loader around them also copies a batch to the device, and a copy waits for all that the device was
+    given before. It is made anew where a run resumes within an epoch. So the clock is where all loaders pass.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._fetch: Any = _BaseDataLoaderIter.__next__
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._fetch = _BaseDataLoaderIter.__next__
+
+        def fetch_and_count(iterator: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return self._fetch(iterator)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        _BaseDataLoaderIter.__next__ = fetch_and_count  # type: ignore[method-assign, assignment]
+
+    def stop(self) -> None:
+        """Leave the loaders as they were."""
+        _BaseDataLoaderIter.__next__ = self._fetch  # type: ignore[method-assign]
+
+    def take(self) -> float:
+        """Return the seconds since the last call."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
 class MetricsCallback(TrainerCallback):
     """Add loss parts, real tokens per second and the geometry of the embeddings to the Trainer's log.
 
@@ -68,8 +103,8 @@ class MetricsCallback(TrainerCallback):
 
     `tokens_per_second`: of the views without padding and without the masked copies, over all processes; evaluation
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
-    the time spent waiting for batches, of the main process. `masked_negatives`: pairs a step, over all processes,
-    that did not count as negatives since both are the same document.
+    the time that the main process waits for the loader to fetch batches. `masked_negatives`: pairs a step, over all
+    processes, that did not count as negatives since both are the same document.
     """
 
     def __init__(self, trainer: Trainer):
@@ -79,8 +114,8 @@ class MetricsCallback(TrainerCallback):
         self.calls = 0
         self.seconds, self.stall = 0.0, 0.0
         self.total_tokens, self.total_seconds = 0.0, 0.0
-        self.clock = time.perf_counter()
-        self.world_size = trainer.args.world_size
+        self.clock, self.loader = time.perf_counter(), LoaderClock()
+        self.args = trainer.args
         # Before the others: what `on_log` adds must be there when TensorBoard and the like read it.
         trainer.callback_handler.callbacks.insert(0, self)
         model: Any = trainer.model
@@ -106,34 +141,40 @@ class MetricsCallback(TrainerCallback):
         self.sums["tokens"] += inputs["attention_mask"].sum()
         self.sums["computed_tokens"] += output.num_computed_tokens
 
-    def _tick(self, counts: bool) -> float:
+    def _tick(self, counts: bool) -> None:
         now = time.perf_counter()
         passed, self.clock = now - self.clock, now
         self.seconds += passed if counts else 0.0
-        return passed
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Start the clock, and go on with the totals of a run that resumes."""
+        """Start the clocks, and go on with the totals of a run that resumes."""
         self._tick(counts=False)
+        self.loader.start()
         for entry in state.log_history:  # of the sessions before, if this one resumes
             self.total_tokens = entry.get("tokens_seen", self.total_tokens)
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Count the time since the last step as a wait for the loader."""
-        self.stall += self._tick(counts=True)  # the wait for the batch
+        """Count the time since the last step, and in it the waits for the loader."""
+        self._tick(counts=True)
+        self.stall += self.loader.take()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Count the step."""
         self._tick(counts=True)
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Leave the evaluation out of the clock."""
+        """Leave the evaluation, and its loader, out of the clocks."""
         self._tick(counts=False)
+        self.loader.take()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Leave the saving out of the clock."""
         self._tick(counts=False)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Stop the clock of the loader."""
+        self.loader.stop()
 
     def on_log(
         self,
@@ -154,10 +195,12 @@ class MetricsCallback(TrainerCallback):
     def flush(self) -> dict[str, float]:
         """Return means since the last call, and start anew."""
         names = [name for name in ("tokens", "computed_tokens", "masked_negatives") if name in self.sums]
-        counts = torch.stack([torch.as_tensor(self.sums.pop(name)) for name in names])
-        if self.world_size > 1:
-            dist.all_reduce(counts)
-        tokens, computed, *masked = counts.tolist()
+        counts = [self.sums.pop(name) for name in names]  # tensors, or numbers that the host knows
+        if self.args.world_size > 1:
+            total = torch.stack([torch.as_tensor(count, device=self.args.device) for count in counts])
+            dist.all_reduce(total)
+            counts = total.tolist()
+        tokens, computed, *masked = map(int, counts)
         sums = {name: float(value) for name, value in self.sums.items()}
         sums |= {"masked_negatives": float(masked[0])} if masked else {}
         means = {name: value / self.calls for name, value in sums.items()}
@@ -292,10 +335,18 @@ class LastStepCallback(TrainerCallback):
 
 
 class InterruptCallback(TrainerCallback):
-    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once."""
+    """Let Ctrl-C, or a cluster's SIGTERM, finish the step, save a checkpoint and stop; a second one stops at once.
+
+    `docsplit.training.finite.FiniteCallback` tells all processes, and calls `stop` on each after the same step: with
+    several GPUs that is the step after the one in which the signal came.
+
+    Attributes:
+        received: this process got a signal.
+        stopped: the training ends because a process got one.
+    """
 
     def __init__(self) -> None:
-        self.received = False
+        self.received, self.stopped = False, False
         self.previous: dict[int, Any] = {}
 
     def _receive(self, number: int, frame: Any) -> None:
@@ -308,16 +359,12 @@ class InterruptCallback(TrainerCallback):
         for number in (signal.SIGINT, signal.SIGTERM):
             self.previous[number] = signal.signal(number, self._receive)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Save and stop, if any process got a signal."""
-        if args.world_size > 1:  # signals reach the processes at different steps; all must stop after the same one
-            flag = torch.tensor(int(self.received), device=args.device)
-            dist.all_reduce(flag)
-            self.received = bool(flag)
-        if self.received:
-            control.should_save = control.should_training_stop = True
+    def stop(self, control: TrainerControl) -> None:
+        """Save a checkpoint and end the training."""
+        self.stopped = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Give the signals back."""
+        """Give the signals back; one that came after the last step counts where there is one process."""
+        self.stopped |= self.received and args.world_size == 1
         for number, handler in self.previous.items():
             signal.signal(number, handler)

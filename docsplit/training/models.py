@@ -73,15 +73,19 @@ def _check_sizes(config: Any, model_args: ModelArguments) -> None:
     """
     if family_named(model_args.model_type).built_on is not None:
         return
+    encoder = _build_without_memory(config, model_args)
+    _note_random_start(model_args, encoder.num_parameters())
+
+
+def _build_without_memory(config: Any, model_args: ModelArguments) -> Any:
     try:
         with torch.device("meta"):
-            encoder = AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
+            return AutoModel.from_config(config, attn_implementation=model_args.attn_implementation)
     except (ValueError, ImportError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
             f"No {model_args.model_type} can be made with these --config_overrides and --attn_implementation: {why}"
         ) from error
-    _note_random_start(model_args, encoder.num_parameters())
 
 
 def _note_random_start(model_args: ModelArguments, num_parameters: int) -> None:
@@ -148,8 +152,6 @@ def prepare_model(
         _pack(model, args.packed_sequences == "true", dtype)
     if args.compile_options is not None:
         model.compile(**args.compile_options)
-    reader = family_of(model.config).token_encoder(model.config)
-    logger.info(describe_computing(args.device, dtype, reader))
     how = "packed" if model.packing is not None else "padded"
     logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")
     return model
@@ -179,6 +181,17 @@ def _pack(model: DocSplitForContrastivePretraining, is_asked_for: bool, dtype: t
             f"Packed sequences: the encoder's dropout of attention weights, {dropout}, is left out. To keep it: "
             "--packed_sequences false, which is slower."
         )
+
+
+def describe_start(start: DocSplitForContrastivePretraining | None, options: RunOptions) -> str:
+    """Describe device, precision and attention of a run, from the result of `load_start`: documents take long."""
+    args = options.training
+    dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+    config = start.config if start is not None else _random_config(options.model)
+    reader = family_of(config).token_encoder(config)
+    if start is None:
+        reader = _build_without_memory(reader, options.model).config  # which chooses the attention
+    return describe_computing(args.device, dtype, reader)
 
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:

@@ -331,7 +331,8 @@ class TrainingOptions:
         default=0.05, metadata={"help": "Steps of a rising learning rate; below 1, a share of all steps."}
     )
     logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Leave NaN and infinite losses out of the log."}
+        default=False,
+        metadata={"help": "Leave NaN and infinite losses out of the log: each step then waits for the GPU."},
     )
     dataloader_drop_last: bool = field(
         default=True, metadata={"help": "Drop the last batch of an epoch where it is smaller: it has fewer negatives."}

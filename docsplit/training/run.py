@@ -20,6 +20,7 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
+from docsplit.runtime.arguments import given_options
 from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import PARTIAL, flush_files
@@ -40,6 +41,7 @@ from modeling_docsplit import DocSplitForContrastivePretraining
 logger = logging.getLogger("docsplit")
 
 COMMAND = "run_docsplit_pretraining.py"
+BATCH_SIZE = "per_device_train_batch_size"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
 # What a run writes, as patterns of `docsplit.runtime.disk.output_folder`
 PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
@@ -118,6 +120,22 @@ def find_checkpoint(options: RunOptions) -> Path | None:
     else:
         logger.info(f"Continuing from {checkpoint}.")
     return checkpoint
+
+
+def note_batch(options: RunOptions) -> None:
+    """Log the contrastive batch of several processes; warn where each takes a recipe's number, for it multiplies."""
+    args = options.training
+    processes, documents = args.world_size, args.per_device_train_batch_size
+    if processes == 1:
+        return
+    text = f"{processes} processes of {documents:,} documents: a contrastive batch of {processes * documents:,}."
+    typed = any(word.replace("-", "_").startswith(f"__{BATCH_SIZE}") for word in sys.argv)
+    if typed or given_options()[0] is None:
+        logger.info(text)
+        return
+    most = max(number for number in range(1, processes + 1) if documents % number == 0)
+    of_all = f"{most} process{'es' if most > 1 else ''} with " if most < processes else ""
+    logger.warning(f"{text} For the recipe's {documents:,} in all: {of_all}--{BATCH_SIZE} {documents // most}.")
 
 
 def load_data(
@@ -199,7 +217,7 @@ class Run:
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
         with memory, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
-        if callbacks.interrupt.received:
+        if callbacks.interrupt.stopped:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
             sys.exit(130)
         if args.load_best_model_at_end:

@@ -385,7 +385,9 @@ def test_bf16_training_works_on_cpu(tmp_path, wordpiece, corpus):
 
 
 @pytest.mark.gpu
-def test_fp16_training_works_on_a_gpu(tmp_path, wordpiece, corpus):
+def test_fp16_training_works_on_a_gpu(tmp_path, wordpiece, corpus, monkeypatch):
+    """On one, however many there are: Trainer would split the batch of one process among all that it sees."""
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 1))
     trainer = train(tmp_path, wordpiece, corpus, use_cpu=False, fp16=True, max_steps=10)
     assert all(math.isfinite(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
 

@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BigBirdConfig, ModernBertConfig, Qwen3Config, RobertaConfig
+from transformers import BertConfig, BigBirdConfig, LongformerConfig, ModernBertConfig, Qwen3Config, RobertaConfig
 
+from docsplit.modeling.families.table import family_of
 from docsplit.modeling.packing import FEWEST_BORDERS, Packing, groups_that_fit, pack_encoders
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.modeling.families.test_graph import make_model, passage_batch
@@ -16,6 +17,7 @@ SPECIAL = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_i
 CONFIGS = {
     "bert": lambda: BertConfig(**SMALL),
     "roberta": lambda: RobertaConfig(**SMALL | {"max_position_embeddings": 90}),
+    "longformer": lambda: LongformerConfig(**SMALL, max_position_embeddings=90, attention_window=[8, 8]),
     "modernbert": lambda: ModernBertConfig(**SMALL | SPECIAL | {"local_attention": 8, "pad_token_id": 0}),
 }
 
@@ -27,6 +29,7 @@ def make(kind="bert", **settings):
         if "dropout" in name:
             setattr(config, name, 0.0)
     model = DocSplitForContrastivePretraining(config, **{"pooling": "mean", "max_seq_length": 64} | settings).double()
+    family_of(config).prepare_for_training(model)
     model.train()
     return model
 
@@ -67,13 +70,13 @@ def test_packs_of_one_shape(tokens):
     """They are filled up with texts that no loss knows."""
     model = make()
     other = packed(model, tokens, packing=Packing(0, fixed_length=True, longest=40))
-    shapes = set()
-    other.encoder.base_model.register_forward_pre_hook(
-        lambda module, args, inputs: shapes.add(
-            (*(args[0] if args else inputs["input_ids"]).shape, len(inputs["cu_seq_lens_q"]), inputs["max_length_q"])
-        ),
-        with_kwargs=True,
-    )
+    shapes, forward = set(), other.encoder.base_model.forward
+
+    def note_shape(input_ids, **inputs):
+        shapes.add((*input_ids.shape, len(inputs["cu_seq_lens_q"]), inputs["max_length_q"]))
+        return forward(input_ids, **inputs)
+
+    other.encoder.base_model.forward = note_shape
     assert_same(model, other, random_batch())
     if tokens == 200:
         assert shapes == {(1, 400, FEWEST_BORDERS, 40)}

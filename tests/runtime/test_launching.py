@@ -1,5 +1,6 @@
 """The launcher refuses some settings, and a message explains when memory runs out."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from docsplit.embedding.loading import load_encoder
 from docsplit.runtime import launching
 from docsplit.runtime.launching import (
     accelerator,
@@ -19,14 +21,18 @@ from docsplit.runtime.launching import (
     default_dtype,
     describe_computing,
     explain_out_of_memory,
+    join_processes,
     refuse_sharded_parameters,
+    refuse_unusable_gpu,
     use_all_cores,
     warn_of_emulation,
     warn_of_one_process,
 )
 from docsplit.runtime.watchdog import LATE
+from docsplit.training.arguments import PretrainingArguments
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+ROOT = Path(__file__).parents[2]
 
 # A real failure of the allocator: address space for 400 MB more, and 4 GB wanted.
 ALLOCATE = """
@@ -45,9 +51,7 @@ for cached in (False, True):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
 def test_out_of_memory_names_the_option_and_a_value():
-    result = subprocess.run(
-        [sys.executable, "-c", ALLOCATE], cwd=Path(__file__).parents[2], text=True, capture_output=True, timeout=120
-    )
+    result = subprocess.run([sys.executable, "-c", ALLOCATE], cwd=ROOT, text=True, capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr
     messages = result.stdout.split("Out of memory with micro-batches of 2,048 tokens")[1:]
     for message, remedy in zip(messages, ("try --cache_gradients, ", "try --micro_batch_tokens 1024;"), strict=True):
@@ -98,10 +102,46 @@ def test_a_line_says_where_and_how_an_encoder_computes(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
     config = BertConfig(attn_implementation="sdpa")
     line = describe_computing(torch.device("cuda", 0), torch.bfloat16, config)
-    assert line == "device: cuda:0 (NVIDIA H100), bfloat16, sdpa attention"
+    assert line == "device: cuda:0 (NVIDIA H100), bfloat16, sdpa (cuDNN last) attention"
     assert re.fullmatch(r"device: cpu \(.+, \d+ cores, \d+ GB\), float32", describe_computing(CPU, torch.float32))
     on_mps = describe_computing(torch.device("mps"), default_dtype(torch.device("mps")))
     assert re.fullmatch(r"device: mps \(MPS of .+, \d+ cores, \d+ GB\), float32", on_mps)
+
+
+def test_cudnn_attention_is_last_before_torch_is_there_unless_the_user_says_otherwise():
+    """PyTorch looks at the first attention on a GPU; `import docsplit` imports no torch."""
+    code = "import sys, docsplit, os; print(os.environ[sys.argv[1]], 'torch' in sys.modules)"
+    for given, expected in ((None, "1 False"), ("0", "0 False")):
+        environment = {name: value for name, value in os.environ.items() if name != launching.CUDNN_LAST}
+        environment |= {} if given is None else {launching.CUDNN_LAST: given}
+        words = [sys.executable, "-c", code, launching.CUDNN_LAST]
+        result = subprocess.run(words, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=60)
+        assert result.stdout.strip() == expected, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("last", "cudnn", "capability", "first"),
+    [
+        ("1", 92000, (9, 0), False),
+        ("0", 92000, (9, 0), True),
+        (None, 92000, (10, 3), True),
+        ("0", 91002, (9, 0), False),  # of the builds with CUDA 12.6
+        ("0", 92000, (8, 0), False),
+        ("0", None, (9, 0), False),
+    ],
+)
+def test_the_line_names_the_order_of_kernels_that_pytorch_has(last, cudnn, capability, first, monkeypatch):
+    monkeypatch.delenv(launching.CUDNN_LAST, raising=False)
+    if last is not None:
+        monkeypatch.setenv(launching.CUDNN_LAST, last)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: cudnn)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    sdpa, eager = (BertConfig(attn_implementation=name) for name in ("sdpa", "eager"))
+    expected = f"sdpa (cuDNN {'first' if first else 'last'}) attention"
+    assert describe_computing(GPU, torch.bfloat16, sdpa).endswith(expected)
+    assert describe_computing(GPU, torch.bfloat16, eager).endswith("bfloat16, eager attention")
+    assert describe_computing(CPU, torch.float32, sdpa).endswith("float32, sdpa attention")
 
 
 @pytest.mark.parametrize(("capable", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
@@ -118,7 +158,11 @@ def test_bfloat16_is_the_default_just_where_the_processor_multiplies_it(monkeypa
         (2, 1, False, "2 processes, .*has 1: start 1"),
         (2, 0, True, None),
         (4, 2, True, None),
+        (8, 8, True, "8 processes, one for each GPU, and --use_cpu.*Start one with `.*--use_cpu false"),
+        (1, 8, True, None),  # `python` and a recipe of the CPU: one process
+        (1, 1, True, None),
         (2, 2, False, None),
+        (8, 8, False, None),
         (1, 0, False, None),
         (None, 4, False, None),
     ],
@@ -136,6 +180,95 @@ def test_a_process_has_a_gpu_or_all_are_on_the_cpu(started, gpus, on_cpu, refuse
         check_processes(on_cpu)
 
 
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """Return a function that puts a fake `nvidia-smi` on the PATH, which prints GPUs, or fails if it gets none."""
+
+    def put(*gpus):
+        program = tmp_path / "nvidia-smi"
+        lines = "".join(f"echo '{gpu}'\n" for gpu in gpus)
+        program.write_text(f"#!/bin/sh\n{lines or 'echo NVIDIA-SMI has failed, 9.1; exit 9'}\n")
+        program.chmod(0o755)
+        launching.gpus_of_the_driver.cache_clear()
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    yield put
+    launching.gpus_of_the_driver.cache_clear()
+
+
+H200 = "NVIDIA H200, {}"
+INDEX = "https://download.pytorch.org/whl/"
+
+
+@pytest.mark.parametrize(
+    ("number", "cuda", "said"),
+    [
+        ("550.54.15", "13.0", ("CUDA 13.0 needs driver 580 or newer", f"{INDEX}cu126`")),
+        ("470.82.01", "13.0", ("needs driver 580 or newer. Remedy: install such a driver. To",)),
+        ("470.82.01", "12.6", ("CUDA 12.6 needs driver 525 or newer",)),
+        ("580.65.06", None, ("built without CUDA", f"torch==2.13.0 --index-url {INDEX}cu130`")),
+        ("550.54.15", None, ("built without CUDA", f"{INDEX}cu126`")),
+        ("470.82.01", None, ("built without CUDA. Remedy: install driver 525 or newer.",)),
+        ("580.65.06", "13.0", ("an initialisation error. Remedy: mend what",)),
+    ],
+)
+def test_a_gpu_that_pytorch_cannot_use_stops_with_the_remedy(driver, number, cuda, said, monkeypatch):
+    def fail():
+        raise RuntimeError("an initialisation\nerror")
+
+    driver(*2 * [H200.format(number)])
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cu130" if cuda else "2.13.0+cpu")
+    monkeypatch.setattr(torch.cuda, "init", fail)
+    with pytest.raises(ValueError, match="nvidia-smi shows 2 x NVIDIA H200") as failure:
+        refuse_unusable_gpu()
+    for part in (f"driver {number}", *said, "CUDA_VISIBLE_DEVICES= before the command, or --use_cpu"):
+        assert part in str(failure.value)
+
+
+def test_visible_devices_that_are_not_there_are_named(driver, monkeypatch):
+    driver(H200.format("580.65.06"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8")
+    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES is '8', which names none of them"):
+        refuse_unusable_gpu()
+
+
+@pytest.mark.parametrize("visible", ["", "-1", " "])
+def test_who_hides_the_gpus_computes_on_the_cpu(driver, visible, monkeypatch):
+    driver(H200.format("550.54.15"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    refuse_unusable_gpu()
+
+
+def test_machines_without_a_gpu_and_those_whose_gpu_works_are_left_alone(driver, monkeypatch):
+    driver()
+    refuse_unusable_gpu()
+    driver(H200.format("550.54.15"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    refuse_unusable_gpu()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setenv("PATH", "")
+    launching.gpus_of_the_driver.cache_clear()
+    refuse_unusable_gpu()
+
+
+def test_every_way_to_a_device_stops_at_a_gpu_that_cannot_be_used(driver, encoder, tmp_path):
+    """A training, the scripts that compare and adapt, and whatever loads an encoder, as `search.py` and `embed` do."""
+    driver(H200.format("550.54.15"))
+    ways = [
+        lambda: PretrainingArguments(output_dir=str(tmp_path)), join_processes, lambda: load_encoder(str(encoder)),
+    ]  # fmt: skip
+    for way in ways:
+        with pytest.raises(ValueError, match="nvidia-smi shows 1 x NVIDIA H200"):
+            way()
+    assert PretrainingArguments(output_dir=str(tmp_path), use_cpu=True).device == CPU
+    assert load_encoder(str(encoder), device="cpu").device == CPU
+
+
 @pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
 def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected, monkeypatch):
     """Trainer passes --ddp_timeout on for GPUs only. The watchdog, which names the process, speaks first."""
@@ -149,9 +282,6 @@ def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected
     connect(on_cpu=True, timeout=30)
     limit = timedelta(seconds=30 + LATE)
     assert made == ([{"backend": None, "timeout": limit, "met": 30}] if is_connected else [])
-
-
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,49 @@ from pathlib import Path
 import pytest
 
 from docsplit.runtime.files import hash_of_code
+from tests.gpus import selects_gpu_tests
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE", "docsplit", "recipes", "docs")
 COMMANDS = re.findall(r'^(docsplit-[a-z-]+) = "', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 HASHED = ("docsplit/modeling", "docsplit/data/tokenization.py", "modeling_docsplit.py")
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,max_position_embeddings=64"
+
+
+def test_make_hides_gpus_from_the_quickstart_and_from_tests(tmp_path):
+    """Both are the same on each machine. The programs are replaced by one that says what it sees."""
+    programs = tmp_path / "environment" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text('#!/bin/sh\necho "$1 sees <$CUDA_VISIBLE_DEVICES>"\n')
+    (programs / "python").chmod(0o755)
+    for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt", "environment/installed"):
+        (tmp_path / name).touch()
+    words = ["make", "-s", "-f", ROOT / "Makefile", f"VENV={tmp_path}/environment", "quickstart", "test", "test-all"]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "0,1"}
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    told = dict(re.findall(r"^(\S+) sees <(.*)>$", result.stdout, re.MULTILINE))
+    assert told == dict.fromkeys(["run_docsplit_pretraining.py", "search.py", "explore.py", "-m"], "")
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (["-m", "gpu"], True),
+        (["tests", "-mgpu", "-q"], True),
+        (["-m", ""], True),
+        (["-m", "not slow", "-m", "gpu and not slow"], True),
+        ([], False),
+        (["--maxfail=1"], False),
+        (["-m", "not gpu"], False),
+        (["-m", "slow and not gpu"], False),
+        (["-m", "slow"], False),
+    ],
+)
+def test_only_who_asks_for_gpu_tests_sees_gpus(words, seen):
+    assert selects_gpu_tests(words) == seen
+    if not {"-m", "gpu"} <= {*sys.argv}:
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
@@ -308,6 +309,19 @@ def test_the_checkpoint_to_start_from_is_not_removed(failure_of, finished, corpu
 def test_resuming_with_another_model_is_refused(failure_of, finished, corpus_file):
     options = words(finished[0], corpus_file, "--pooling", "cls", "--resume_from_checkpoint")[1:]
     assert "'pooling': 'mean'" in failure_of(main, *options)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_fp16_trains_on_all_gpus_over_nccl(tmp_path, corpus_file):
+    gpus = torch.cuda.device_count()
+    options = ["--use_cpu", "false", "--bf16", "false", "--fp16", "true", "--max_steps", 10]
+    result = run_new(tmp_path / "run", corpus_file, *options, processes=gpus)
+    assert f"{gpus} processes of 4 documents: a contrastive batch of {4 * gpus:,}." in result.stderr
+    history = json.loads((tmp_path / "run" / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    assert len(losses) == 8
+    assert np.isfinite(losses).all()
 
 
 def test_two_processes_train_as_one(tmp_path, corpus_file):

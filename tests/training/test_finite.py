@@ -1,21 +1,29 @@
 """A training whose loss or weights are not finite stops at once, everywhere, and leaves none of them on the disk."""
 
+import os
+import signal
+import time
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from docsplit.data.collators import DocSplitCollator
 from docsplit.data.preparation import tokenize
+from docsplit.modeling.manifest import MANIFEST
 from docsplit.modeling.saving import split_release
 from docsplit.modeling.starts import HEAD_FILE
+from docsplit.training.callbacks import InterruptCallback
 from docsplit.training.finite import FiniteCallback
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
 from tests.conftest import tiny_config
-from tests.processes import ROOT, Script, start
+from tests.processes import ROOT, Script, spawn, start
+from tests.waits import Watch, move, register, watched
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=64"
 
@@ -98,8 +106,8 @@ def train(model, documents, tokenizer, folder, *callbacks):
         str(folder), max_steps=6, per_device_train_batch_size=4, remove_unused_columns=False, use_cpu=True,
         report_to=[], disable_tqdm=True, save_strategy="no", logging_nan_inf_filter=False,
     )  # fmt: skip
-    collator, callbacks = DocSplitCollator(tokenizer, max_seq_length=64), [*callbacks, FiniteCallback(model)]
-    trainer = Trainer(model, args, collator, documents, callbacks=callbacks)
+    collator, finite = DocSplitCollator(tokenizer, max_seq_length=64), FiniteCallback(model, InterruptCallback())
+    trainer = Trainer(model, args, collator, documents, callbacks=[*callbacks, finite])
     trainer.train()
     return trainer
 
@@ -126,7 +134,7 @@ def test_a_loss_or_a_parameter_is_enough(tiny_model, corpus, wordpiece, tmp_path
 
 def test_gradients_that_the_scaler_skips_are_no_reason_to_stop(tiny_model, tmp_path):
     """As under fp16: infinite gradients, a step that is left out, a finite loss and unchanged parameters."""
-    callback = FiniteCallback(tiny_model)
+    callback = FiniteCallback(tiny_model, InterruptCallback())
     for parameter in tiny_model.parameters():
         parameter.grad = torch.full_like(parameter, torch.inf)
     args = TrainingArguments(str(tmp_path), use_cpu=True)
@@ -162,3 +170,52 @@ def test_so_is_a_training_state(wordpiece, tmp_path):
     with pytest.raises(FloatingPointError, match="objective"):
         model.save_pretrained(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_answers_one_step_later_or_at_once_before_a_checkpoint():
+    spawn(_answers_of_a_device, ())
+
+
+def _answers_of_a_device(index):
+    args, device = SimpleNamespace(world_size=1, learning_rate=1e-3, max_grad_norm=1.0, fp16=False), register()
+    model = torch.nn.Linear(2, 2).eval()
+    move(model)
+
+    def end_step(callback, loss, control):
+        callback._observe(model.train(), None, SimpleNamespace(loss=torch.tensor(loss)))
+        with watched(Watch()):
+            callback.losses = [loss.to(device) for loss in callback.losses]
+            callback.on_step_end(args, TrainerState(global_step=1), control)
+
+    for control in (TrainerControl(), TrainerControl(should_save=True), TrainerControl(should_training_stop=True)):
+        callback = FiniteCallback(model, InterruptCallback())
+        if control == TrainerControl():
+            end_step(callback, torch.nan, control)
+        with pytest.raises(FloatingPointError, match="after step 1"):
+            end_step(callback, torch.nan, control)
+
+    # A signal to another process: the answers of two are reduced
+    args.world_size = 2
+    callback, control = FiniteCallback(model, InterruptCallback()), TrainerControl()
+    with mock.patch.object(dist, "all_reduce", lambda answers, op: answers[1].zero_()):
+        end_step(callback, 1.0, control)
+        assert (callback.interrupt.stopped, control.should_save) == (False, False)
+        end_step(callback, 1.0, control)
+    assert callback.interrupt.stopped
+    assert (control.should_save, control.should_training_stop, callback.pending) == (True, True, None)
+
+
+def test_a_signal_to_one_process_stops_both_after_the_same_step(tmp_path, corpus_file):
+    words = [
+        "--corpus", str(corpus_file), "--output_dir", str(tmp_path), "--vocab_size", "300", "--use_cpu", "--pooling",
+        "mean", "--max_seq_length", "48", "--disable_tqdm", "true", "--logging_steps", "1", "--num_train_epochs",
+        "100", "--per_device_train_batch_size", "4", *FROM_NOTHING,
+    ]  # fmt: skip
+    first, second = start("run_docsplit_pretraining.py", *words, processes=2)
+    while "tokens/s" not in first.stdout:
+        assert first.returncode is second.returncode is None, first.stderr + second.stderr
+        time.sleep(0.01)
+    os.kill(second.pid, signal.SIGTERM)
+    assert [script.wait(100).returncode for script in (first, second)] == [130, 130], first.stderr + second.stderr
+    (checkpoint,) = tmp_path.glob("checkpoint-*")
+    assert (checkpoint / MANIFEST).exists()

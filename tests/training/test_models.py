@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import run_docsplit_pretraining
+from docsplit.modeling.families.table import family_of
 from docsplit.training import models
 from docsplit.training.arguments import (
     DataArguments,
@@ -43,6 +44,24 @@ def test_a_graph_document_model_at_random(wordpiece, tmp_path, caplog):
     assert config.docsplit["similarity"] == "dot"
     with pytest.raises(ValueError, match="has no graph_kin"):
         make(wordpiece, tmp_path, config_overrides="graph_kin=section")
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert", "graph_document", "longformer", "a start"])
+def test_the_line_before_documents_names_the_attention_that_the_model_will_have(kind, headless, wordpiece, tmp_path):
+    args = PretrainingArguments(str(tmp_path), use_cpu=True, bf16=True)
+    start = {"model_name_or_path": str(headless)} if kind == "a start" else {"model_type": kind}
+    overrides = None if kind == "a start" else "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
+    if kind == "graph_document":
+        overrides = TINY
+    for attention in (None, "eager"):
+        model_args = ModelArguments(config_overrides=overrides, attn_implementation=attention, **start)
+        options = RunOptions(model_args, DataArguments(), QueryArguments(), args)
+        loaded = models.load_start(options)
+        line = models.describe_start(loaded, options)
+        config = models.prepare_model(loaded, options, wordpiece).config
+        reader = family_of(config).token_encoder(config)
+        assert line.startswith("device: cpu (")
+        assert line.endswith(f"bfloat16, {reader._attn_implementation} attention")
 
 
 def test_a_start_is_the_passage_encoder_or_the_whole(headless, wordpiece, tmp_path, caplog):

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import run_docsplit_pretraining
 from docsplit.modeling.manifest import MANIFEST, seal
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.runtime.disk.output_folder import ALL, NUMBER
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import Callbacks, Run, take_output, unrecorded_files
+from docsplit.training.run import Callbacks, Run, note_batch, take_output, unrecorded_files
 
 
 def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, options, tmp_path, monkeypatch):
@@ -43,6 +44,43 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
 def options(tmp_path):
     args = PretrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     return RunOptions(ModelArguments(), DataArguments(), QueryArguments(), args)
+
+
+@pytest.mark.parametrize(
+    ("processes", "documents", "words", "level", "said"),
+    [
+        (1, 36, ["docsplit_bert"], None, ""),
+        (4, 36, ["docsplit_bert"], "WARNING", "4 processes of 36 documents: a contrastive batch of 144. For the "
+         "recipe's 36 in all: --per_device_train_batch_size 9."),
+        (8, 36, ["docsplit_bert"], "WARNING", "a contrastive batch of 288. For the recipe's 36 in all: 6 processes "
+         "with --per_device_train_batch_size 6."),
+        (8, 1, ["docsplit_bert"], "WARNING", "1 in all: 1 process with --per_device_train_batch_size 1."),
+        (8, 192, ["docsplit_bert", "--per_device_train_batch_size=192"], "INFO", "a contrastive batch of 1,536."),
+        (2, 36, ["--corpus", "python_docs"], "INFO", "a contrastive batch of 72."),
+    ],
+)  # fmt: skip
+def test_several_processes_say_what_becomes_of_the_batch(
+    processes, documents, words, level, said, options, monkeypatch, caplog
+):
+    """As `accelerate launch` without numbers starts one process for each of eight GPUs, whatever the recipe says."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr("sys.argv", ["run_docsplit_pretraining.py", *words])
+    options.training.per_device_train_batch_size = documents
+    monkeypatch.setattr(PretrainingArguments, "world_size", property(lambda self: processes))
+    note_batch(options)
+    assert [record.levelname for record in caplog.records] == ([level] if level else [])
+    assert caplog.text.rstrip().endswith(said)
+
+
+def test_the_device_is_logged_before_documents_are_read(run_here, tmp_path, corpus_file, monkeypatch, caplog):
+    def stop(*arguments):
+        raise ValueError(f"{caplog.text.count('device: cpu (')} lines so far")
+
+    monkeypatch.setattr("docsplit.training.run.load_data", stop)
+    caplog.set_level("INFO")
+    words = ["--corpus", corpus_file, "--output_dir", tmp_path / "run", "--use_cpu", "--config_overrides"]
+    with pytest.raises(ValueError, match=r"^1 lines so far"):
+        run_here(run_docsplit_pretraining.main, *words, "hidden_size=32,num_attention_heads=2")
 
 
 def fill(folder, *names):

@@ -44,15 +44,20 @@ CONTENDERS: dict[str, Any] = {
 }
 
 
-def serve(name: str, job: Job, connection: Connection) -> None:
-    """Answer requests (method, *arguments) with (done | unavailable | failed, value or reason), until one is None."""
+def serve(name: Any, job: Job, connection: Connection) -> None:
+    """Answer requests (method, *arguments) with (done | unavailable | failed, value or reason), until one is None.
+
+    Args:
+        name: of `CONTENDERS`; or a class like them.
+    """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     contender: Any = None
     while (request := connection.recv()) is not None:
         method, *arguments = request
         try:
-            contender = contender or (CONTENDERS | {"matrix_products": MatrixProducts})[name](job)
+            kinds: dict[Any, Any] = CONTENDERS | {"matrix_products": MatrixProducts}
+            contender = contender or kinds.get(name, name)(job)
             connection.send(("done", getattr(contender, method)(*arguments)))
         except ModuleNotFoundError as error:
             connection.send(("unavailable", f"{error.name} is not installed"))

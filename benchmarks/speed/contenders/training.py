@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 from transformers import BertForMaskedLM, Trainer, TrainingArguments
@@ -84,9 +85,9 @@ class Clock(TrainerCallback):
 class PlainModel(nn.Module):
     """DocSplit's loss, written plainly around a masked language model: two dense forward passes."""
 
-    def __init__(self, encoder: BertForMaskedLM):
+    def __init__(self, encoder: BertForMaskedLM, masked_lm: bool = True):
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.masked_lm = encoder, masked_lm
 
     def forward(
         self,
@@ -101,6 +102,8 @@ class PlainModel(nn.Module):
         hidden_states = self.encoder.base_model(input_ids=input_ids.flatten(0, 1), attention_mask=mask)[0]
         first, second = F.normalize(hidden_states[:, 0].float(), dim=-1).unflatten(0, (-1, 2)).unbind(1)
         contrastive = F.cross_entropy(first @ second.T / TEMPERATURE, torch.arange(len(first), device=first.device))
+        if not self.masked_lm:
+            return {"loss": contrastive}
         targets = mlm_targets.flatten(0, 1)
         mlm = self.encoder(input_ids=mlm_input_ids.flatten(0, 1), attention_mask=mask, labels=targets).loss
         return {"loss": contrastive + MLM_WEIGHT * mlm}
@@ -166,7 +169,19 @@ class TrainingContender:
 
     def train(self, documents: list[Document], untimed_steps: int = 0) -> Clock:
         """Train one pass over the documents, with a new Trainer and optimizer that are gone afterwards."""
-        arguments = {
+        clock = Clock(self.job.device, self.job.precision, untimed_steps)
+        trainer = self.trainer(documents, self.arguments())
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(clock)
+        handle = self.encoder.embeddings.register_forward_pre_hook(clock.count, with_kwargs=True)
+        trainer.train()
+        handle.remove()
+        self.model.zero_grad()
+        return clock
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the Trainer is told."""
+        return {
             "output_dir": str(self.job.folder / "trainer"),
             "use_cpu": self.job.device == "cpu",
             "bf16": self.job.precision == "bf16",
@@ -182,15 +197,6 @@ class TrainingContender:
             "save_strategy": "no",
             "report_to": "none",
         }
-        clock = Clock(self.job.device, self.job.precision, untimed_steps)
-        trainer = self.trainer(documents, arguments)
-        trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(clock)
-        handle = self.encoder.embeddings.register_forward_pre_hook(clock.count, with_kwargs=True)
-        trainer.train()
-        handle.remove()
-        self.model.zero_grad()
-        return clock
 
     def trainer(self, documents: list[Document], arguments: dict[str, Any]) -> Trainer:
         """Return a Trainer of `model` with the loss that its forward pass returns."""
@@ -198,8 +204,7 @@ class TrainingContender:
 
     def loss(self, documents: list[Document]) -> Tensor:
         """Return the loss () of one batch, with the masks that its views have."""
-        batch = {name: tensor.to(self.job.device) for name, tensor in self.collate(documents).items()}
-        return self.model(**batch)["loss"]
+        return self.model(**send_to_device(self.collate(documents), self.job.device))["loss"]
 
 
 class DocSplit(TrainingContender):
@@ -222,7 +227,7 @@ class Plain(TrainingContender):
 
     def __init__(self, job: Job, **options: Any):
         super().__init__(job, **options)
-        self.model = PlainModel(BertForMaskedLM.from_pretrained(job.folder))
+        self.model = PlainModel(BertForMaskedLM.from_pretrained(job.folder), self.mlm)
         self.encoder = self.model.encoder.base_model
 
 
@@ -232,11 +237,15 @@ class SentenceTransformersLoss(TrainingContender):
     The loss that caches gradients has several settings: the warm-up tries each and keeps the fastest.
     """
 
+    attention: str | None = None  # of transformers; None: PyTorch's
+
     def __init__(self, job: Job, cached: bool):
         from sentence_transformers.sentence_transformer import losses
 
         super().__init__(job, mlm=False)
-        self.model = load_sentence_transformer(job)
+        self.model = load_sentence_transformer(
+            job, **({"attn_implementation": self.attention} if self.attention else {})
+        )
         self.encoder = self.model[0].model
         self.cached = cached
         kind: Any = losses.CachedMultipleNegativesRankingLoss if cached else losses.MultipleNegativesRankingLoss

@@ -13,9 +13,18 @@ from docsplit.modeling.families.base import Family
 
 def _with_a_global_token(self: Any, input_ids: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
     """Let the first token attend to all and all to it (Longformer, section 3.1), unless the caller says otherwise."""
+    in_tiles = not getattr(self, "pads_to_window", True)
+    if kwargs.get("cu_seq_lens_q") is not None and not in_tiles:
+        raise ValueError(
+            "transformers' own attention of a Longformer (--attn_implementation eager) reads one text a row: "
+            "in packed rows it would attend across the borders between texts. Pack nothing, or attend in tiles."
+        )
     if input_ids is not None and len(args) < 2 and kwargs.get("global_attention_mask") is None:
-        kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
-        kwargs["global_attention_mask"][:, 0] = 1
+        if in_tiles:
+            kwargs["first_token_is_global"] = True  # which no mask has to say, and nobody has to count
+        else:
+            kwargs["global_attention_mask"] = torch.zeros_like(input_ids)
+            kwargs["global_attention_mask"][:, 0] = 1
     return type(self).forward(self, input_ids, *args, **kwargs)
 
 
@@ -63,6 +72,15 @@ class Longformer(Family):
             finally:
                 if is_to_be_blocked:
                     use_transformers_attention(encoder)
+
+    def use_packed_attention(self, encoder: Any, dtype: Any) -> None:
+        """Compute attention in tiles, which reads packs as it is.
+
+        Raises:
+            ValueError: if it is transformers' own, which cannot.
+        """
+        if getattr(encoder, "pads_to_window", True):
+            raise ValueError("transformers' own attention of a Longformer cannot read packed sequences: leave it out.")
 
     def return_attention(self, base_model: Any) -> None:
         """Bring transformers' attention back: tiles keep no weights."""

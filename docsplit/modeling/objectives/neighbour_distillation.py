@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from docsplit.modeling.objectives.base import Objective, ObjectiveOutput, Preparation
+from docsplit.modeling.transfer import send
 from docsplit.runtime.files import add_arrays, write_whole
 
 TARGETS_FILE = "distillation_targets.safetensors"  # in the output folder
@@ -70,6 +71,8 @@ class Targets:
     def of(self, document_ids: Tensor) -> Tensor:
         """Return the vectors of documents (B,), on any device: (B, H) float32 there.
 
+        The host waits for ids that are not its own: the vectors are in its memory, since there may be millions.
+
         Raises:
             ValueError: if a document has none.
         """
@@ -80,7 +83,7 @@ class Targets:
                 f"{missing} of {len(wanted)} documents of the batch have no target vector: the targets are those of "
                 "other documents."
             )
-        return self.vectors[rows].to(document_ids.device, torch.float32)
+        return send(self.vectors[rows], document_ids.device).float()
 
 
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:

@@ -1,10 +1,12 @@
 """The meters see memory that is there and time that passes."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from benchmarks.speed import meters
 from benchmarks.speed.meters import AllocatedMemory, MatrixProducts, Memory, fastest, kilobytes, seconds_of
 
 SIZE = 64 * 2**20
@@ -59,3 +61,30 @@ def test_matrix_products_count_their_operations(job, monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 4)
     monkeypatch.setattr(torch, "mm", lambda left, right, out: out)
     assert MatrixProducts(job).measure(torch.float32) == 4 * 2 * 4096**3
+
+
+def test_products_of_a_gpu_are_timed_by_its_own_clock(monkeypatch):
+    """Ten products of 8192 take 20 ms between two events, in a quarter of a second by the clock of the host."""
+    ticks, done = iter(range(100)), []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.products = len(done)
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 2.0 * (end.products - self.products)  # milliseconds
+
+    monkeypatch.setattr(meters, "square_matrices", lambda size, dtype, device: [size, dtype, device])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) / 4)
+    monkeypatch.setattr(torch, "mm", lambda *matrices, out: done.append(matrices))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    job = SimpleNamespace(device="cuda")
+    assert MatrixProducts(job).measure(torch.bfloat16) == pytest.approx(2 * 8192**3 / 0.002)
+    assert len(done) % 10 == 0
+    assert done[0] == (8192, torch.bfloat16)

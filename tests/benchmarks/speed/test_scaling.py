@@ -58,3 +58,36 @@ def test_what_it_writes(run_here, tmp_path, monkeypatch, capsys):
         assert row["memory_mb"] > 0
     assert (tmp_path / "scaling.png").stat().st_size > 1000
     assert len(capsys.readouterr().out.splitlines()) == 3 * 3 + 3
+
+
+def test_a_table_that_is_done_is_written_whatever_comes_after(run_here, tmp_path, monkeypatch):
+    def run(job, folder):
+        if job["longest"] == 32:
+            raise torch.OutOfMemoryError
+        return {"documents": job["documents"]}
+
+    monkeypatch.setattr(scaling, "run", run)
+    with pytest.raises(torch.OutOfMemoryError):
+        run_here(
+            scaling.main,
+            "--documents",
+            4,
+            8,
+            "--lengths",
+            32,
+            "--device",
+            "cpu",
+            "--output",
+            tmp_path / "scaling.json",
+        )
+    results = json.loads((tmp_path / "scaling.json").read_text())
+    assert results["batch"] == [{"documents": 4}, {"documents": 8}]
+    assert "length" not in results
+
+
+def test_there_are_no_more_processes_than_gpus(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert scaling.possible_processes([1, 2, 4, 8], "cuda") == [1, 2]
+    assert capsys.readouterr().out == "Left out: 4, 8 processes, for there are 2 GPUs.\n"
+    assert scaling.possible_processes([1, 4], "cpu") == [1, 4]
+    assert capsys.readouterr().out == ""

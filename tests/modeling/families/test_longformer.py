@@ -52,6 +52,23 @@ def test_the_first_token_attends_globally():
         assert gradient.abs().max() > 0 or "key" in name, name
 
 
+def test_the_first_token_of_each_packed_text_attends_globally():
+    """As each does in a row of its own; transformers' own attention would take the row for one text."""
+    model = make_model(LongformerConfig(**LONGFORMER))
+    encoder, ids = model.encoder.base_model, torch.randint(3, 100, (2, 30))
+    packed = {
+        "input_ids": ids.view(1, 60),
+        "position_ids": (torch.arange(60) % 30 + 2)[None],
+        "cu_seq_lens_q": torch.tensor([0, 30, 60, 60], dtype=torch.int32),
+        "max_length_q": 30,
+    }
+    with pytest.raises(ValueError, match="across the borders between texts"):
+        encoder(**packed)
+    expected = encoder(ids)[0]
+    use_blocked_attention(model)
+    torch.testing.assert_close(encoder(**packed)[0].view(2, 30, -1), expected, rtol=0, atol=1e-6)  # a softmax in fp32
+
+
 @pytest.mark.parametrize(
     "config", [LongformerConfig(**LONGFORMER), BigBirdConfig(**BIGBIRD)], ids=["longformer", "bigbird"]
 )

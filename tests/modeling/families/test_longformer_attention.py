@@ -16,11 +16,12 @@ from transformers.models.longformer import modeling_longformer
 from benchmarks.speed.scaling import peak_memory
 from docsplit.embedding.encode import encode
 from docsplit.embedding.loading import load_encoder
-from docsplit.modeling.families import longformer_attention
+from docsplit.modeling.families import longformer_tiles
 from docsplit.modeling.families.longformer import LONGFORMER as FAMILY
 from docsplit.modeling.families.longformer_attention import (
     BlockedAttention,
     BlockedLongformerModel,
+    padded_rows,
     use_blocked_attention,
     use_transformers_attention,
 )
@@ -138,9 +139,8 @@ def test_one_layer_is_attention_under_a_dense_mask(length, shorter, window, num_
     hidden = torch.randn(2, length, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(longformer_attention.TILE, "cpu", tile)
-        arguments = {"is_index_masked": ~mask, "is_index_global_attn": is_global, "attention_mask": None}
-        (output,) = attention(hidden, is_global_attn=bool(is_global.any()), **arguments)
+        patch.setitem(longformer_tiles.TILE, "cpu", tile)
+        (output,) = attention(hidden, padded_rows(~mask, is_global))
 
     def heads(layer):
         return layer(hidden).unflatten(2, (2, 8)).transpose(1, 2)
@@ -207,30 +207,6 @@ def test_all_that_the_model_can_be_called_with():
 # --- Dropout, precision, memory ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_dropout_is_the_same_in_both_passes(device, monkeypatch):
-    """Finite differences of what a seed gives: were another mask drawn in the backward pass, they would not fit."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
-    monkeypatch.setitem(longformer_attention.TILE, device, 4)
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(2, 2, 9, 3, dtype=torch.float64, generator=generator) for _ in range(3))
-    global_key, global_value = (torch.randn(2, 2, 1, 3, dtype=torch.float64, generator=generator) for _ in range(2))
-    is_removed = torch.zeros(2, 9, dtype=torch.bool)
-    is_removed[0, 7:] = is_removed[:, 0] = True
-    masks = (is_removed.to(device), torch.zeros(2, 1, dtype=torch.bool, device=device))
-
-    def attend(*tensors):
-        torch.manual_seed(3)
-        return longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
-
-    tensors = [tensor.to(device).requires_grad_() for tensor in (query, key, value, global_key, global_value)]
-    assert torch.autograd.gradcheck(attend, tensors)
-    torch.manual_seed(4)
-    other = longformer_attention._WindowAttention.apply(*tensors, *masks, 2, 0.4)
-    assert not torch.allclose(other, attend(*tensors))
-
-
 def test_dropout_keeps_the_mean():
     model = make_longformer((8,), 60, dropout=0.3)
     use_blocked_attention(model)
@@ -238,10 +214,10 @@ def test_dropout_keeps_the_mean():
     hidden = hidden.expand(100, -1, -1)  # a text a hundred times: dropout is drawn for each
     is_global = torch.zeros(100, 40, dtype=torch.bool)
     is_global[:, 0] = True
-    arguments = (None, torch.zeros_like(is_global), is_global, True)
+    rows = padded_rows(torch.zeros_like(is_global), is_global)
     with torch.no_grad():
-        drawn = torch.cat([attention(hidden, *arguments)[0] for _ in range(30)])  # (3000, T, H)
-        expected = attention.eval()(hidden, *arguments)[0][0]
+        drawn = torch.cat([attention(hidden, rows)[0] for _ in range(30)])  # (3000, T, H)
+        expected = attention.eval()(hidden, rows)[0][0]
     error = (drawn.mean(0) - expected).abs() / (drawn.std(0) / 3000**0.5)
     assert drawn.std(0).min() > 0
     assert error.max() < 6  # standard errors
@@ -414,6 +390,19 @@ def test_embedding_uses_it_and_leaves_the_encoder_as_it_was(byte_level_bpe, corp
     use_blocked_attention(bare)
     encode(bare, byte_level_bpe, corpus["text"][:1])
     assert isinstance(bare, BlockedLongformerModel)
+
+
+def test_the_first_token_can_be_global_without_a_mask():
+    model, inputs = make_longformer((16, 8), 310), make_inputs((300, 33, 1), 0)
+    use_blocked_attention(model)
+    inputs["global_attention_mask"][:, 0] = 1
+    expected, gradients = states_and_gradients(model, inputs)
+    del inputs["global_attention_mask"]
+    states, others = states_and_gradients(model, inputs | {"first_token_is_global": True})
+    assert torch.equal(states, expected)
+    assert others.keys() == gradients.keys()
+    assert all(torch.equal(others[name], gradient) for name, gradient in gradients.items())
+    assert not torch.allclose(model(**inputs)[0], expected)
 
 
 def test_what_it_cannot_do_is_an_error():
