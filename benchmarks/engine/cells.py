@@ -27,7 +27,7 @@ cell, or `{folder}`, the cell's own. A value that is one such name and nothing e
         selection: {metric: validation, mode: max}  # what the best cells of the group are chosen by
       confirmation:
         from: {group: search, best: 1}              # with the variables of those; begins when all of them are done
-        needs: {start: pretraining}                 # {start}: the folder of that group's cell with the same variables
+        needs: {start: pretraining}                 # {start}: the folder of its cell of the same place in the grid
         grid: {seed: [0, 1, 2]}
 
 The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.

@@ -145,13 +145,14 @@ class Study:
     def _needed(
         self, group_name: str, variables: Variables, cells_of: Mapping[str, Sequence[Cell]]
     ) -> dict[str, Cell]:
-        """Find the cell of each group that this one needs: the one that has no other value of a variable of both."""
+        """Find the cell of each group that this one needs: with the same values of what both have in their grids."""
         needed = {}
         for name, other in self.groups[group_name].get("needs", {}).items():
+            both = self.groups[group_name].get("grid", {}).keys() & self.groups.get(other, {}).get("grid", {}).keys()
             fitting = [
                 cell
                 for cell in cells_of.get(other, [])
-                if all(variables[known] == value for known, value in cell.variables.items() if known in variables)
+                if all(cell.variables[known] == variables[known] for known in both)
             ]
             if len(fitting) != 1:
                 raise ValueError(
@@ -165,10 +166,14 @@ class Study:
         """Return the cells that `only` names, and all that they need, in their order."""
         if self.only is None:
             return cells
-        kept = {key for key, cell in cells.items() if any(fnmatchcase(cell.name, f"*{some}*") for some in self.only)}
+        kept = {key for key, cell in cells.items() if self._is_chosen(cell.name)}
         while more := {other.key for key in kept for other in cells[key].needs.values()} - kept:
             kept |= more
         return {key: cell for key, cell in cells.items() if key in kept}
+
+    def _is_chosen(self, name: str) -> bool:
+        """Whether a name has one of the patterns in it."""
+        return any(some in name or fnmatchcase(name, f"*{some}*") for some in self.only or ())
 
     def _cell(self, group_name: str, variables: Variables, needs: dict[str, Cell]) -> Cell:
         group, known = self.groups[group_name], self.variables | variables

@@ -41,7 +41,7 @@ Place = tuple[str, str, str, str, int | None]  # evaluation, data, method, head 
 
 
 @dataclass
-class Test:
+class HeadTest:
     """A comparison by one head."""
 
     head: str
@@ -69,7 +69,7 @@ class Comparison:
     data: str | None = None
     method: str | None = None  # that the claim is in favour of
     shots: int | None = None  # labels a class; None: all
-    tests: list[Test] = field(default_factory=list)
+    tests: list[HeadTest] = field(default_factory=list)
     lacks: str | None = None  # what was not measured
 
     @property
@@ -264,7 +264,7 @@ def _comparison(
     return comparison
 
 
-def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None) -> Test:
+def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None) -> HeadTest:
     """Compare two systems: is a better; with a margin, do they differ by less than that?
 
     Equality is two one-sided tests (Schuirmann, 1987), a - b below the margin and above its opposite; p is the larger
@@ -272,7 +272,7 @@ def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None)
     """
     difference = paired_bootstrap(a, b)
     if margin is None:
-        return Test(head, difference)
+        return HeadTest(head, difference)
     upper, lower = (
         paired_bootstrap(a, Resampled(b.scores + shift, b.samples + shift, b.seeds)).p_value
         for shift in (margin, -margin)
@@ -281,7 +281,7 @@ def compared(head: str, a: Resampled, b: Resampled, margin: float | None = None)
         p_value = max(upper, lower) / 2
     else:
         p_value = upper if difference.difference > 0 else lower
-    return Test(head, replace(difference, p_value=p_value), None, margin)
+    return HeadTest(head, replace(difference, p_value=p_value), None, margin)
 
 
 def _interaction(
@@ -298,7 +298,7 @@ def _interaction(
         elif len({system.seeds for system in systems}) > 1:
             comparison.lacks = f"other numbers of pretraining seeds with {head}"
         else:
-            comparison.tests.append(Test(head, growth_of_gain(*systems)))
+            comparison.tests.append(HeadTest(head, growth_of_gain(*systems)))
     return comparison
 
 
@@ -329,9 +329,9 @@ def _positive(stated: Hypothesis, data: str, method: str, measured: Measured) ->
         system = measured.drawn_system(place_of(rows[0]), metric)
         assert system is not None
         nothing = Resampled(np.zeros(1), np.zeros((len(system.samples), 1)))
-        comparison.tests.append(Test("all seeds", paired_bootstrap(system, nothing)))
+        comparison.tests.append(HeadTest("all seeds", paired_bootstrap(system, nothing)))
     else:
         lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
         found = Difference(float(np.mean([row["value"] for row in rows])), min(lows), max(highs), np.nan)
-        comparison.tests.append(Test("its interval", found, by_interval=True))
+        comparison.tests.append(HeadTest("its interval", found, by_interval=True))
     return comparison

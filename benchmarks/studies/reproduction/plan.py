@@ -138,7 +138,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: {', '.join(wrong)} must name a family of {', '.join(FAMILIES)}.")
     for name, evaluation in recipe["evaluations"].items():
         for pattern in evaluation["methods"]:
-            if not any(fnmatchcase(method, pattern) for method in recipe["methods"]):
+            if not any(_fits(method, pattern) for method in recipe["methods"]):
                 raise ValueError(f"{path}: the evaluation {name} has the method {pattern!r}, which there is not.")
     return recipe
 
@@ -199,7 +199,12 @@ def methods_of(recipe: Mapping[str, Any], evaluation: str, data: str | None = No
     """Return the methods that an evaluation measures, in the recipe's order; a set may have fewer."""
     whole = recipe["evaluations"][evaluation]
     patterns = (whole["sets"].get(data) or {}).get("methods", whole["methods"])
-    return [name for name in recipe["methods"] if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return [name for name in recipe["methods"] if any(_fits(name, pattern) for pattern in patterns)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name is the pattern, or fits it."""
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def method_named(recipe: Mapping[str, Any], name: str, evaluation: str, data: str) -> str:
