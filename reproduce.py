@@ -79,10 +79,10 @@ def main() -> None:
         recipe["corpus"] = "{given_corpus}"
     plan = make_plan(recipe, options.data_dir, options.model_name_or_path is not None)
     jobs = options.jobs or recipe.get("jobs", 1)
-    study = open_study(plan, options)
     if options.dry_run:
         dry_run(plan, options, jobs)
         return
+    study = open_study(plan, options)
     if options.list:
         with only_runner(study.work_dir) as is_alone:
             print(show(study, is_active=not is_alone))

@@ -108,7 +108,9 @@ class Study:
         self.work_dir, self.hashes, self.damaged = work_dir.resolve(), dict[str, str](), set[Path]()
         self.only = only
         self.code: list[str] = content.get("code") or self._default_code()
-        self.code_of = {name: hash_of_code(*self.code, *group.get("code", [])) for name, group in self.groups.items()}
+        code = {name: (*self.code, *group.get("code", [])) for name, group in self.groups.items()}
+        hashes = {names: hash_of_code(*names) for names in set(code.values())}
+        self.code_of = {name: hashes[names] for name, names in code.items()}
 
     def _default_code(self) -> list[str]:
         steps = [step for group in self.groups.values() for step in group["steps"]]

@@ -35,6 +35,12 @@ def rows_of(method, seed, accuracy, macro_f1):
             shared | {"metric": "macro_f1", "value": macro_f1}]  # fmt: skip
 
 
+def write_done(study, cell, rows):
+    study.folder(cell).mkdir(parents=True)
+    record = Record(cell.name, "done", cell.key, cell.content, "abc", seconds=1.0, rows=rows)
+    record.write(study.folder(cell) / RECORD)
+
+
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
     """The folder of a report of the small recipe, of which a few cells are done; and the study."""
@@ -55,9 +61,14 @@ def reported(tmp_path_factory):
             rows = rows_of(HOSTILE, None, 0.9, 0.9)
         if rows and cell.fields["task"] == "classification":
             rows = [fields | row | {"seconds": 1.0} for row in rows]
-            study.folder(cell).mkdir(parents=True)
-            record = Record(cell.name, "done", cell.key, cell.content, "abc", seconds=1.0, rows=rows)
-            record.write(study.folder(cell) / RECORD)
+            write_done(study, cell, rows)
+        elif cell.group == "fine-tuning of the graph paper python_docs: graph" and cell.fields["seed"] == 1:
+            rows = rows_of("graph", 1, 0.5, 0.5)
+            rows = [row | {"head": "finetune"} for row in rows] + [
+                rows[1]
+                | {"metric": "fine-tuning", "head": "finetune", "curve": [{"accuracy": 0.125}, {"accuracy": 0.5}]}
+            ]
+            write_done(study, cell, [fields | row | {"seconds": 1.0} for row in rows])
         elif cell.group == "links python_docs: crop":
             study.folder(cell).mkdir(parents=True)
             Record(cell.name, "failed", cell.key, cell.content, error="no").write(study.folder(cell) / RECORD)
@@ -129,7 +140,8 @@ def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     line = next(line for line in text.splitlines() if line.startswith("| DocSplit_bert (ours: DocSplit)"))
     assert "50.0 ± 10.0" in line
     assert "needs FakeNews: see docs/datasets.md (paper 60.04)" in line
-    assert "Figure 5: validation accuracy" in text
+    curve = next(line for line in text.splitlines() if line.startswith("| graph, python_docs, seed 1"))
+    assert re.findall(r"\[([\d.]+)\]", curve) == ["12.5", "50.0"]  # Figure 5
     assert "Figures 6 and 7" in text
     assert "| learning rate" in text
 
