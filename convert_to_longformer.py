@@ -1,7 +1,7 @@
 """Turn a BERT or RoBERTa checkpoint into a Longformer that reads documents of thousands of tokens.
 
     python convert_to_longformer.py bert-base-uncased outputs/longformer_bert --max_positions 4096
-    python run_docsplit_pretraining.py recipes/longformer_da.yaml \\
+    python run_docsplit_pretraining.py recipes/longformer_da_simcse.yaml \\
         --model_name_or_path outputs/longformer_bert
 
 It follows the Longformer paper (section 5) and the self-contrastive Bregman paper (section 3.1). The position
@@ -47,8 +47,10 @@ def main() -> None:
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.release.hub import WRITTEN
     from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+    from docsplit.runtime.files import name_failed_writes
 
-    with OutputFolder(options.out, Writer("convert_to_longformer.py", "OUT", WRITTEN)):
+    writer = Writer("convert_to_longformer.py", "OUT", WRITTEN)
+    with OutputFolder(options.out, writer), name_failed_writes(options.out):
         convert_checkpoint(options)
 
 

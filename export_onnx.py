@@ -44,8 +44,9 @@ def main() -> None:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
     from docsplit.release.onnx import FILES
     from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+    from docsplit.runtime.files import name_failed_writes
 
-    with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)):
+    with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)), name_failed_writes(options.out):
         export_encoder(options.encoder, options.out)
 
 

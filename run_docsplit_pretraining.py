@@ -97,7 +97,7 @@ def make_collator(run: "Run") -> "DocSplitCollator | QueryDocumentCollator":
     length, prompt = length_of_views(settings, data_args.view_max_length), prompt_of(settings)
     if data_args.view == QUERY_DOCUMENT:
         return make_query_collator(model, run.data, run.options, length)
-    return kind(run.data.tokenizer, data_args.view, length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
+    return kind(run.data.tokenizer, settings["view"], length, settings["mlm_weight"] > 0, seed, prompt, sketches=True)
 
 
 def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
@@ -133,7 +133,8 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     early_stopping = EarlyStoppingCallback(patience) if patience is not None else None
     # Prints what all others measured
     screen = ScreenCallback(trainer)
-    for callback in (*before, callbacks.CheckpointCallback(args), *after, pushes, probe, early_stopping, screen):
+    sealing = callbacks.CheckpointCallback(args, run.folder.seen_by[args.process_index])
+    for callback in (*before, sealing, *after, pushes, probe, early_stopping, screen):
         if callback is not None:
             trainer.add_callback(callback)
     return Callbacks(metrics, interrupt, seen, probe, pushes)

@@ -39,10 +39,12 @@ def main() -> None:
     )
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.evaluation.compare import compare
+    from docsplit.evaluation.ranking.by_fold import RankingByFold
     from docsplit.evaluation.ranking.methods import DocumentRanking
     from docsplit.release.model_card import add_results
 
-    compare(DocumentRanking(data_args, args), encoder_args, add_results)
+    kind = RankingByFold if args.encoders_by_fold else DocumentRanking
+    compare(kind(data_args, args), encoder_args, add_results)
 
 
 command = as_command(main)

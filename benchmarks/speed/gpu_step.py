@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import AutoTokenizer, BertConfig
+from transformers import BertConfig
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from benchmarks.engine.results import write_report
@@ -52,6 +52,7 @@ from benchmarks.speed import jobs
 from benchmarks.speed.contenders import training as contenders
 from benchmarks.speed.training import Contender, measure_peaks, native_precision, say
 from docsplit.data.collators import Batch, DocSplitCollator, MaskedRow
+from docsplit.data.tokenization import load_tokenizer
 from docsplit.evaluation.results.markdown import markdown_table
 from docsplit.runtime.files import versions
 from docsplit.runtime.launching import default_training_tokens, hardware, prefers_cudnn_attention
@@ -177,7 +178,7 @@ class OurStep(Step, contenders.DocSplit):
 
     def __init__(self, job: StepJob):
         super().__init__(job, cache_gradients=job.cache_gradients, mlm=job.masked_lm)
-        collator = DrawnViews(AutoTokenizer.from_pretrained(job.folder), mlm=job.masked_lm)
+        collator = DrawnViews(load_tokenizer(str(job.folder)), mlm=job.masked_lm)
         self.collate = functools.partial(collator)
         if job.packed:
             self.model.pack_sequences(job.dtype)

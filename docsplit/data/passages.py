@@ -233,7 +233,7 @@ def _section_starts(lines: list[str]) -> list[int]:
         line = lines[number]
         if not line or line.isspace():
             may_begin, number = True, number + 1
-        elif may_begin and not is_code and (height := _heading_at(lines, number)):
+        elif may_begin and not is_code and (height := heading_at(lines, number)):
             starts += [number] if has_text else []
             has_text, number = False, number + height
         else:
@@ -242,8 +242,8 @@ def _section_starts(lines: list[str]) -> list[int]:
     return starts
 
 
-def _heading_at(lines: list[str], number: int) -> int:
-    """Count the lines of the heading that begins at this one; 0: none does."""
+def heading_at(lines: list[str], number: int) -> int:
+    """Count the lines of the heading that begins at this one, after an empty one; 0: none does."""
     line, following = lines[number], lines[number + 1 : number + 3]
     if mark := _HEADING_MARK.match(line):
         title = line[mark.end() :].rstrip()

@@ -141,8 +141,8 @@ class DocumentStream(torch.utils.data.IterableDataset):
         state = self.state | {"num_workers": num_workers, "num_batches": num_batches}
         write_text(checkpoint / LAYOUT_FILE, json.dumps(state, indent=2) + "\n")
 
-    def resume(self, checkpoint: Path, num_workers: int) -> None:
-        """Go on with the batch after those before the checkpoint.
+    def resume(self, checkpoint: Path, num_workers: int) -> int:
+        """Go on with the batch after those before the checkpoint, and return their number.
 
         Raises:
             ValueError: if the checkpoint is of no stream, or documents would now be dealt out in another way.
@@ -160,6 +160,7 @@ class DocumentStream(torch.utils.data.IterableDataset):
                 f"--model_name_or_path {checkpoint}."
             )
         self.first_batch = num_batches
+        return num_batches
 
     # --- Documents of one reader ---
 

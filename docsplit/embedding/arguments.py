@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 
+_STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]
 
 
@@ -22,7 +23,9 @@ class EncoderArguments:
             COMMON: True,
             "help": "Encoders to compare: Hub names or folders of SentenceTransformers or any AutoModel. NAME=PATH "
             "gives an encoder another name in the results. Pretraining seeds of one method are joined by commas, "
-            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: they become one row, with the mean and intervals over the seeds.",
+            "PATH,PATH,PATH or NAME=PATH,PATH,PATH: they become one row, with the mean and intervals over the seeds. "
+            "PATH@mean, and PATH@prompt=TEXT or PATH@mean@prompt=TEXT, give an encoder a pooling and a prompt of its "
+            "own.",
         }
     )
     pooling: Pooling | None = field(
@@ -86,6 +89,7 @@ class EncoderArguments:
     def __post_init__(self) -> None:
         for name in self.model_name_or_path:
             for member in members_of(name):
+                _refuse_other_suffix(name, member)
                 refuse_missing_path(member, "a folder with an encoder, or a model of the Hub (USER/NAME)")
         check_bounds(self)
 
@@ -117,14 +121,45 @@ class ComparisonArguments:
     )
 
 
+class Stated(NamedTuple):
+    """An argument of --model_name_or_path, divided: the encoders, and what it states of them."""
+
+    encoders: str  # PATH, NAME=PATH, PATH,PATH ...
+    pooling: Pooling | None = None
+    prompt: str | None = None  # before each document; empty: none
+
+
+def stated_in(name: str) -> Stated:
+    """Divide an argument such as NAME=PATH@mean@prompt=TEXT; what exists under the whole name states nothing."""
+    if Path(name).exists():
+        return Stated(name)
+    found: Any = _STATED.fullmatch(name)  # as any text does
+    encoders, pooling, prompt = found.groups()
+    return Stated(encoders, pooling, prompt)
+
+
+def _refuse_other_suffix(name: str, member: str) -> None:
+    """Refuse PATH@WORD where WORD is no pooling; no encoder of the Hub has an @ in its name.
+
+    Raises:
+        ValueError: naming the argument and what it may state.
+    """
+    path, at, word = member.partition("@")
+    if at and not Path(member).exists():
+        poolings = ", ".join(f"@{pooling}" for pooling in get_args(Pooling))
+        raise ValueError(f"{name!r}: {path}@{word} should be {path} with one of {poolings}, or with @prompt=TEXT.")
+
+
 def members_of(name: str) -> list[str]:
     """Split an argument into encoders: PATH or NAME=PATH; one a pretraining seed, PATH,PATH or NAME=PATH,PATH.
 
-    What exists under the whole name is one encoder, and so is a name without a comma or NAME=.
+    What exists under the whole name is one encoder, and so is a name without a comma or NAME=. What `stated_in` finds
+    at the end, a pooling and a prompt, is no part of an encoder.
 
     Raises:
         ValueError: if a member is empty or named twice, or is no encoder, or NAME has a comma.
     """
+    name = stated_in(name).encoders
     stated = re.match(r"[^/\\,=]+=", name)
     if Path(name).exists() or ("," not in name and not stated):
         return [name]

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.readers.documents import Documents, documents_of
 from docsplit.embedding import project_modules
-from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of
+from docsplit.embedding.arguments import EncoderArguments, LongDocuments, members_of, stated_in
 from docsplit.embedding.chunks import CHUNK_TEXTS
 from docsplit.embedding.encode import (
     SIMILARITIES,
@@ -30,10 +30,11 @@ from docsplit.embedding.encode import (
     embed_queries,
     identity,
 )
-from docsplit.embedding.graphs import is_graph_encoder
+from docsplit.embedding.graphs import is_graph_encoder, note_sections
 from docsplit.embedding.loading import (
     describe_encoder,
     load_encoder,
+    own_options,
     reader_config,
     replace_pooling,
     resolve_prompt,
@@ -127,9 +128,10 @@ class Encoder:
         self._device = self._model.device
         logger.info(f"{name}: {describe_computing(self._device, self.dtype, reader_config(self._model))}")
         self.replaced_pooling: str | None = None  # what the checkpoint brought, where --override_pooling replaced it
-        if self.options.override_pooling is not None:
+        override = self.options.override_pooling
+        if override is not None and override != describe_encoder(self._model).pooling:
             try:
-                self.replaced_pooling = replace_pooling(self._model, self.options.override_pooling)
+                self.replaced_pooling = replace_pooling(self._model, override)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
 
@@ -207,6 +209,7 @@ class Encoder:
         """
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         logger.info(f"Embedding {len(rows):,} texts with {self.name} on {self._device}")
+        note_sections(self._model, self.name, list(rows))
         vectors, seconds = self._embed(list(rows), self.cache_dir, show_progress)
         facts = self.facts(seconds, test_texts)
         if self.options.smooth_neighbours:
@@ -265,7 +268,7 @@ class Encoder:
         if self.replaced_pooling is not None:
             logger.warning(
                 f"{self.name} brings {self.replaced_pooling} pooling; {self.options.override_pooling} is used "
-                "(--override_pooling)."
+                f"(--override_pooling, or @{self.options.override_pooling})."
             )
         try:
             self._embed(texts, None, show_progress=False)
@@ -401,13 +404,14 @@ def load_groups(
     Args:
         not_encoders: names among them that stand for something else, such as tfidf.
     """
-    loaded: dict[str, Encoder] = {}
+    loaded: dict[tuple[str, Pooling | None, str | None], Encoder] = {}
     groups = []
     for name in names:
-        members = [] if name in not_encoders else members_of(name)
-        for member in members:
-            if member not in loaded:
-                loaded[member] = Encoder(member, options, cache_directory())
-                loaded[member].rest()
-        groups.append(EncoderGroup(name, [loaded[member] for member in members]))
+        members, stated = ([] if name in not_encoders else members_of(name)), stated_in(name)
+        keys = [(member, stated.pooling, stated.prompt) for member in members]
+        for key in keys:
+            if key not in loaded:
+                loaded[key] = Encoder(key[0], own_options(key[0], stated, options), cache_directory())
+                loaded[key].rest()
+        groups.append(EncoderGroup(name, [loaded[key] for key in keys]))
     return groups

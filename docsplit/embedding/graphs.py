@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.data.passages import Passage
+from docsplit.data.passages import Passage, split_sections
 from docsplit.embedding.chunks import Advance, Layout, MicroBatch, embed_chunk, tokenized_batches
 from docsplit.embedding.project_modules import plain_encoder
 from docsplit.modeling.encoding import Rows
@@ -22,6 +22,7 @@ from modeling_graph_document import GraphDocumentModel
 logger = logging.getLogger(__name__)
 
 CHUNK_TEXTS = 32  # of `document_attention`
+SECTIONS_SOUGHT_IN = 1000  # documents
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,23 @@ def is_graph_encoder(model: Any) -> bool:
 def has_graph_attention(model: Any) -> bool:
     """Whether passages attend to each other; a graph document model without layers only takes their mean."""
     return is_graph_encoder(model) and getattr(model[0].config, "graph_layers", 0) > 0
+
+
+def note_sections(model: Any, name: str, texts: Sequence[str]) -> None:
+    """Say in one line where an encoder joins passages by section, and the first documents have no sections."""
+    first = [text for text in texts[:SECTIONS_SOUGHT_IN] if text.strip()]
+    if not has_graph_attention(model) or model[0].config.graph_kind == "full" or not first:
+        return
+    if not any(len(split_sections(text)) > 1 for text in first):
+        logger.warning(no_sections(name, model[0].config.graph_kind, f"the first {len(first):,} documents"))
+
+
+def no_sections(name: str, graph_kind: str, documents: str) -> str:
+    """Say that an encoder finds no sections to join passages by."""
+    return (
+        f"{name} joins passages by section (graph_kind {graph_kind}), and none of {documents} has two: all passages "
+        "of a document are joined. docs/datasets.md says where sections come from."
+    )
 
 
 @torch.no_grad()

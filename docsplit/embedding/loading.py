@@ -2,7 +2,7 @@
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -12,6 +12,7 @@ from sentence_transformers.util import is_sentence_transformer_model
 
 from docsplit.data.tokenization import check_vocabulary
 from docsplit.embedding import graphs, project_modules
+from docsplit.embedding.arguments import EncoderArguments, Stated
 from docsplit.embedding.project_modules import (
     WITH_WORDS,
     load_stock,
@@ -197,6 +198,15 @@ def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:
 def says_pooling(name_or_path: str) -> bool:
     """Whether an encoder brings its pooling: SentenceTransformers and this project's checkpoints do."""
     return is_sentence_transformer_model(name_or_path) or hasattr(pretrained.read_config(name_or_path), "docsplit")
+
+
+def own_options(name_or_path: str, stated: Stated, options: EncoderArguments) -> EncoderArguments:
+    """Return the options with the pooling and the prompt that an argument states of its encoder: those win."""
+    own: dict[str, Any] = {"prompt": stated.prompt} if stated.prompt is not None else {}
+    if stated.pooling is not None:
+        option = "override_pooling" if says_pooling(name_or_path) else "pooling"
+        own |= {"pooling": None, "override_pooling": None, option: stated.pooling}
+    return replace(options, **own)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,13 @@ class ProbeArguments(HeadArguments):
             "graph_hyperpartisan: heads as docsplit's, finetune for 20 epochs or 15."
         },
     )
+    probe_epochs: int | None = field(
+        default=None,
+        metadata={
+            "help": "Most passes of mlp, and of bregman's linear, over all labels; a validation part stops them "
+            "earlier. Default: the preset's, 50 (bregman 30)."
+        },
+    )
     shots: list[int] = field(
         default_factory=lambda: [5],
         metadata={COMMON: True, "help": "Labels per class, one row of results for each number; 0: all labels only."},
@@ -78,6 +85,12 @@ class ProbeArguments(HeadArguments):
         check_choices("heads", self.heads, (*HEADS, *TUNING_HEADS))
         check_choices("probe_preset", [self.probe_preset], PRESETS)
         self.shots = sorted({shots for shots in self.shots if shots != 0})
+        by_gradient = {"mlp", "linear"} if PRESETS[self.probe_preset].linear else {"mlp"}
+        if self.probe_epochs is not None and not by_gradient & set(self.heads):
+            raise ValueError(
+                f"--probe_epochs is for heads that are trained by gradient: add {' or '.join(sorted(by_gradient))} to "
+                "--heads."
+            )
         if "setfit" in self.heads and not self.shots:
             raise ValueError("The head setfit is for few-shot draws: give --shots.")
 

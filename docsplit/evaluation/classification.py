@@ -6,7 +6,7 @@ read an encoder whose vectors are all alike, and standardising can change the or
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,17 @@ class Classification(LabelledEvaluation):
         return lines
 
 
-def head_of(name: str, preset: str, is_sparse: bool = False) -> tuple[Head, str | None]:
+def head_of(name: str, preset: str, is_sparse: bool = False, max_epochs: int | None = None) -> tuple[Head, str | None]:
     """Return a head's function and the preset that it is trained by; None where presets do not name the head.
 
     Sparse features have logistic regression as linear head whatever the preset.
+
+    Args:
+        max_epochs: with all labels, in place of the preset's.
     """
     training = {"mlp": PRESETS[preset].mlp, "linear": PRESETS[preset].linear}.get(name)
     if training is not None and not is_sparse:
-        return partial(mlp, training=training), preset
+        return partial(mlp, training=replace(training, max_epochs=max_epochs or training.max_epochs)), preset
     return HEADS[name], "docsplit" if name == "linear" else None
 
 
@@ -120,7 +123,7 @@ def probe(
         bar.set_postfix_str(f"{head}, {'full data' if shots is None else f'{shots} shots'}")
         parts = kinds[kind]
         validation: Any = (parts["validation"], split.validation_labels) if "validation" in parts else None
-        train, preset = head_of(head, options.probe_preset, is_tfidf)
+        train, preset = head_of(head, options.probe_preset, is_tfidf, options.probe_epochs)
         data = HeadInput(
             parts["train"],
             split.train_labels,

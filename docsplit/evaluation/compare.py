@@ -19,6 +19,7 @@ from accelerate import PartialState
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit, load_labelled
 from docsplit.embedding.arguments import EncoderArguments
+from docsplit.embedding.encode import identity
 from docsplit.embedding.encoder import Encoder, EncoderGroup, load_groups
 from docsplit.evaluation.results import comparison
 from docsplit.evaluation.results.data_names import data_source, describe_data
@@ -26,8 +27,11 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
+from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.disk.output_folder import ALL, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
+from docsplit.runtime.disk.shared import first_in, refuse_differences
+from docsplit.runtime.files import name_failed_writes
 from docsplit.runtime.launching import accelerator, hardware, join_processes
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
@@ -177,7 +181,8 @@ def compare(evaluation: Evaluation, encoder_args: EncoderArguments, add_results:
         add_results: puts the tables into the encoders' cards, with --push_results.
     """
     state = join_processes()
-    with output_folder(evaluation) if state.is_main_process else nullcontext():
+    folder = output_folder(evaluation)
+    with folder if state.is_main_process else nullcontext(), name_failed_writes(folder.path):
         _compare(evaluation, encoder_args, add_results, state)
 
 
@@ -186,8 +191,9 @@ def _compare(
 ) -> None:
     is_main = state.is_main_process
     # Read the data
-    with state.main_process_first():
+    with first_in(cache_directory()):
         evaluation.load(is_main)
+    refuse_differences(lambda: {"the data": str(evaluation.settings()["data_fingerprint"])})
     statistics = evaluation.statistics()
     if is_main:
         print(f"\n{statistics_table(statistics)}\n")
@@ -197,6 +203,7 @@ def _compare(
     evaluation.check(encoder_args)
     setup = _setup(evaluation, encoder_args, statistics, state.num_processes)
     groups = load_groups(names, encoder_args, evaluation.not_encoders)
+    refuse_differences(lambda: _hashes_of(groups))
     for group in groups:
         group.check(evaluation.sample())
         for encoder in group.encoders:
@@ -223,6 +230,14 @@ def _compare(
         if evaluation.args.push_results:
             add_results(names, evaluation.card_title, setup.data, setup.folder)
     state.wait_for_everyone()
+
+
+def _hashes_of(groups: list[EncoderGroup]) -> dict[str, str]:
+    hashes = {}
+    for encoder in (encoder for group in groups for encoder in group.encoders):
+        hashes[encoder.name] = identity(encoder.model)
+        encoder.rest()
+    return hashes
 
 
 def output_folder(evaluation: Evaluation) -> OutputFolder:

@@ -49,7 +49,7 @@ from docsplit.index.segments import (
     write_segment,
 )
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
-from docsplit.runtime.files import flush
+from docsplit.runtime.files import flush, name_failed_writes
 from docsplit.runtime.names import command_name
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def writing(directory: Path) -> Iterator[Index]:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     try:
-        with FileLock(directory / LOCK, timeout=0):
+        with FileLock(directory / LOCK, timeout=0), name_failed_writes(directory):
             yield
     except Timeout as error:
         raise ValueError(f"Another process changes the index in {directory}: wait until it is done.") from error

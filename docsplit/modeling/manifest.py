@@ -41,6 +41,15 @@ def why_incomplete(directory: Path) -> str | None:
         return str(error).removesuffix(".")
 
 
+def digest_of(directory: Path) -> str:
+    """Hash the manifest of a directory: it names the digest of each file, so two checkpoints with one hash are equal.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    return hashlib.blake2b((directory / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+
+
 def read_manifest(directory: Path) -> tuple[float, dict[str, FileRecord]]:
     """Read when a directory was sealed, and the records of its files.
 

@@ -1,7 +1,8 @@
 """The settings that decide an embedding and its training, kept in config.json, and checks that an encoder takes them.
 
 config.json has it under the key "docsplit": the names of `DEFAULT_SETTINGS`, and the options of the objective; where
-the start was a SentenceTransformer also `KEPT`, and where it was not in float32 `RELEASED_DTYPE`.
+a script trained it, the views that it learnt from (`OF_VIEWS`); where the start was a SentenceTransformer also `KEPT`,
+and where it was not in float32 `RELEASED_DTYPE`.
 """
 
 import inspect
@@ -17,6 +18,9 @@ from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.disk.records import checked
 
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
+# The view of `docsplit.data.views` that was trained on, and about how many words its passages have, if it has any: for
+# those who go on. A model that makes no views does not know them.
+OF_VIEWS: dict[str, type] = {"view": str, "passage_words": int}
 IGNORED = -100  # the value of `mlm_targets` where nothing is predicted
 
 # Those of `DEFAULT_SETTINGS`, of the objective and of the start, by name: "docsplit" in config.json.
@@ -33,7 +37,7 @@ DEFAULT_SETTINGS: Settings = {
 
 def setting_names() -> set[str]:
     """Return all names that a checkpoint's settings may have, whatever its objective."""
-    return set(DEFAULT_SETTINGS).union(*map(option_names, OBJECTIVES))
+    return set(DEFAULT_SETTINGS).union(OF_VIEWS, *map(option_names, OBJECTIVES))
 
 
 def current_settings(saved: Settings) -> Settings:
@@ -65,7 +69,7 @@ def check_types(saved: Settings, where: str) -> None:
     if objective not in OBJECTIVES:
         raise ValueError(f"{where}: objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
     types: dict[str, Any] = {name: type(value) for name, value in DEFAULT_SETTINGS.items()}
-    types |= {KEPT: dict, RELEASED_DTYPE: str} | get_type_hints(OBJECTIVES[objective].Options)
+    types |= {KEPT: dict, RELEASED_DTYPE: str} | OF_VIEWS | get_type_hints(OBJECTIVES[objective].Options)
     for name, value in current_settings(saved).items():
         if value is not None and name in types:
             checked(value, types[name], f"{where}: {name}")
@@ -94,7 +98,7 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
     if objective not in OBJECTIVES:
         raise ValueError(f"objective is {objective!r}, expected one of {sorted(OBJECTIVES)}.")
     settings = default_settings(config) | settings_for(objective, saved) | overrides
-    known = (*DEFAULT_SETTINGS, *option_names(objective), KEPT, RELEASED_DTYPE)
+    known = (*DEFAULT_SETTINGS, *option_names(objective), *OF_VIEWS, KEPT, RELEASED_DTYPE)
     for name in [name for name in settings if name not in known]:
         if having := objectives_with(name):
             raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WITHOUT_QUEUE = ("cpu", "mps")  # the CPU computes at once; on MPS nothing tells when a copy has arrived
+WITHOUT_QUEUE = ("cpu", "meta", "mps")  # a CPU computes at once; on MPS nothing tells when a copy has arrived
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -105,6 +105,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
         name=inline(address.split("/")[-1]),
         address=python_literal(address),
         start=shlex.quote(one_line(address)),
+        going_on=_going_on(settings, run),
         hidden_size=embedding_width(config),
         reads=_reads(config, settings),
         similarity=similarity_of(settings),
@@ -225,7 +226,7 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
     start = _option(run, "model_name_or_path", "")
     learnt = "masked language modelling alone"
     if settings["contrastive_weight"]:
-        objective, view = OBJECTIVES[settings["objective"]], _option(run, "view", "docsplit")
+        objective, view = OBJECTIVES[settings["objective"]], _view(settings, run)
         aim = "to find the documents that answer a query" if view == QUERY_DOCUMENT else objective.aim(settings)
         details = [f"view {code(view)}", f"objective {code(settings['objective'])}", *objective.details(settings)]
         learnt = f"{aim}: {', '.join(details)}"
@@ -235,6 +236,22 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
     reader = family.token_encoder(config)
     model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}"
     return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
+
+
+def _view(settings: Settings, run: RunRecord | None) -> str:
+    """Return the view that was trained on; earlier versions recorded it as an option of the run alone."""
+    return settings.get("view") or _option(run, "view", "docsplit")
+
+
+def _going_on(settings: Settings, run: RunRecord | None) -> str:
+    """Return the options that pretraining is gone on with: what the checkpoint does not say of itself."""
+    view = _view(settings, run)
+    words = f"--corpus {'YOUR_COLLECTION' if view == QUERY_DOCUMENT else 'YOUR_DOCUMENTS'}"
+    if "view" not in settings and run is not None:
+        words += f" --view {shlex.quote(one_line(view))}"
+    if not settings["contrastive_weight"]:  # which has to be asked for
+        words += " --contrastive_weight 0"
+    return words
 
 
 def _option(run: RunRecord | None, name: str, default: str) -> str:
@@ -298,7 +315,8 @@ def _limits(config: Any, settings: Settings, run: RunRecord | None) -> str:
 
 def _papers(config: Any, settings: Settings, options: dict[str, str]) -> list[str]:
     with_lora = str(options.get("lora_r", "0")) != "0"
-    papers = [PAPERS.get(str(name)) for name in ("docsplit", options.get("view"), settings["objective"])]
+    view = settings.get("view", options.get("view"))
+    papers = [PAPERS.get(str(name)) for name in ("docsplit", view, settings["objective"])]
     papers += [family_of(config).paper, PAPERS["lora"] if with_lora else None]
     return list(dict.fromkeys(paper for paper in papers if paper is not None))
 

@@ -144,6 +144,7 @@ BOUNDS: dict[str, Bound] = {
     "num_seeds": COUNT,
     "num_draws": COUNT,
     "shots": Bound(0, remedy="0 stands for all labels only"),
+    "probe_epochs": COUNT,
     "finetune_learning_rate": POSITIVE,
     "finetune_epochs": POSITIVE,
     "finetune_batch_size": COUNT,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -14,7 +15,8 @@ from docsplit.runtime.display import shown_lines
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set by torchrun and accelerate: where a process says why it failed
 TOKEN = r"hf_\w{16,}"  # of the Hub
-PATIENCE = 5.0  # seconds in which the first process of a machine may say what another one would
+PATIENCE = 5.0  # seconds in which one process of a machine may say what another one would
+_one_thread_speaks = threading.RLock()  # of the script and the watchdog: either may end the process afterwards
 
 
 def end_with(message: str, code: int = 1, about: str | None = None) -> NoReturn:
@@ -40,20 +42,31 @@ def say(message: str, about: str | None = None) -> None:
             the first process prints it if it has the same error.
     """
     message = shown_lines(re.sub(TOKEN, "hf_...", message))
-    if _is_first_to_say(about or message, message, 0 if about else PATIENCE):
-        rank = os.environ.get("RANK", "0")
-        print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr, flush=True)
+    rank = os.environ.get("RANK", "0")
+    with _one_thread_speaks:
+        said = _file_of(about or message)
+        if said is None or _is_first_to_say(said, message, 0 if about else PATIENCE):
+            print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr, flush=True)
+            if said is not None:
+                with contextlib.suppress(OSError):
+                    said.write_text("printed")
 
 
-def _is_first_to_say(about: str, message: str, patience: float) -> bool:
+def _file_of(about: str) -> Path | None:
+    """Name the file that stands for an error in the folder that the processes of a launch share; None without one."""
+    if not (error_file := os.environ.get(ERROR_FILE)):
+        return None
+    return Path(error_file).parents[1] / hashlib.blake2b(about.encode(errors="replace"), digest_size=12).hexdigest()
+
+
+def _is_first_to_say(said: Path, message: str, patience: float) -> bool:
     """Whether this process has to print an error: no other process of this machine does; the first one goes first.
 
-    Processes of one launch share a folder. The launcher also reads the error from there, for its own report.
+    The launcher also reads the error from the folder, for its own report.
+
+    Args:
+        said: is made by who prints the error, and filled once it is printed.
     """
-    if not (error_file := os.environ.get(ERROR_FILE)):
-        return True
-    mine = Path(error_file)
-    said = mine.parents[1] / hashlib.blake2b(about.encode(errors="replace"), digest_size=12).hexdigest()
     if os.environ.get("LOCAL_RANK", "0") != "0":
         end = time.monotonic() + patience
         while not said.exists() and time.monotonic() < end:
@@ -61,10 +74,22 @@ def _is_first_to_say(about: str, message: str, patience: float) -> bool:
     try:
         said.touch(exist_ok=False)
     except FileExistsError:
-        return False
+        return not _is_printed(said)
     except OSError:  # the launcher is gone, and its folder with it
         return True
     report = {"message": {"message": f"error: {message}", "extraInfo": {"timestamp": int(time.time())}}}
     with contextlib.suppress(OSError):
-        mine.write_text(json.dumps(report))
+        Path(os.environ[ERROR_FILE]).write_text(json.dumps(report))
     return True
+
+
+def _is_printed(said: Path) -> bool:
+    """Wait until another process has printed an error; it may be killed before, by the launcher for example."""
+    end = time.monotonic() + PATIENCE
+    with contextlib.suppress(OSError):
+        while not said.stat().st_size:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+    return False

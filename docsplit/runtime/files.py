@@ -4,11 +4,14 @@ Only the standard library is imported at the top, since the modeling files use t
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
@@ -18,6 +21,15 @@ PACKAGES = (
     *("torch", "transformers", "sentence-transformers", "datasets", "evaluate", "scikit-learn", "numpy", "scipy"),
     *("accelerate", "setfit", "bm25s", "spacy"),
 )
+REMEDIES = {  # of errors of a disk, by their numbers
+    **dict.fromkeys((errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)), "Make room there"),
+    errno.EFBIG: "Choose a disk that takes larger files",
+    errno.EIO: "See to that disk, or choose another",
+    errno.EROFS: "Make that disk writable, or choose another",
+}
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # of safetensors and tokenizers
+PYTORCH_ERROR = re.compile(r"PytorchStreamWriter|unexpected pos \d+ vs \d+|iostream error")
+NUMPY_ERROR = re.compile(r"\d+ requested and \d+ written")
 PARTIAL = ".partial"  # ends the name of a file that a kill may leave behind
 FILE_SUFFIXES = (  # of names that are files, never models or data sets of the Hub
     *(".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".md", ".html"),
@@ -34,17 +46,71 @@ class Digest(Protocol):
         """Add these bytes."""
 
 
+class NotWritten(OSError):
+    """A file could not be written. The message is one line, which names the file or its folder, and the remedy."""
+
+
+def why_not_written(error: BaseException) -> str | None:
+    """Say in one line why a write failed, and what helps, if that is what an error means; None for any other.
+
+    safetensors, tokenizers and PyTorch have errors of their own for it, which are no OSErrors.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if not isinstance(error, OSError) and (of_rust := RUST_ERROR.search(str(error))):
+        number = int(of_rust[1])
+    if number is not None and number in REMEDIES:
+        return f"{os.strerror(number)}. {REMEDIES[number]}, and give the command again"
+    of_pytorch = isinstance(error, RuntimeError) and PYTORCH_ERROR.search(str(error))
+    if of_pytorch or (isinstance(error, OSError) and NUMPY_ERROR.search(str(error))):
+        return "the disk took only a part of it. Make room there, if it is full, and give the command again"
+    return None
+
+
+@contextlib.contextmanager
+def name_failed_writes(path: Path) -> Iterator[None]:
+    """Make the error of a write that fails, whichever library's it is, name what was written.
+
+    Args:
+        path: of the file, or of the folder that is written into, for errors that do not know their file.
+
+    Raises:
+        NotWritten: in place of that error.
+    """
+    try:
+        yield
+    except NotWritten:  # of a part, which is named
+        raise
+    except Exception as error:
+        if (reason := why_not_written(error)) is None:
+            raise
+        name = getattr(error, "filename", None)
+        place = path if name is None or str(name).endswith(PARTIAL) else Path(os.fsdecode(name))
+        raise NotWritten(f"{place} could not be written: {reason}{_free_space(place)}.") from error
+
+
+def _free_space(path: Path) -> str:
+    """Say how much room a disk has; a quota may leave less."""
+    with contextlib.suppress(OSError):
+        place = next(place for place in (path, *path.absolute().parents) if place.exists())
+        return f" ({shutil.disk_usage(place).free / 1e6:,.1f} MB are free)"
+    return ""
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name first, so that a reader, a kill or a full disk never leaves half of it.
 
     It is on the disk when this returns: a power cut leaves the old file or the new one.
+
+    Raises:
+        NotWritten: if the disk is full or fails.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
-        write(temporary)
-        flush(temporary)
-        os.replace(temporary, path)
-        flush(path.parent)
+        with name_failed_writes(path):
+            write(temporary)
+            flush(temporary)
+            os.replace(temporary, path)
+            flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

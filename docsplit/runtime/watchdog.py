@@ -2,7 +2,8 @@
 
 Each process writes a sign of life into the launcher's store every second, and reads those of all others. Where one
 was killed, or is silent for `SILENCE` seconds (--ddp_timeout, if that is less), all print which one it was, in one
-line, and end; the silent one is killed if it is on this machine.
+line, and end; the silent one is killed if it is on this machine. An error that ends one ends all, `GONE` seconds
+later: NCCL would wait for it.
 
 No false alarm: work on its own, however long, leaves the thread that gives signs of life running. Code that holds the
 interpreter's lock stops that thread, so a silent process of this machine counts as alive while it uses the processor;
@@ -46,7 +47,7 @@ LATE = 15  # seconds that a common step waits longer than the watchdog, which sa
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)  # these processes end by themselves, or the launcher ends all
 GONE = 10.0  # seconds in which all end after a process of this machine has, if all is well
 LOST = "a lost process"  # in the store: what was said of it
-ENDED = "ended"  # in place of a sign of life: the process ends by itself
+ENDED = "ended"  # in place of a sign of life: the process ends by itself; behind it, the error that ends it
 
 
 def meet(timeout: float) -> dict[str, Any]:
@@ -72,6 +73,8 @@ def meet(timeout: float) -> dict[str, Any]:
     global _watchdog
     _watchdog = Watchdog(dist.PrefixStore("watchdog", store), rank, size, min(max(timeout, LEAST_SILENCE), SILENCE))
     _watchdog.start()
+    # NCCL connects in the first common step, through the store: another process may tokenise for hours before it
+    launched.set_timeout(timedelta(seconds=timeout + LATE))
     return {"store": store, "rank": rank, "world_size": size}
 
 
@@ -83,6 +86,12 @@ def explain(error: BaseException) -> str | None:
     if _watchdog is None or not _is_of_a_common_step(error):
         return None
     return _watchdog.explain(_first_line(error))
+
+
+def tell_others(error: BaseException) -> None:
+    """Let the other processes know which error ends this one: none of them goes on, or waits."""
+    if _watchdog is not None:
+        _watchdog.failure = " ".join(str(error).split())[:500] or type(error).__name__
 
 
 def _is_of_a_common_step(error: BaseException) -> bool:
@@ -113,6 +122,8 @@ class Peer:
         pidfd: is readable once the process has ended; None where the system has none.
         beat: its last sign of life.
         silent: seconds since then.
+        failure: the error that ended it; "" without one.
+        failed: seconds since that was read.
         cpu: seconds of processor time, where the process is on this machine.
     """
 
@@ -125,6 +136,8 @@ class Peer:
     silent: float = 0.0
     cpu: float = 0.0
     has_ended: bool = False
+    failure: str = ""
+    failed: float = 0.0
 
     def __str__(self) -> str:
         return f"rank {self.rank} (process {self.pid} on {self.host})"
@@ -176,6 +189,7 @@ class Watchdog:
     def __init__(self, store: Any, rank: int, size: int, limit: float):
         self.store, self.rank, self.size, self.limit = store.clone(), rank, size, limit
         self.message = ""
+        self.failure = ""  # of this process
         self.rounds = 0  # in which all signs of life were read
         self.unanswered = 0.0  # seconds since the last round
         self.over = threading.Event()
@@ -242,7 +256,7 @@ class Watchdog:
             if self.message:
                 self.store.set(LOST, self.message)
             else:
-                self.store.set(f"beat/{self.rank}", ENDED)
+                self.store.set(f"beat/{self.rank}", ENDED + self.failure)
 
     def _store_is_gone(self) -> bool:
         first = self.peers.get(0)
@@ -252,7 +266,8 @@ class Watchdog:
         """Note who gave a sign of life since the last time."""
         for rank, beat in beats.items():
             peer = self.peers[rank]
-            peer.has_ended = beat == ENDED
+            peer.has_ended = beat.startswith(ENDED)
+            peer.failure = beat.removeprefix(ENDED) if peer.has_ended else ""
             if beat != peer.beat:
                 peer.beat, peer.silent = beat, 0.0
 
@@ -265,9 +280,11 @@ class Watchdog:
             )
             known |= {peer.rank for peer in self._watched() if peer.pidfd in ended}
             now = time.monotonic()
-            self.unanswered += min(now - last, 2 * BEAT)  # more: this process did not run itself
+            passed = min(now - last, 2 * BEAT)  # more: this process did not run itself
+            self.unanswered += passed
             last = now
             message = self.message or self._killed() or self._silent(is_new=self.rounds > rounds)
+            message = message or self._failed(passed)
             rounds = self.rounds
             if message and not self.over.is_set():
                 self._end(message)
@@ -283,6 +300,18 @@ class Watchdog:
                 memory = ". The kernel does so where memory runs out" if number == signal.SIGKILL else ""
                 return f"{peer} ended with signal {number} ({name}){memory}"
         return ""
+
+    def _failed(self, passed: float) -> str:
+        """Say which process an error ended, if this one has not ended since: it may wait where nobody comes.
+
+        Args:
+            passed: seconds since the last call.
+        """
+        failed = [peer for peer in self.peers.values() if peer.failure]
+        for peer in failed:
+            peer.failed += passed
+        first = max(failed, key=lambda peer: peer.failed, default=None)  # others may have failed since, for its lack
+        return "" if first is None or first.failed <= GONE else f"{first} ended with an error: {first.failure}"
 
     def _silent(self, is_new: bool) -> str:
         """Say which process gave no sign of life for too long.
@@ -344,7 +373,8 @@ class Watchdog:
             time.sleep(0.05)
         for peer in self.peers.values():
             if peer.has_ended:
-                return f"{peer} has ended before the others; its last lines say why"
+                why = f": {peer.failure}" if peer.failure and peer.process is None else ""  # printed elsewhere
+                return f"{peer} has ended before the others; its last lines say why{why}"
         for peer in self.peers.values():
             if peer.is_gone() or peer.silent > 3 * BEAT:
                 return f"{peer} {self._state(peer)}"

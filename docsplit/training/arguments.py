@@ -10,7 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from docsplit.data.sets.arguments import check_folds
-from docsplit.data.views import QUERY_DOCUMENT
+from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.modeling.transfer import WITHOUT_QUEUE
@@ -36,7 +36,14 @@ from docsplit.runtime.library_values import (
     read_json_option,
 )
 from docsplit.runtime.names import command_name
-from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
+from docsplit.training.options import (
+    DEFAULT_PASSAGE_WORDS,
+    DEFAULT_VIEW,
+    DataArguments,
+    ModelArguments,
+    QueryArguments,
+    TrainingOptions,
+)
 
 NEGATIVES_FOLDER = "negatives"  # in the output folder: those that were mined
 OF_JSON = {"lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"}
@@ -90,6 +97,8 @@ class PretrainingArguments(TrainingOptions, TrainingArguments):  # type: ignore[
 
     def _choose_for(self, device: torch.device) -> None:
         """Fill in what depends on the device, where no option says it."""
+        if self.full_determinism:  # read at cuBLAS's first product; Trainer may set it too late
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self.use_cpu = device.type == "cpu"
         check_precision(self.fp16, self.bf16, device)
         if self.bf16 is None:
@@ -129,6 +138,11 @@ def unsupported(args: PretrainingArguments) -> Iterator[str]:
         yield "--dataloader_persistent_workers would prefetch with the views of the epoch before."
     if args.dataloader_multiprocessing_context not in (None, "fork"):
         yield "--dataloader_multiprocessing_context: only forked workers learn which epoch it is: leave it out."
+    if args.save_on_each_node:
+        yield (
+            "--save_on_each_node would give each machine a checkpoint without the parts of the others, and write a "
+            "shared one twice at once: leave it out. Rank 0 writes all; share --output_dir, or copy the checkpoint."
+        )
     if args.remove_unused_columns:
         yield "--remove_unused_columns would drop columns that views are made of: leave it out."
     if args.debug:
@@ -199,10 +213,10 @@ class RunOptions:
             self._prepare_for_stream()
         check_attention(self.model.attn_implementation)
         self._check_metric()
-        if self.data.view == QUERY_DOCUMENT:
-            self._check_query_view()
-        elif given := self.queries.given():
-            raise ValueError(f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view.")
+        if self.start is None:
+            self.choose_view({})
+        elif self.data.view is not None:
+            self._check_view()
 
     @property
     def output_dir(self) -> Path:
@@ -213,6 +227,17 @@ class RunOptions:
     def start(self) -> str | None:
         """The name of the pretrained encoder; None: a random one."""
         return self.model.model_name_or_path
+
+    def choose_view(self, of_start: Settings) -> None:
+        """Fill in the view, and the words of passages, that are not given: the start's, else the defaults.
+
+        Raises:
+            ValueError: if other options do not go with the view, or the start has one that does not exist.
+        """
+        self.data.view = self.data.view or of_start.get("view") or DEFAULT_VIEW
+        self.data.passage_words = self.data.passage_words or of_start.get("passage_words") or DEFAULT_PASSAGE_WORDS
+        check_choices("view", [self.data.view], (*VIEWS, QUERY_DOCUMENT))
+        self._check_view()
 
     def _prepare_for_stream(self) -> None:
         """Let a stream, which has no length, bound the run by steps and find its own place when the run resumes."""
@@ -236,8 +261,14 @@ class RunOptions:
             )
         check_choices("metric_for_best_model", [metric], ("loss", *PROBE_METRICS))
 
-    def _check_query_view(self) -> None:
-        """Refuse folds that cannot be, and options of documents, which queries have no use for."""
+    def _check_view(self) -> None:
+        """Refuse options of queries for documents, and for queries folds that cannot be and options of documents."""
+        if self.data.view != QUERY_DOCUMENT:
+            if given := self.queries.given():
+                raise ValueError(
+                    f"{', '.join(given)} are for --view {QUERY_DOCUMENT}: leave them out, or name that view."
+                )
+            return
         check_folds(self.queries.folds, self.queries.fold)
         for option, default in (("streaming", False), ("text_column", "text"), ("probe_corpus", None)):
             if getattr(self.data, option) != default:

@@ -1,7 +1,9 @@
 """The work beside the training steps, as callbacks of the stock Trainer: none of them needs a Trainer subclass."""
 
 import logging
+import shutil
 import signal
+import tempfile
 import time
 from collections import defaultdict
 from concurrent.futures import Future, wait
@@ -27,6 +29,7 @@ from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.modeling.manifest import seal
 from docsplit.release.hub import push_in_background
+from docsplit.runtime.disk.shared import from_first, on_all
 from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
@@ -242,8 +245,9 @@ class StreamCallback(TrainerCallback):
 
     def __init__(self, trainer: Trainer, stream: DocumentStream, checkpoint: Path | None):
         self.trainer, self.stream, self.checkpoint = trainer, stream, checkpoint
-        if checkpoint is not None:
-            stream.resume(checkpoint, trainer.args.dataloader_num_workers)
+        if checkpoint is not None:  # the first process compares: paths and times of files differ between machines
+            workers = trainer.args.dataloader_num_workers
+            stream.first_batch = from_first(lambda: stream.resume(checkpoint, workers))
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Restore the random state once more, at the first step of a resumed run."""
@@ -264,21 +268,40 @@ class CheckpointCallback(TrainerCallback):
 
     Stock rotation deletes older checkpoints before anything says that the new one is whole, so this takes
     `save_total_limit` over.
+
+    Args:
+        is_seen_here: whether this process sees the output folder of the first one. If not, Trainer writes the random
+            state of this process into a temporary folder, which takes the place of --output_dir, and it is sent.
     """
 
-    def __init__(self, args: TrainingArguments):
+    def __init__(self, args: TrainingArguments, is_seen_here: bool = True):
         self.keep, args.save_total_limit = args.save_total_limit, None
+        self.temporary = None if is_seen_here else tempfile.TemporaryDirectory(prefix="docsplit-")
+        if self.temporary is not None:
+            args.output_dir = self.temporary.name
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Seal the checkpoint, and only then remove old ones."""
         if args.world_size > 1:
-            dist.barrier()
+            self._bring_random_states(args, Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
         if state.is_world_process_zero:
             output_dir = Path(str(args.output_dir))
             checkpoints.without_pickled_arguments(output_dir / f"checkpoint-{state.global_step}")
             seal(output_dir / f"checkpoint-{state.global_step}")
             if self.keep:
                 checkpoints.rotate(output_dir, self.keep, state.best_model_checkpoint)
+
+    def _bring_random_states(self, args: TrainingArguments, checkpoint: Path) -> None:
+        """Put the random states of processes on other machines into the checkpoint; all have written theirs then."""
+        own = checkpoint / f"rng_state_{args.process_index}.pth"  # none with --save_only_model
+        is_sent = self.temporary is not None and own.exists()
+        states = on_all(lambda: own.read_bytes() if is_sent else None)
+        if self.temporary is not None:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        if args.process_index == 0:
+            for rank, state in enumerate(states):
+                if state is not None:
+                    (checkpoint / f"rng_state_{rank}.pth").write_bytes(state)
 
 
 class PushCallback(TrainerCallback):

@@ -5,14 +5,17 @@ never kept in place of a complete one.
 """
 
 import logging
+import math
 import re
 import shutil
+import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
-from docsplit.modeling.manifest import MANIFEST, read_manifest, why_incomplete
-from docsplit.modeling.settings import current_settings
+from docsplit.modeling.manifest import MANIFEST, digest_of, read_manifest, why_incomplete
+from docsplit.modeling.settings import OF_VIEWS, current_settings
 from docsplit.runtime.disk.sealed import Damaged, read_json
 from docsplit.runtime.files import JsonObject, remove_empty
 from docsplit.runtime.restarts import Begun, restart_count
@@ -23,6 +26,7 @@ RESULTS = (
     *("all_results.json", "run.json", "evaluations/*/results.json", "evaluations/*/few_shot.png"),
     TRAINING_DOCUMENTS_FILE,  # belongs to the weights
 )
+NEWEST = "newest"  # --resume_from_checkpoint without a value
 # Entries of config.json that say nothing about the model: Trainer and transformers write them.
 NOT_OF_THE_MODEL = (
     "_name_or_path|architectures|auto_map|dtype|transformers_version|use_cache|_token_id$|keys_to_ignore"
@@ -81,6 +85,11 @@ def rotate(output_dir: Path, keep: int, best: str | None) -> None:
                 logger.warning(f"{path} keeps files that are not of the checkpoint.")
 
 
+def is_newest(choice: str | None) -> bool:
+    """Whether --resume_from_checkpoint asks for the newest complete checkpoint; in a recipe the option has a value."""
+    return choice in (NEWEST, "True", "true")
+
+
 def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Path | None:
     """Choose the checkpoint to continue from; None for a new run.
 
@@ -93,10 +102,10 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
         ValueError: for a directory that is no complete checkpoint or cannot be resumed from, if there are checkpoints
             but none is complete, or if a new run would mix with an earlier one's.
     """
-    choice = "newest" if choice in ("True", "true") else choice  # in a recipe, where an option has a value
-    checkpoint = newest_complete(output_dir) if choice == "newest" else Path(choice) if choice else None
+    choice = NEWEST if is_newest(choice) else choice
+    checkpoint = newest_complete(output_dir) if choice == NEWEST else Path(choice) if choice else None
     if checkpoint is not None:
-        if choice != "newest" and (reason := why_incomplete(checkpoint)):
+        if choice != NEWEST and (reason := why_incomplete(checkpoint)):
             raise ValueError(f"Cannot resume from {checkpoint}: {reason}.")
         if not (checkpoint / "optimizer.pt").exists():
             raise ValueError(
@@ -105,7 +114,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
             )
         return checkpoint
     existing = checkpoints(output_dir)
-    if choice == "newest" and existing and not overwrite:
+    if choice == NEWEST and existing and not overwrite:
         reasons = "".join(f"\n  {path}: {why_incomplete(path)}" for path in existing)
         raise ValueError(
             f"--resume_from_checkpoint finds no complete checkpoint in --output_dir {output_dir}, and removes none of "
@@ -113,7 +122,7 @@ def to_resume_from(output_dir: Path, choice: str | None, overwrite: bool) -> Pat
             "--model_name_or_path and another --output_dir, or add --overwrite_output_dir: it removes them and starts "
             "from the beginning."
         )
-    if choice == "newest":
+    if choice == NEWEST:
         logger.warning(f"No complete checkpoint in {output_dir}: starting from the beginning.")
         return None
     if existing and not overwrite:
@@ -186,7 +195,10 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
     saved = read_json(checkpoint / "config.json")
     if "docsplit" in saved:
         saved["docsplit"] = current_settings(saved["docsplit"])
-    names = {name for name in saved | config if not re.search(NOT_OF_THE_MODEL, name)}
+        if "view" not in saved["docsplit"]:  # of an earlier version, which did not record it
+            here = config.get("docsplit") or {}
+            saved["docsplit"] |= {name: here[name] for name in OF_VIEWS if name in here}
+    names = of_the_model(saved | config)
     different = {name: (saved.get(name), config.get(name)) for name in names if saved.get(name) != config.get(name)}
     if different:
         there, here = ((values.get("docsplit") or {}).get("mlm_weight") for values in (saved, config))
@@ -197,6 +209,11 @@ def check_same_model(checkpoint: Path, config: JsonObject) -> None:
         )
 
 
+def of_the_model(config: JsonObject) -> JsonObject:
+    """Return the entries of a config.json that say something about the model."""
+    return {name: value for name, value in config.items() if not re.search(NOT_OF_THE_MODEL, name)}
+
+
 def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
     """Copy these files and folders of a checkpoint to another directory, as far as it has them."""
     for name in names:
@@ -204,3 +221,69 @@ def copy_parts(checkpoint: Path, directory: Path, names: Sequence[str]) -> None:
             shutil.copytree(checkpoint / name, directory / name, dirs_exist_ok=True)
         elif (checkpoint / name).exists():
             shutil.copy2(checkpoint / name, directory / name)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The checkpoint that the first process resumes from, for the other processes to compare with their own.
+
+    Attributes:
+        host: of the first process.
+        name: of the folder; None for a new run.
+        is_inside: whether `name` is relative to the output folder, which may be another on each machine.
+        digest: of its manifest.
+        newer_since: a complete checkpoint in the output folder that was written from this time on (seconds since 1970)
+            would have been chosen instead; None where that does not matter.
+    """
+
+    host: str
+    name: str | None = None
+    is_inside: bool = False
+    digest: str | None = None
+    newer_since: float | None = None
+
+    @classmethod
+    def of(cls, checkpoint: Path | None, output_dir: Path, newest: bool, since: float = 0) -> "Chosen":
+        """Describe what was chosen.
+
+        Args:
+            newest: whether the newest complete checkpoint of the output folder was to be chosen.
+            since: seconds since 1970: older ones did not count.
+        """
+        host = socket.gethostname()
+        if checkpoint is None:
+            return cls(host, newer_since=since if newest else None)
+        is_inside = checkpoint.resolve().parent == output_dir.resolve()
+        later = math.nextafter(_written(checkpoint), math.inf)
+        name = checkpoint.name if is_inside else str(checkpoint)
+        return cls(host, name, is_inside, digest_of(checkpoint), later if newest else None)
+
+    def path_in(self, output_dir: Path) -> Path | None:
+        """Return where this process finds the checkpoint; None for a new run."""
+        return None if self.name is None else output_dir / self.name if self.is_inside else Path(self.name)
+
+    def refuse_another(self, output_dir: Path) -> None:
+        """Stop if this process would not resume from the same checkpoint.
+
+        Raises:
+            ValueError: if it cannot read it, if its content is another, or if there is a newer one here.
+        """
+        if reason := self._why_another(output_dir):
+            raise ValueError(
+                f"{reason}. Put --output_dir on a file system that all machines share, or copy the checkpoint to "
+                "resume from to the same place on each machine, and leave no newer one on any."
+            )
+
+    def _why_another(self, output_dir: Path) -> str | None:
+        checkpoint, first = self.path_in(output_dir), f"rank 0 on {self.host}"
+        if checkpoint is not None:
+            reason = why_incomplete(checkpoint) if checkpoint.is_dir() else "it is not there"
+            if reason is not None:
+                return f"cannot resume from {checkpoint}, as {first} does: {reason}"
+            if digest_of(checkpoint) != self.digest:
+                return f"{checkpoint} is another than that of {first}, which resumes from it"
+        newer = None if self.newer_since is None else newest_complete(output_dir, self.newer_since)
+        if newer is not None:
+            there = "finds no checkpoint" if self.name is None else f"resumes from {self.name}"
+            return f"{newer} is here, and {first} {there}"
+        return None

@@ -18,6 +18,7 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.runtime.disk.output_folder import RECORD, OutputFolder
+from docsplit.runtime.disk.shared import from_first
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback
@@ -59,7 +60,7 @@ def keeps_start(
         start: of `folder_of`.
         folder: that the files go into.
     """
-    if probe is None or start is None:
+    if probe is None or from_first(lambda: start is None):
         return False
     chosen = (args.metric_for_best_model or "").removeprefix("eval_")
     metric = chosen if chosen.startswith("probe_") else METRIC
@@ -72,6 +73,7 @@ def keeps_start(
         logger.warning(f"{comparison}; the trained weights are saved all the same, for --keep_better_start is false.")
         return False
     if probe.trainer.is_world_process_zero():
+        assert start is not None
         with _without_words(start) as plain:
             folder.intend([glob.escape(name) for name in files_of(plain)])
             count = put_back(plain, folder.path)

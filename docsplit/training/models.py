@@ -7,13 +7,14 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
+from docsplit.data.views import OF_PASSAGES
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pretrained import read_config
-from docsplit.modeling.settings import Settings, checked_settings, default_settings
+from docsplit.modeling.settings import OF_VIEWS, Settings, checked_settings, default_settings
 from docsplit.runtime.arguments import Options, parse_config_overrides
 from docsplit.runtime.launching import describe_computing
-from docsplit.training.arguments import ModelArguments, RunOptions
+from docsplit.training.arguments import DataArguments, ModelArguments, RunOptions
 from modeling_docsplit import DocSplitForContrastivePretraining
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ def given_settings(options: RunOptions) -> Settings:
         "objective": options.training.objective,
         "contrastive_weight": options.training.contrastive_weight,
         "mlm_weight": options.training.mlm_weight,
+        "view": options.data.view,
     }
     return {name: value for name, value in settings.items() if value is not None} | options.objective
 
@@ -62,7 +64,31 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
         model_args.model_name_or_path, new_mlm_head=model_args.new_mlm_head, **settings, **keywords
     )
     _note_inherited(model_args.model_name_or_path, start.config, settings)
+    _go_on_with_view(start.config, options)
     return start
+
+
+def _go_on_with_view(config: Any, options: RunOptions) -> None:
+    """Take the view over from the start where none is given; say so, or that the start does not tell.
+
+    Raises:
+        ValueError: if other options do not go with the start's view.
+    """
+    data, name, is_of_passages = options.data, name_of_start(options.model), family_of(config).rows == "passages"
+    of_start: Settings = {}
+    if name is not None:  # else it becomes a part of a new encoder
+        of_start = {option: config.docsplit[option] for option in OF_VIEWS if option in config.docsplit}
+        of_start |= {"passage_words": config.passage_words} if is_of_passages else {}
+    is_given = {option: getattr(data, option) is not None for option in OF_VIEWS}
+    options.choose_view(of_start)
+    matter = OF_VIEWS if is_of_passages or data.view in OF_PASSAGES else ("view",)
+    if taken := [option for option in matter if option in of_start and not is_given[option]]:
+        logger.info(f"Taken from {name}: {', '.join(f'{option} {getattr(data, option)}' for option in taken)}.")
+    if name is not None and not is_given["view"] and "view" not in of_start and hasattr(read_config(name), "docsplit"):
+        logger.warning(
+            f"{name} does not say which view it was trained with, as checkpoints of earlier versions do not: --view "
+            f"{data.view}, the default, is used."
+        )
 
 
 def _check_sizes(config: Any, model_args: ModelArguments) -> None:
@@ -135,12 +161,13 @@ def prepare_model(
     """Make the result of `load_start`, or a random encoder for this tokenizer, ready to be trained."""
     model_args, data_args, args = options.model, options.data, options.training
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
+    _record_view(model.config.docsplit, data_args)
     if len(tokenizer) > model.config.vocab_size:
         raise ValueError(
             f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
             "--tokenizer_name to use the encoder's own."
         )
-    _note_passages(model, data_args.passage_words, data_args.sentence_splitter)
+    _note_passages(model, data_args)
     family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:
         model.add_lora(model_args.lora_r)
@@ -151,6 +178,7 @@ def prepare_model(
         model.to(args.device)  # type: ignore[arg-type]  # transformers' decorator hides its type
         _pack(model, args.packed_sequences == "true", dtype)
     if args.compile_options is not None:
+        torch._dynamo.config.optimize_ddp = False  # it would cut the encoder's program where DDP sends gradients
         model.compile(**args.compile_options)
     how = "packed" if model.packing is not None else "padded"
     logger.info(f"A forward pass takes up to {model.micro_batch_tokens:,} tokens of views, {how}.")
@@ -232,17 +260,24 @@ def name_of_start(model_args: ModelArguments) -> str | None:
     return name if read_config(name).model_type == model_args.model_type else None
 
 
-def _note_passages(model: DocSplitForContrastivePretraining, words: int, sentence_splitter: str) -> None:
+def _record_view(settings: Settings, data: DataArguments) -> None:
+    """Keep the view in the checkpoint's settings, for those who go on, and the words of its passages if it has any."""
+    settings |= {option: getattr(data, option) for option in OF_VIEWS}
+    if data.view not in OF_PASSAGES:
+        settings.pop("passage_words")
+
+
+def _note_passages(model: DocSplitForContrastivePretraining, data: DataArguments) -> None:
     """Let the checkpoint of a graph document model cut documents into passages as they are cut in training."""
     config: Any = model.encoder.config
     if family_of(config).rows != "passages":
         return
-    if sentence_splitter != DEFAULT_SPLITTER:
+    if data.sentence_splitter != DEFAULT_SPLITTER:
         logger.warning(
-            f"--sentence_splitter {sentence_splitter} finds the sentences of passages in training alone: a checkpoint "
-            f"finds them by {DEFAULT_SPLITTER}, which it carries."
+            f"--sentence_splitter {data.sentence_splitter} finds the sentences of passages in training alone: a "
+            f"checkpoint finds them by {DEFAULT_SPLITTER}, which it carries."
         )
-    config.passage_words = words
+    config.passage_words = data.passage_words
 
 
 def length_of_views(settings: Settings, view_max_length: int | None) -> int:

@@ -13,6 +13,8 @@ from docsplit.runtime.help import COMMON
 from docsplit.runtime.names import command_name
 from docsplit.runtime.watchdog import SILENCE, TIMEOUT
 
+DEFAULT_VIEW = "docsplit"
+DEFAULT_PASSAGE_WORDS = 100
 KINDS_OF_NEGATIVES = ("random", "bm25", "self")
 
 
@@ -132,22 +134,22 @@ class DataArguments:
             "name of an installed spaCy pipeline."
         },
     )
-    view: str = field(
-        default="docsplit",
+    view: str | None = field(
+        default=None,
         metadata={
             COMMON: True,
             "choices": [*VIEWS, QUERY_DOCUMENT],
-            "help": f"Which two texts (views) are made of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
-            "query and a relevant document; --corpus then names a collection, as --collection of "
-            f"`{command_name('run_document_retrieval.py')}` does.",
+            "help": f"The two texts (views) of each document. {first_lines(VIEWS)} {QUERY_DOCUMENT}: a "
+            "query and a relevant document of a collection, which --corpus names. Default: the checkpoint's, else "
+            f"{DEFAULT_VIEW}.",
         },
     )
-    passage_words: int = field(
-        default=100,
+    passage_words: int | None = field(
+        default=None,
         metadata={
             "help": "Approximate words per passage (views passages, passage_vs_rest). A passage always ends at a "
             "sentence, and where a section does. Documents of one passage are dropped: lower this for short "
-            "documents."
+            f"documents. Default: the checkpoint's, else {DEFAULT_PASSAGE_WORDS}."
         },
     )
     view_max_length: int | None = field(

@@ -3,8 +3,10 @@
 import glob
 import json
 import logging
+import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,21 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.lora import ADAPTER_FOLDER
-from docsplit.modeling.objectives.table import prepared_files
+from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.arguments import given_options
 from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
 from docsplit.runtime.disk.sealed import Damaged, read_json
-from docsplit.runtime.files import PARTIAL, flush_files
+from docsplit.runtime.disk.shared import from_first, on_all, refuse_differences
+from docsplit.runtime.files import PARTIAL, flush_files, name_failed_writes
 from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
-from docsplit.training.documents import TrainingData, load_documents, stream_documents
+from docsplit.training.documents import TrainingData, load_documents, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback
 from docsplit.training.ranking_data import load_queries
@@ -57,9 +60,17 @@ CHECKPOINTS = tuple(f"checkpoint-{NUMBER}/{name}" for name in IN_A_CHECKPOINT)
 BESIDE_CHECKPOINTS = (f"{NEGATIVES_FOLDER}/{ALL}", f"{hub.ON_ITS_WAY}*/{ALL}", *prepared_files())
 DISTINCTIVE = (f"{NEGATIVES_FOLDER}/{'[0-9a-f]' * 24}.npy", f"{hub.ON_ITS_WAY}????????/{ALL}", *prepared_files())
 
+MAY_DIFFER = {  # options that are places on a machine, or of the machine: what is read there is compared
+    *("output_dir", "logging_dir", "run_name", "local_rank", "resume_from_checkpoint", "hub_model_id"),
+    *("corpus", "probe_corpus", "model_name_or_path", "tokenizer_name", "queries", "preprocessing_num_workers"),
+    *("disable_tqdm", "log_level", "log_level_replica", "ddp_backend", "ddp_timeout"),
+}
+
 
 def take_output(options: RunOptions) -> OutputFolder:
     """Return the output folder, which the first process takes: another run, or files of others, stop this one.
+
+    All processes must call it. Where not all see the folder, the first process's is written, and no other.
 
     Raises:
         ValueError: naming the remedy.
@@ -73,7 +84,52 @@ def take_output(options: RunOptions) -> OutputFolder:
         writes += map(glob.escape, guard.files_of(Path(start)))  # they may be released
     writer = Writer(COMMAND, "--output_dir", writes, (*CHECKPOINTS, *BESIDE_CHECKPOINTS), unrecorded_files)
     folder = OutputFolder(options.output_dir, writer)
-    return folder.take() if args.process_index == 0 else folder
+    folder.take_for_all()
+    refuse_folder_apart(folder, needs_shared_folder(options))
+    if apart := where_apart(folder):
+        logger.info(f"{apart}: checkpoints and the release are on rank 0's machine alone. To resume, copy one first.")
+    return folder
+
+
+def needs_shared_folder(options: RunOptions) -> list[str]:
+    """List the options of this run for which one process writes files that all read while the run goes on."""
+    names = ["--load_best_model_at_end"] if options.training.load_best_model_at_end else []
+    mined = [phase for phase in options.queries.phases if phase != "random"]
+    names += [f"--negatives {' '.join(mined)}"] if mined else []
+    objective = options.training.objective
+    prepares = objective is not None and OBJECTIVES[objective].prepared_files
+    return names + ([f"--objective {objective}"] if prepares else [])
+
+
+def where_apart(folder: OutputFolder) -> str:
+    """Say which processes do not see the output folder that the first one writes; "" if all do. All must call it."""
+    if all(folder.seen_by):
+        return ""
+    places = on_all(lambda: (socket.gethostname(), folder.path))
+    others = [f"rank {rank} on {host}" for rank, (host, _) in enumerate(places) if not folder.seen_by[rank]]
+    host, path = places[0]
+    return f"{path} of rank 0 on {host} is not seen by {', '.join(others)}"
+
+
+def refuse_folder_apart(folder: OutputFolder, needed_by: Sequence[str]) -> None:
+    """Stop if something needs that all processes see the output folder, and not all do; all processes must call it.
+
+    Raises:
+        ValueError: naming the processes and the remedy.
+    """
+    if needed_by and (apart := where_apart(folder)):
+        raise ValueError(
+            f"{apart}, and {', '.join(needed_by)} needs that: put --output_dir on a file system that all machines "
+            "share, or leave the option out."
+        )
+
+
+def compared_options(options: RunOptions) -> dict[str, str]:
+    """Return the options that all processes must have in common, as text; names and places may differ."""
+    groups = (options.data, options.queries, options.model, options.training)
+    values = {name: value for group in groups for name, value in vars(group).items()} | options.objective
+    own = {field.name for group in groups for field in fields(group)} - MAY_DIFFER
+    return {f"--{name}": str(value) for name, value in values.items() if name in own or name in options.objective}
 
 
 def unrecorded_files(folder: Path) -> list[Path]:
@@ -110,16 +166,30 @@ def _has_run_record(folder: Path) -> bool:
 
 
 def find_checkpoint(options: RunOptions) -> Path | None:
-    """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its start."""
-    args, model_args = options.training, options.model
-    if (begun := begun_before(options.output_dir)) is not None:
-        return checkpoints.to_go_on_from(options.output_dir, begun)
-    checkpoint = checkpoints.to_resume_from(options.output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
+    """Find the checkpoint to resume from; None for a new run, which removes an earlier one but not its start.
+
+    The first process chooses. All processes must call it.
+
+    Raises:
+        ValueError: on all processes, if one of them cannot go on from the same checkpoint.
+    """
+    chosen = from_first(lambda: _choose_checkpoint(options))
+    on_all(lambda: chosen.refuse_another(options.output_dir) if options.training.process_index else None)
+    return chosen.path_in(options.output_dir)
+
+
+def _choose_checkpoint(options: RunOptions) -> checkpoints.Chosen:
+    args, output_dir = options.training, options.output_dir
+    if (begun := begun_before(output_dir)) is not None:
+        return checkpoints.Chosen.of(checkpoints.to_go_on_from(output_dir, begun), output_dir, True, begun.time)
+    checkpoint = checkpoints.to_resume_from(output_dir, args.resume_from_checkpoint, args.overwrite_output_dir)
     if checkpoint is None:
-        checkpoints.refuse_to_remove(options.output_dir, (options.start, model_args.tokenizer_name))
+        checkpoints.refuse_to_remove(output_dir, (options.start, options.model.tokenizer_name))
     else:
         logger.info(f"Continuing from {checkpoint}.")
-    return checkpoint
+    resumes_newest = checkpoints.is_newest(args.resume_from_checkpoint)
+    is_new = args.resume_from_checkpoint is None and not args.overwrite_output_dir
+    return checkpoints.Chosen.of(checkpoint, output_dir, resumes_newest or is_new)
 
 
 def note_batch(options: RunOptions) -> None:
@@ -179,6 +249,8 @@ class Run:
 
     def prepare_objective(self) -> None:
         """Load a checkpoint's training state, and let the objective prepare its data."""
+        refuse_differences(self._compared)
+        refuse_folder_apart(self.folder, self.model.objective.prepared_files)
         if self.checkpoint is not None:
             checkpoints.check_same_model(self.checkpoint, json.loads(self.model.config.to_json_string()))
             self.model.load_training_state(self.checkpoint)
@@ -187,12 +259,22 @@ class Run:
             self.folder.remove(set(prepared_files()) - set(self.model.objective.prepared_files))
         self.model.objective.prepare(self)
 
+    def _compared(self) -> dict[str, str]:
+        """Return what all processes must have in common: else they would average gradients of different trainings."""
+        model = checkpoints.of_the_model(json.loads(self.model.config.to_json_string()))
+        return (
+            self.data.fingerprints()
+            | compared_options(self.options)
+            | {"the model": json.dumps(model, sort_keys=True)}
+        )
+
     def neighbour_targets(self, options: Any) -> Path:
         """Return the file of the start's vectors, averaged with neighbours' (`docsplit.training.teacher`)."""
         return provide_targets(self.options, options, self.model.config, self.data, self.checkpoint)
 
     def count_documents(self, collator: Any) -> None:
         """Count held-out and truncated documents for the results, and print all counts."""
+        note_sections(self.model.config, self.data.train)
         self.results["documents_held_out"] = len(self.data.held_out) if self.data.held_out is not None else 0
         if self.data.stream is None:
             self.results |= collator.shares(self.data.train)
@@ -215,7 +297,8 @@ class Run:
                 self.folder.remove((f"checkpoint-{NUMBER}/{ALL}", *PARTS))
             note_begin(self.options.output_dir, self.checkpoint)
         memory = explain_out_of_memory(args.micro_batch_tokens, args.cache_gradients)
-        with memory, logging_redirect_tqdm():  # messages stand above the bar
+        disk = name_failed_writes(self.options.output_dir)
+        with memory, disk, logging_redirect_tqdm():  # messages stand above the bar
             output = trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         if callbacks.interrupt.stopped:
             logger.warning(f"Stopped at step {trainer.state.global_step}; go on with --resume_from_checkpoint.")
@@ -231,7 +314,8 @@ class Run:
             self.folder.intend(RELEASED)
         kept_start = guard.keeps_start(probe, self.start_folder, args, self.folder)
         if not kept_start:
-            self._save(trainer)
+            with name_failed_writes(self.options.output_dir):
+                self._save(trainer)
 
         # Results that all processes take part in
         self.results |= {"kept_start": kept_start, "train_loss": train_loss, "global_step": trainer.state.global_step}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from docsplit.embedding.arguments import members_of
+from docsplit.embedding.arguments import EncoderArguments, Stated, members_of, stated_in
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,30 @@ def test_a_folder_that_is_written_in_two_ways_is_no_two_seeds(tmp_path, monkeypa
     for name in ("A=a,a/", "a,./a", f"a,{tmp_path}/a", "A=a,link"):
         with pytest.raises(ValueError, match="each once"):
             members_of(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "members"),
+    [
+        ("user/a", ("user/a", None, None), ["user/a"]),
+        ("user/a@mean", ("user/a", "mean", None), ["user/a"]),
+        ("A=user/a,user/b@cls", ("A=user/a,user/b", "cls", None), ["user/a", "user/b"]),
+        ("A=user/a@prompt=Of x, y=z @ w: ", ("A=user/a", None, "Of x, y=z @ w: "), ["user/a"]),
+        ("a@prompt=", ("a", None, ""), ["a"]),
+        ("a@max@prompt=two\nlines", ("a", "max", "two\nlines"), ["a"]),
+        ("kept@mean", ("kept@mean", None, None), ["kept@mean"]),  # a folder of that name is there
+        ("kept@mean@cls", ("kept@mean", "cls", None), ["kept@mean"]),
+    ],
+)
+def test_an_argument_may_state_pooling_and_prompt(name, stated, members, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept@mean").mkdir()
+    assert stated_in(name) == Stated(*stated)
+    assert members_of(name) == members
+    assert EncoderArguments([name]).model_name_or_path == [name]
+
+
+@pytest.mark.parametrize("name", ["user/a@meen", "A=user/a@", "user/a@mean,user/b", "user/a@prompt:x"])
+def test_what_is_no_pooling_is_refused(name):
+    with pytest.raises(ValueError, match=r"user/a with one of @cls, @mean.* or with @prompt=TEXT"):
+        EncoderArguments([name])

@@ -89,7 +89,7 @@ def test_an_encoder_that_rests_comes_back_to_its_device(checkpoint, monkeypatch)
 def test_checking_warns_of_another_pooling_and_names_who_cannot_embed(checkpoint, caplog):
     encoder = Encoder(str(checkpoint), options(override_pooling="max"))
     encoder.check(TEXTS[:2])
-    assert f"{checkpoint} brings mean pooling; max is used (--override_pooling)." in caplog.text
+    assert f"{checkpoint} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
     with torch.no_grad():
         encoder.model[0].model.embeddings.word_embeddings.weight.fill_(float("nan"))
     with pytest.raises(ValueError, match=f"{checkpoint}: .*embeddings are not finite"):
@@ -147,6 +147,33 @@ def test_an_encoder_of_two_groups_is_loaded_once(checkpoint, headless, monkeypat
     assert [group.members for group in groups] == [[ours, plain], [plain], ["tfidf"]]
     assert groups[0].encoders[1] is groups[1].encoders[0]
     assert groups[2].encoders == []
+
+
+def test_each_encoder_pools_and_is_prompted_as_its_argument_states(checkpoint, headless, caplog):
+    """Each equals a run of its own; an encoder's own pooling is replaced, one that it lacks is chosen."""
+    ours, plain = str(checkpoint), str(headless)
+    names = [
+        plain,
+        f"{plain}@mean",
+        f"mean={plain}@mean",
+        f"{plain}@mean@prompt=a ship: ",
+        f"{ours}@max",
+        f"{ours}@mean",
+    ]
+    groups = load_groups(names, options(pooling="cls", prompt="tide "))
+    assert [group.members for group in groups] == [[plain]] * 4 + [[ours]] * 2
+    assert groups[1].encoders == groups[2].encoders  # loaded once
+    alone = [
+        (plain, {"pooling": "cls"}), (plain, {"pooling": "mean"}), (plain, {"pooling": "mean"}),
+        (plain, {"pooling": "mean", "prompt": "a ship: "}), (ours, {"override_pooling": "max"}), (ours, {}),
+    ]  # fmt: skip
+    for group, (name, own) in zip(groups, alone):
+        (encoder,), expected = group.encoders, Encoder(name, options(**{"prompt": "tide "} | own))
+        np.testing.assert_allclose(encoder.embed(TEXTS[:2]), expected.embed(TEXTS[:2]), atol=1e-6)
+        encoder.check(TEXTS[:2])
+        assert encoder.facts(0.0).row().get("pooling_of_checkpoint") == ("mean" if "max" in group.name else None)
+    assert caplog.text.count("brings mean pooling; max is used (--override_pooling, or @max).") == 1
+    assert "is not used for it" not in caplog.text
 
 
 @pytest.mark.parametrize(("lengths", "given", "warns"), [((12, 16), None, True), ((12, 12), None, False),

@@ -198,6 +198,19 @@ def test_rows_of_results_say_that_whole_documents_were_read(checkpoint):
     assert facts.long_documents == "passages"
 
 
+def test_documents_without_sections_are_said_to_have_none(checkpoint, caplog):
+    plain = [row["text"] for row in make_corpus(3, seed=7)]
+    encoder = Encoder(str(checkpoint))
+    said = f"{checkpoint} joins passages by section (graph_kind section), and none of the first 3 documents has two"
+    encoder.embed_all(plain)
+    assert caplog.text.count(said) == 1
+    caplog.clear()
+    encoder.embed_all([*plain, TEXTS[0]])  # one has sections
+    encoder._model[0].config.graph_kind = "full"
+    encoder.embed_all(plain)
+    assert "by section" not in caplog.text
+
+
 def test_another_length_is_kept_where_sentence_transformers_saves_it(checkpoint, tmp_path, caplog):
     encoder = load_encoder(str(checkpoint), max_seq_length=12, device="cpu")
     encoder.save(str(tmp_path))

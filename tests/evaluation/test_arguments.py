@@ -13,6 +13,12 @@ from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
         (lambda: ProbeArguments(num_draws=0), "--num_draws 0: give"),
         (lambda: ProbeArguments(heads=["setfit"], shots=[0]), "setfit is for few-shot draws"),
         (lambda: ProbeArguments(num_seeds=0), "--num_seeds 0: give"),
+        (lambda: ProbeArguments(heads=["linear"], probe_epochs=5), "add mlp to --heads"),
+        (
+            lambda: ProbeArguments(heads=["knn"], probe_preset="bregman", probe_epochs=5),
+            "add linear or mlp to --heads",
+        ),
+        (lambda: ProbeArguments(probe_epochs=0), "--probe_epochs 0: give"),
         (lambda: LinkArguments(heads=["linear"]), "--heads has no linear"),
         (lambda: LinkArguments(probe_preset="paper"), "--probe_preset has no paper"),
     ],

@@ -163,3 +163,20 @@ def test_a_curve_is_drawn_where_there_are_few_labels(evaluation, tmp_path):
         assert [path.name for path in tmp_path.glob("*.png")] == files
         assert len(lines) == len(files)
         assert all(str(tmp_path / name) in line for name, line in zip(files, lines, strict=True))
+
+
+def test_the_probes_heads_have_as_many_epochs_as_are_given(evaluation, encoder, split, monkeypatch):
+    trained = []
+
+    def mlp(data, training):
+        trained.append((training.hidden_layer, training.max_epochs))
+        scores = np.tile(np.eye(data.num_classes, dtype=np.float32)[split.test_labels], (len(data.runs), 1, 1))
+        return HeadOutput(scores, 1.0, trainable_parameters=1)
+
+    monkeypatch.setattr(classification, "mlp", mlp)
+    one = Encoder(str(encoder), EncoderArguments([str(encoder)], dtype="float32"))
+    for epochs, expected in ((None, 30), (7, 7)):
+        trained.clear()
+        options = {"heads": ["mlp", "linear"], "probe_preset": "bregman", "probe_epochs": epochs}
+        evaluation(**options).measure("ours", one, is_main=True)
+        assert set(trained) == {(True, expected), (False, expected)}

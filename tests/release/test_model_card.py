@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from transformers import DistilBertConfig
 
@@ -351,3 +352,46 @@ def test_the_card_of_a_graph_document_model(tmp_path, wordpiece):
 
 def test_a_card_has_words_for_every_pooling():
     assert set(POOLED) == set(get_args(Pooling))
+
+
+def test_the_command_to_go_on_says_what_the_checkpoint_does_not(tmp_path, tiny_model, directory):
+    """The view is the checkpoint's; of older ones the run's; and masked LM alone has to be asked for."""
+
+    def command(folder, address="someone/e"):
+        (line,) = re.findall(r"^    accelerate launch \S+ (.*)$", write_card(folder, address), re.M)
+        return line.removeprefix("--model_name_or_path ").removeprefix('"someone/e" ').removeprefix("someone/e ")
+
+    assert command(directory()) == "--corpus YOUR_DOCUMENTS"
+    assert command(directory(run=RUN)) == "--corpus YOUR_DOCUMENTS --view crop"
+    tiny_model.config.docsplit |= {"view": "query_document", "contrastive_weight": 0.0, "mlm_weight": 1.0}
+    tiny_model.save_pretrained(tmp_path / "new")
+    (tmp_path / "new" / "run.json").write_text(json.dumps(RUN))
+    assert command(tmp_path / "new") == "--corpus YOUR_COLLECTION --contrastive_weight 0"
+    tiny_model.config.docsplit |= {"view": "simcse", "contrastive_weight": 1.0}
+    tiny_model.save_pretrained(tmp_path / "new")
+    card = write_card(tmp_path / "new")
+    assert "view `simcse`" in card
+    assert "SimCSE: Simple Contrastive" in card
+    assert "Unsupervised Dense" not in card  # the paper of the run's `crop`
+
+
+def test_the_card_of_a_bregman_ensemble_states_the_papers_numbers(tmp_path, wordpiece):
+    numbers = {"bregman_weight": 0.5, "bregman_sigma": 1.5, "bregman_subnetworks": 3, "bregman_temperature": 0.2}
+    settings = {"objective": "info_nce+bregman", "contrastive_temperature": 0.07} | numbers
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), **settings).save_pretrained(tmp_path)
+    said = "cosine similarity, temperature 0.07, Bregman loss (lambda 0.5, sigma 1.5, g 3, temperature 0.2)"
+    assert said in " ".join(write_card(tmp_path).split())
+
+
+def test_the_bregman_card_that_is_shipped_and_its_recipe_agree():
+    """In every option that both name, but for places and how often a run logs and saves; and in the card's text."""
+    card = (ROOT / "model_cards" / "bregman_small" / "README.md").read_text()
+    options = {name: yaml.safe_load(value) for name, value in re.findall(r"\| `(\w+)` +\| +`(.*?)` \|", card)}
+    recipe = yaml.safe_load((ROOT / "recipes" / "bregman_small.yaml").read_text())
+    places = {"corpus", "model_name_or_path", "output_dir", "save_steps", "save_total_limit", "logging_steps"}
+    both = options.keys() & recipe.keys() - places
+    assert {"bregman_weight", "learning_rate", "max_steps", "per_device_train_batch_size", "pooling"} <= both
+    assert {name: float(options[name]) if name == "learning_rate" else options[name] for name in both} == {
+        name: recipe[name] for name in both
+    }
+    assert f"lambda {recipe['bregman_weight']}, sigma 2, g 10, temperature 0.1" in card

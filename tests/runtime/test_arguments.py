@@ -21,6 +21,7 @@ from docsplit.training.arguments import (
     ModelArguments,
     PretrainingArguments,
     QueryArguments,
+    RunOptions,
 )
 
 ALL = (ModelArguments, DataArguments, PretrainingArguments)
@@ -189,9 +190,10 @@ def test_each_recipe_parses_and_says_what_it_holds(recipe, tmp_path):
 
 
 def test_the_defaults_are_the_papers_values(tmp_path):
-    _, data, args = parse_arguments(ALL, "", ["--use_cpu", "--output_dir", str(tmp_path)])
+    model, data, args = parse_arguments(ALL, "", ["--use_cpu", "--output_dir", str(tmp_path)])
     assert (args.learning_rate, args.per_device_train_batch_size, args.num_train_epochs) == (5e-5, 36, 1)
-    assert data.view == "docsplit"
+    RunOptions(model, data, QueryArguments(), args)  # which fills in what a start would have said
+    assert (data.view, data.passage_words) == ("docsplit", 100)
 
 
 def test_early_stopping_without_a_best_model_is_refused(tmp_path):

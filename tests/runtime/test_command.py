@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from docsplit.runtime import command
 from docsplit.runtime.arguments import find_recipe
 from docsplit.runtime.command import as_command
 from tests.processes import ROOT, Script, start
@@ -31,12 +33,21 @@ def no_file():
     Path("/no/such/file").read_text()
 
 
+def no_space():
+    torch.save({"state": torch.ones(100)}, "/dev/full")
+
+
 def interrupted():
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
-    ("main", "message"), [(told, "error: --rate is 7,\n  expected 1.\n"), (no_file, "/no/such/file")]
+    ("main", "message"),
+    [
+        (told, "error: --rate is 7,\n  expected 1.\n"),
+        (no_file, "/no/such/file"),
+        (no_space, "error: A file could not be written: "),
+    ],
 )
 def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
@@ -44,7 +55,7 @@ def test_what_tells_the_user_is_one_line(main, message, capsys, monkeypatch):
     assert end.value.code == 1
     assert message in capsys.readouterr().err
     monkeypatch.setenv("DOCSPLIT_TRACEBACK", "1")
-    with pytest.raises((ValueError, OSError)):
+    with pytest.raises((ValueError, OSError, RuntimeError)):
         as_command(main)()
 
 
@@ -132,3 +143,26 @@ def test_bars_in_a_file_are_a_line_every_half_minute():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, capture_output=True)
     assert result.stdout == "30.0 30.0\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "said", "expected"),
+    [
+        (True, {}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        (True, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, {}),
+        (True, {"PYTORCH_ALLOC_CONF": ""}, {}),
+        (False, {}, {}),
+    ],
+)
+def test_memory_of_a_gpu_grows_unless_the_user_says_how(monkeypatch, tmp_path, has_gpu, said, expected):
+    monkeypatch.setattr(command, "NVIDIA", tmp_path if has_gpu else tmp_path / "none")
+    assert command.memory_settings({"HOME": "/"} | said) == expected
+
+
+def test_torch_reads_that_variable_and_its_value(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "NVIDIA", tmp_path)
+    ((name, value),) = command.memory_settings({}).items()
+    assert name.encode() in (Path(torch.__file__).parent / "lib" / "libc10.so").read_bytes()
+    torch._C._accelerator_setAllocatorSettings(value)  # of GPUs alone: nothing changes here
+    with pytest.raises(ValueError, match="Expected 'True' or 'False'"):
+        torch._C._accelerator_setAllocatorSettings(value.replace("True", "Yes"))

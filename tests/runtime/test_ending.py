@@ -1,5 +1,7 @@
 """Of several processes with the same error one prints it, and the launcher repeats it."""
 
+import threading
+
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
@@ -76,3 +78,45 @@ def test_an_error_is_printed_where_the_launcher_has_gone(launch, capsys, tmp_pat
     launch(0)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "0" / "error.json"))
     assert errors_of(capsys, "no space") == "error: no space\n"
+
+
+def test_a_thread_that_does_not_print_waits_for_the_one_that_does(launch, monkeypatch):
+    """The watchdog and a failed step find a lost process at once: who returned early would end the process, silent."""
+    launch(1)
+    begins, goes_on, printed = threading.Event(), threading.Event(), []
+
+    def slow_print(line, **options):
+        begins.set()
+        assert goes_on.wait(60)
+        printed.append(line)
+
+    monkeypatch.setattr("builtins.print", slow_print)
+    threads = [threading.Thread(target=say, args=("rank 0 was killed", "lost"), daemon=True) for _ in range(2)]
+    threads[0].start()
+    assert begins.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert threads[1].is_alive()
+    goes_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert printed == ["error of process 1: rank 0 was killed"]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_process_prints_what_another_was_about_to_print_when_it_was_killed(is_killed, launch, capsys, monkeypatch):
+    def killed(line, **options):
+        raise InterruptedError
+
+    launch(1)
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.print", killed)
+        with pytest.raises(InterruptedError):
+            say("rank 0 was killed", about="lost")
+    file = launch(2)
+    if not is_killed:  # it prints meanwhile
+        (claim,) = (path for path in file.parents[1].iterdir() if path.is_file())
+        monkeypatch.setattr(ending, "PATIENCE", 60)
+        monkeypatch.setattr(ending.time, "sleep", lambda seconds: claim.write_text("printed"))
+    say("rank 0 is stopped", about="lost")
+    assert capsys.readouterr().err == ("error of process 2: rank 0 is stopped\n" if is_killed else "")

@@ -1,28 +1,38 @@
 """Files are whole or not there, and hashes see what they should."""
 
+import errno
 import hashlib
 import os
 import resource
 import signal
 import subprocess
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from torch.multiprocessing.spawn import ProcessExitedException
+from transformers import AutoTokenizer
 
 from docsplit.data.readers.data_files import LOADERS
 from docsplit.data.readers.files import COMPRESSIONS
 from docsplit.runtime import files
 from docsplit.runtime.files import (
+    ROOT,
+    NotWritten,
     add_texts,
     commit_of_code,
     flush_folder,
     hash_of_code,
+    name_failed_writes,
     refuse_missing_path,
     versions,
+    why_not_written,
     write_text,
     write_whole,
 )
 from tests.conftest import spawn
+from tests.trajectories import DATA
 
 
 def write_and_die(rank, path):
@@ -60,6 +70,55 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path):
     assert end.value.exit_code == 7
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["results.json"]
+
+
+WRITERS = {  # each library has an error of its own where a disk takes no more
+    "safetensors": lambda path: save_file({"weights": torch.ones(1000)}, path),
+    "torch": lambda path: torch.save({"state": torch.ones(1000)}, path),
+    "torch, many tensors": lambda path: torch.save([torch.ones(20) for _ in range(50)], path),
+    "numpy": lambda path: np.save(path, np.ones(1000)),
+    "tokenizers": lambda path: AutoTokenizer.from_pretrained(DATA / "tokenizer").backend_tokenizer.save(str(path)),
+    "Python": lambda path: path.write_text("a" * 10_000),
+}
+
+
+def write_with_each_library(rank, path):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    for name, write in WRITERS.items():
+        with pytest.raises(NotWritten) as error, name_failed_writes(path):
+            write(path)
+        assert str(error.value).startswith(f"{path} could not be written: "), name
+        assert "give the command again" in str(error.value), name
+        assert "\n" not in str(error.value), name
+
+
+def test_a_failed_write_of_any_library_names_the_file(tmp_path):
+    spawn(write_with_each_library, args=(tmp_path / "file.npy",))
+
+
+def test_errors_that_are_no_failed_writes_stay():
+    for error in (
+        *(ValueError("shapes differ"), RuntimeError("PytorchStreamReader failed reading zip archive")),
+        *(FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), PermissionError(errno.EACCES, "denied", "b")),
+        Exception("No such file or directory (os error 2)"),
+    ):
+        assert why_not_written(error) is None
+        with pytest.raises(type(error)) as raised, name_failed_writes(ROOT):
+            raise error
+        assert raised.value is error
+
+
+def test_an_error_that_knows_its_file_keeps_it_and_the_innermost_name_counts(tmp_path):
+    full, full_file = OSError(errno.ENOSPC, "No space"), OSError(errno.ENOSPC, "No space", str(tmp_path / "file"))
+    outer, inner = name_failed_writes(tmp_path / "outer"), name_failed_writes(tmp_path / "inner")
+    remedy = (
+        r" could not be written: No space left on device\. Make room there, and .* again \([\d,.]+ MB are free\)\.$"
+    )
+    with pytest.raises(NotWritten, match=f"file{remedy}"), outer:
+        raise full_file
+    with pytest.raises(NotWritten, match=f"inner{remedy}"), name_failed_writes(tmp_path), inner:
+        raise full
 
 
 def test_what_utf_8_cannot_hold_is_replaced(tmp_path):

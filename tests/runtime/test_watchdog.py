@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import timedelta
 
 import psutil
 import pytest
@@ -144,3 +145,33 @@ def test_a_process_that_does_not_come_is_named(monkeypatch):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with pytest.raises(ConnectionError, match="Of 2 processes, 1 did not come"):
         Watchdog(dist.PrefixStore("watchdog", store), 0, 2, LIMIT)
+
+
+def test_an_error_that_ends_one_process_ends_all(watch, monkeypatch):
+    """NCCL waits for a process that has ended, and launchers of other machines do not always say so."""
+    watcher = watch(None)
+    watcher._read({1: "4"})
+    assert watcher._failed(10 * LIMIT) == ""
+    watcher._read({1: f"{ENDED}the disk is full"})
+    assert watcher._failed(watchdog.GONE) == ""  # most end by themselves, with the error of their own
+    assert watcher._failed(1) == "rank 1 (process 1 on elsewhere) ended with an error: the disk is full"
+    said = Watchdog.explain(watcher, "closed", patience=0)
+    assert said.endswith("has ended before the others; its last lines say why: the disk is full")
+    monkeypatch.setattr(watchdog, "_watchdog", watcher)
+    watchdog.tell_others(OSError("no\nroom"))
+    assert watcher.failure == "no room"
+
+
+HOURS = 30000.0  # seconds that a common step may take
+
+
+def test_a_process_may_prepare_for_hours_before_the_first_common_step(monkeypatch):
+    """NCCL makes its connection in that step: the others wait in the launcher's store, not in a collective."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=600))
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: iter([(store, 0, 1)]))
+    monkeypatch.setattr(watchdog, "_watchdog", None)
+    arguments = watchdog.meet(HOURS)
+    watchdog._watchdog.stop()
+    assert arguments["store"].underlying_store.timeout == timedelta(seconds=HOURS + watchdog.LATE)

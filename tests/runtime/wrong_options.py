@@ -97,6 +97,7 @@ WRONG = {  # and what the line must say
         "--liger_kernel_config nonsense": "--liger_kernel_config",
         "--use_liger_kernel": "liger",
         "--debug nonsense": "--debug",
+        "--save_on_each_node": "--save_on_each_node would give each machine",
         "--debug underflow_overflow": "--debug looks at numbers alone",
         "--remove_unused_columns": "--remove_unused_columns would drop columns",
         "--dataloader_multiprocessing_context spawn": "--dataloader_multiprocessing_context",

@@ -1,6 +1,8 @@
 """Each pretraining recipe, for a few steps, with a tiny encoder of the architecture that it names."""
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,7 +36,7 @@ ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
     "contriever_moco": "bert",
     "ict": "bert",
     "mlm": "bert",
-    "longformer_da": "longformer",
+    "longformer_da_simcse": "longformer",
     "longformer_bregman": "longformer",
     "bregman_small": "longformer",
     "docsplit_bigbird": "big_bird",
@@ -116,10 +118,27 @@ def test_a_recipe_trains(name, architecture, run, caplog):
     assert watched & logged == (watched if "bregman" in name else set())
 
 
+@pytest.mark.parametrize("name", ["ct_bert", "graph_document"])
+def test_what_a_recipe_trained_goes_on_by_the_command_of_its_card(name, run, run_here, corpus_file, tmp_path, caplog):
+    _, output_dir, options = run(name)
+    caplog.set_level("INFO")
+    (command,) = re.findall(
+        r"^    accelerate launch run_docsplit_pretraining.py (.*)$", (output_dir / "README.md").read_text(), re.M
+    )
+    words = shlex.split(command.replace(" out ", f" {output_dir} ").replace("YOUR_DOCUMENTS", str(corpus_file)))
+    assert words[:2] == ["--model_name_or_path", str(output_dir)]
+    few = ["--max_steps", 1, "--per_device_train_batch_size", 8, "--use_cpu", "--bf16", "false"]
+    run_here(run_docsplit_pretraining.main, *words, *few, "--output_dir", tmp_path / "more")
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (output_dir, tmp_path / "more"))
+    assert before["docsplit"]["view"] == options["view"]
+    assert before == after
+    assert f"Taken from {output_dir}: view {options['view']}" in caplog.text
+
+
 def test_the_bregman_recipe_differs_from_that_of_simcse_by_the_objective_alone():
     with_ensemble, without = (
         yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
-        for name in ("longformer_bregman", "longformer_da")
+        for name in ("longformer_bregman", "longformer_da_simcse")
     )
     differing = {
         name for name in with_ensemble.keys() | without.keys() if with_ensemble.get(name) != without.get(name)

@@ -71,6 +71,22 @@ def words(output_dir, corpus_file, *options):
     ]  # fmt: skip
 
 
+# A disk that takes no larger files once the training begins
+SMALL_DISK = """
+import resource, runpy, signal, sys
+from docsplit.training.run import Run
+train, most_bytes = Run.train, int(sys.argv[1])
+
+def on_a_small_disk(*args):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    return train(*args)
+
+Run.train, sys.argv = on_a_small_disk, sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def run(output_dir, corpus_file, *options, **how):
     return run_script(*words(output_dir, corpus_file, *options), **how)
 
@@ -480,3 +496,21 @@ def test_help_teaches(help_of):
     text = help_of(main)
     assert "recipes/quickstart.yaml" in text
     assert "--mlm_weight" in text
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "reason"), [(20_000, "File too large"), (120_000, "took only a part")], ids=["safetensors", "torch"]
+)
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_one_line(tmp_path, corpus_file, most_bytes, reason):
+    """These libraries have errors of their own for it. Then the same command ends, with room."""
+    unattended = ("--max_steps", 1, "--save_steps", 1, "--resume_from_checkpoint", "--overwrite_output_dir")
+    command = words(tmp_path / "out", corpus_file, *unattended)
+    (script,) = start("-c", SMALL_DISK, most_bytes, *command)
+    assert script.wait().returncode == 1
+    assert "Traceback" not in script.stderr
+    (line,) = [line for line in script.stderr.splitlines() if line.startswith("error")]
+    assert f"error: {tmp_path / 'out'} could not be written: " in line
+    assert reason in line
+    assert not (tmp_path / "out" / "checkpoint-1" / checkpoints.MANIFEST).exists()
+    run_script(*command)
+    assert (tmp_path / "out" / "model.safetensors").exists()

@@ -255,7 +255,7 @@ def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, 
     }
     ours = [row for row in rows if row["encoder"] != "tfidf"]
     assert {(row["pooling"], row["pooling_of_checkpoint"]) for row in ours} == {("max", "mean")}
-    assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling)." in caplog.text
+    assert f"{encoders[0]} brings mean pooling; max is used (--override_pooling, or @max)." in caplog.text
     markdown = (tmp_path / "results.md").read_text()
     assert "mlp (bregman): Accuracy" in markdown
     assert "max (it brings mean)" in markdown

@@ -6,12 +6,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
 from docsplit.index.changes import build
 from tests.index.conftest import ENCODER, WORDS, answers
-from tests.processes import Script
+from tests.processes import Script, finish
 from tests.soak.engine import BrokenPromise, Case
 from tests.soak.faults import Faults, full_disk
 from tests.soak.indexes import OLD, QUERIES, VERBS, check_and_finish, documents_in
@@ -110,6 +111,14 @@ def _refuse_traceback(script: Script) -> None:
         raise BrokenPromise(f"a traceback: {script.stderr.strip().splitlines()[-1]}")
 
 
+def _hold_one_line(script: Script, disk: Path) -> None:
+    """Hold that one line names what could not be written, if the script failed."""
+    _refuse_traceback(script)
+    lines = [line for line in script.stderr.splitlines() if line.startswith("error")]
+    if script.returncode and (len(lines) != 1 or str(disk) not in lines[0]):
+        raise BrokenPromise(f"no single line that names what could not be written: {lines}")
+
+
 def _go_on(output_dir: Path) -> None:
     """Give the command again, on a sound disk, and compare with a training that met no fault."""
     (again,) = start_training("docsplit", output_dir, *UNATTENDED)
@@ -135,8 +144,8 @@ def _fill_by_index(share: float, folder: Path) -> str:
         if process == 0:
             try:
                 build(disk / "index", OLD, ENCODER, WORDS)
-            except (OSError, ValueError):
-                os._exit(FAILED)
+            except OSError as error:
+                os._exit(FAILED if str(disk) in str(error) and len(str(error).splitlines()) == 1 else CRASHED)
             except BaseException:
                 os._exit(CRASHED)
             os._exit(0)
@@ -150,15 +159,19 @@ def _fill_by_index(share: float, folder: Path) -> str:
     return "one line, no index" if end else "it was enough"
 
 
+@cache
+def _kilobytes_of_a_training() -> int:
+    with tempfile.TemporaryDirectory(prefix="docsplit-soak-") as folder:
+        finish(start_training("docsplit", Path(folder) / "whole"))
+        return _kilobytes(Path(folder) / "whole")
+
+
 def _fill_by_training(share: float, folder: Path) -> str:
-    (whole,) = start_training("docsplit", folder / "whole")
-    if whole.wait().returncode:
-        raise RuntimeError(whole.stderr)
-    kilobytes = int(share * _kilobytes(folder / "whole") * 1.5) + 4
+    kilobytes = int(share * _kilobytes_of_a_training() * 1.5) + 4
     with full_disk(folder / "disk", kilobytes) as disk:
         (script,) = start_training("docsplit", disk / "run", *UNATTENDED)
         script.wait()
-        _refuse_traceback(script)
+        _hold_one_line(script, disk)
         if (disk / "run").exists():
             shutil.copytree(disk / "run", folder / "run", symlinks=True)
     _go_on(folder / "run")

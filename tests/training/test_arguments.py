@@ -1,5 +1,6 @@
 """The options of pretraining: which values go together, and what follows from them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,15 @@ def test_eight_gpus_and_a_recipe_of_the_cpu(tmp_path, monkeypatch):
         parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # asked for with --num_processes 2
     parse_arguments(arguments.ARGUMENTS, "", quickstart, chosen_by=arguments.OPTIONS_OF_OBJECTIVES)
+
+
+@pytest.mark.parametrize(("said", "expected"), [(None, ":4096:8"), (":16:8", ":16:8")])
+def test_full_determinism_is_said_to_cublas_before_its_first_product(tmp_path, monkeypatch, said, expected):
+    """Trainer sets it too, but only when it is made: targets are embedded before."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    PretrainingArguments(str(tmp_path), use_cpu=True)
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    if said is not None:
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", said)
+    PretrainingArguments(str(tmp_path), use_cpu=True, full_determinism=True)
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == expected

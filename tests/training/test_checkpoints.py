@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from docsplit.modeling.manifest import MANIFEST, seal, why_incomplete
+from docsplit.modeling.settings import current_settings
 from docsplit.runtime.disk.sealed import FileRecord
 from docsplit.runtime.files import PARTIAL
 from docsplit.runtime.restarts import Begun
@@ -224,3 +226,77 @@ def test_a_restarted_run_goes_on_from_its_own_newest_checkpoint(output_dir, capl
     assert checkpoints.to_go_on_from(output_dir, Begun(after, None)) is None
     assert "no complete checkpoint yet, and starts from the beginning" in caplog.text
     assert len(checkpoints.checkpoints(output_dir)) == len(written)
+
+
+class Elsewhere:
+    """Another machine, which has copies of these checkpoints, and what it says to a choice of the first process."""
+
+    def __init__(self, folder, checkpoints):
+        self.folder = folder
+        for checkpoint in checkpoints:
+            shutil.copytree(checkpoint, folder / checkpoint.name)
+
+    def says(self, chosen):
+        try:
+            chosen.refuse_another(self.folder)
+        except ValueError as error:
+            return str(error)
+        return None
+
+
+def test_the_same_checkpoint_at_another_place_is_resumed_from(output_dir, tmp_path):
+    newest = checkpoints.newest_complete(output_dir)
+    elsewhere = Elsewhere(tmp_path / "elsewhere", [newest])
+    for choice, is_newest in ((newest, True), (newest, False)):
+        chosen = checkpoints.Chosen.of(choice, output_dir, is_newest)
+        assert elsewhere.says(chosen) is None
+        assert chosen.path_in(elsewhere.folder) == elsewhere.folder / newest.name
+        assert chosen.path_in(output_dir) == newest
+    outside = checkpoints.Chosen.of(newest, tmp_path / "other", False)
+    assert outside.path_in(elsewhere.folder) == newest  # named by its path, which is the same everywhere
+    assert elsewhere.says(checkpoints.Chosen.of(None, output_dir, False)) is None  # --overwrite_output_dir
+
+
+def test_another_checkpoint_elsewhere_is_refused(output_dir, tmp_path):
+    """One that is missing, damaged or other, and a newer one: the machines may have changed places."""
+    five, ten, hundred = (output_dir / f"checkpoint-{step}" for step in (5, 10, 100))
+    chosen = checkpoints.Chosen.of(ten, output_dir, True)
+    said = Elsewhere(tmp_path / "none", [five]).says(chosen)
+    assert re.search(r"cannot resume from \S+checkpoint-10, as rank 0 on \S+ does: it is not there\. Put", said)
+    damaged = Elsewhere(tmp_path / "damaged", [ten])
+    flip_bits_of(damaged.folder / "checkpoint-10" / "optimizer.pt", b"state")
+    assert "optimizer.pt has changed since" in damaged.says(chosen)
+    other = Elsewhere(tmp_path / "other", [ten])
+    seal(other.folder / "checkpoint-10")
+    assert "checkpoint-10 is another than that of rank 0 on " in other.says(chosen)
+    newer = Elsewhere(tmp_path / "newer", [five, ten, hundred])
+    assert "checkpoint-100 is here, and rank 0 on " in (said := newer.says(chosen))
+    assert "resumes from checkpoint-10. Put --output_dir on a file system" in said
+    assert newer.says(checkpoints.Chosen.of(ten, output_dir, False)) is None  # the user named it
+    for is_newest, expected in ((True, "finds no checkpoint"), (False, None)):
+        said = newer.says(checkpoints.Chosen.of(None, output_dir, is_newest))
+        assert said is None if expected is None else expected in said
+    after = checkpoints._written(hundred) + 1  # of a run that was restarted before its first checkpoint
+    assert newer.says(checkpoints.Chosen.of(None, output_dir, True, since=after)) is None
+
+
+def test_a_run_is_not_resumed_with_another_view(tmp_path):
+    """Checkpoints of earlier versions do not tell theirs, and are resumed as before."""
+
+    def saved(**settings):
+        (tmp_path / "config.json").write_text(
+            json.dumps({"docsplit": current_settings({"pooling": "mean"} | settings)})
+        )
+
+    def config(**settings):
+        return {"docsplit": current_settings({"pooling": "mean"} | settings)}
+
+    saved(view="passages", passage_words=25)
+    checkpoints.check_same_model(tmp_path, config(view="passages", passage_words=25))
+    for other in ({"view": "docsplit"}, {"view": "passages", "passage_words": 100}):
+        with pytest.raises(ValueError, match=r"The model differs.*'view': 'passages', 'passage_words': 25"):
+            checkpoints.check_same_model(tmp_path, config(**other))
+    saved()
+    checkpoints.check_same_model(tmp_path, config(view="passages", passage_words=25))
+    with pytest.raises(ValueError, match="'pooling': 'max'"):
+        checkpoints.check_same_model(tmp_path, config(view="simcse", pooling="max"))

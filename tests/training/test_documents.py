@@ -1,12 +1,17 @@
 """The documents of a run: none is trained on that is measured on, and a stream reads the same ones."""
 
+import json
+import shutil
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from transformers import BertConfig
 
 from docsplit.data.preparation import document_id
 from docsplit.data.sets.labelled import load_probe
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
-from docsplit.training.documents import load_documents, load_tokenizer, measured_on, stream_documents
+from docsplit.training.documents import load_documents, load_tokenizer, measured_on, note_sections, stream_documents
 from tests.conftest import make_corpus
 
 
@@ -84,3 +89,49 @@ def test_a_folder_of_several_kinds_of_files_is_read_whole(options, tmp_path, loa
     data = load(options(given, eval_strategy="no", max_steps=2), None)
     documents = data.train if load is load_documents else (row for row, _ in zip(data.train, range(24)))
     assert {int(row["document_id"]) for row in documents} == {document_id(row["text"]) for row in rows}
+
+
+def test_what_another_machine_reads_is_compared_by_its_content(options, corpus_file, tmp_path):
+    """A copy of the corpus at another place is the same; another document, tokenizer or shard is not."""
+    copied = shutil.copy(corpus_file, tmp_path / "copy.jsonl")
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(corpus_file.read_text().splitlines(keepends=True)[:-1]))
+    probed = {"probe_corpus": str(corpus_file)}
+    here, there, other = (
+        load_documents(options({"corpus": str(path)} | probed), None).fingerprints()
+        for path in (corpus_file, copied, fewer)
+    )
+    assert here == there
+    assert here.keys() == {
+        "the tokenizer",
+        "the training documents",
+        "the held-out documents",
+        "the probe's documents",
+    }
+    assert here["the training documents"] != other["the training documents"]
+    data = load_documents(options(), None)
+    data.tokenizer("a text", truncation=True, max_length=4)  # leaves a mark in it
+    assert data.fingerprints()["the tokenizer"] == here["the tokenizer"]
+    data.tokenizer.add_tokens(["anchovy"])
+    assert data.fingerprints()["the tokenizer"] != here["the tokenizer"]
+    stream = stream_documents(options({"streaming": True}, max_steps=2), None).fingerprints()
+    assert stream.keys() == {"the tokenizer", "the shards of the stream", "the held-out documents"}
+
+
+@pytest.mark.parametrize("with_sections", [True, False])
+def test_a_model_that_joins_passages_by_section_says_where_the_documents_have_none(
+    options, tmp_path, caplog, with_sections
+):
+    texts = [row["text"] for row in make_corpus(12, seed=8)]
+    texts[-1] += f"\n\n## More\n\n{texts[0]}" * with_sections
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    passages = {"corpus": str(tmp_path / "plain.jsonl"), "view": "passages", "passage_words": 10}
+    data = load_documents(options(passages, eval_strategy="no"), None)
+    for kind, layers in (("full", 2), ("section", 0)):
+        note_sections(SimpleNamespace(graph_kind=kind, graph_layers=layers), data.train)
+    note_sections(BertConfig(), data.train)
+    assert "joins" not in caplog.text
+    note_sections(SimpleNamespace(graph_kind="section", graph_layers=2), data.train)
+    assert ("The model joins passages by section (graph_kind section), and none of the training" in caplog.text) == (
+        not with_sections
+    )

@@ -1,15 +1,20 @@
 """Models of a pretraining run, as the command line describes them: documents as graphs of passages."""
 
+import copy
 import json
 import logging
 import math
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.nn.parallel import DistributedDataParallel
 
 import run_docsplit_pretraining
+from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.pretrained import load_tokenizer
 from docsplit.training import models
 from docsplit.training.arguments import (
     DataArguments,
@@ -160,6 +165,85 @@ def test_what_a_start_was_trained_with_is_said_and_masked_lm_alone_asked_for(tin
     assert f"Taken from {tmp_path / 'start'}: pooling mean, max_seq_length 64, mlm_weight 1." in caplog.text
 
 
+def loaded(start, view=None, words=None, queries=None, kind="bert", **training):
+    """Load a start as a run with these options does; returns the model, ready to be trained, and the options."""
+    args = PretrainingArguments(str(start.parent), use_cpu=True, **training)
+    data = DataArguments(view=view, passage_words=words)
+    model_args = ModelArguments(model_name_or_path=str(start), model_type=kind)
+    options = RunOptions(model_args, data, QueryArguments(**(queries or {})), args)
+    model = models.load_start(options)
+    return models.prepare_model(model, options, load_tokenizer(start)), options
+
+
+@pytest.mark.parametrize("view", [*VIEWS, QUERY_DOCUMENT])
+def test_the_view_of_a_checkpoint_is_gone_on_with(view, headless, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    words = 30 if view in OF_PASSAGES else None
+    model, _ = loaded(headless, view, words, mlm_weight=0)
+    recorded = {"view": view} | ({"passage_words": 30} if words else {})
+    assert recorded.items() <= model.config.docsplit.items()
+    assert ("passage_words" in model.config.docsplit) == (words is not None)
+    model.save_pretrained(tmp_path / "first")
+    load_tokenizer(headless).save_pretrained(tmp_path / "first")
+    caplog.clear()
+    again, options = loaded(tmp_path / "first")
+    said = ", ".join(f"{name} {value}" for name, value in recorded.items())
+    assert f"Taken from {tmp_path / 'first'}: {said}." in caplog.text
+    assert again.config.docsplit == model.config.docsplit
+    assert (options.data.view, options.data.words_of_passages) == (view, words)
+
+    caplog.clear()
+    other, options = loaded(tmp_path / "first", "crop")
+    assert (other.config.docsplit["view"], options.data.view) == ("crop", "crop")
+    assert "passage_words" not in other.config.docsplit
+    assert ": view" not in caplog.text
+
+
+def test_a_graph_is_gone_on_with_and_a_new_one_takes_no_view_of_its_passage_encoder(headless, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    for number, view in enumerate(("passages", QUERY_DOCUMENT)):
+        model, _ = loaded(headless, view, 25, kind="graph_document")
+        model.save_pretrained(tmp_path / f"graph_{number}")
+        load_tokenizer(headless).save_pretrained(tmp_path / f"graph_{number}")
+        again, options = loaded(tmp_path / f"graph_{number}")
+        assert (options.data.view, again.encoder.config.passage_words) == (view, 25)
+        assert f"Taken from {tmp_path / f'graph_{number}'}: view {view}, passage_words 25." in caplog.text
+    model, _ = loaded(headless, "simcse", mlm_weight=0)
+    model.save_pretrained(tmp_path / "simcse")
+    load_tokenizer(headless).save_pretrained(tmp_path / "simcse")
+    caplog.clear()
+    _, options = loaded(tmp_path / "simcse", kind="graph_document")
+    assert (options.data.view, options.data.passage_words) == ("docsplit", 100)
+    assert ": view" not in caplog.text
+
+
+def test_a_checkpoint_that_does_not_tell_its_view_goes_on_with_the_default_and_it_is_said(
+    tiny_model, wordpiece, tmp_path, caplog
+):
+    tiny_model.save_pretrained(tmp_path / "older")  # as one of an earlier version, or made in Python
+    wordpiece.save_pretrained(tmp_path / "older")
+    assert "view" not in tiny_model.config.docsplit
+    model, options = loaded(tmp_path / "older")
+    assert model.config.docsplit["view"] == options.data.view == "docsplit"
+    assert "older does not say which view it was trained with" in caplog.text
+    caplog.clear()
+    loaded(tmp_path / "older", "simcse")
+    assert "does not say" not in caplog.text
+
+
+def test_what_does_not_go_with_the_view_of_a_start_is_refused(headless, tmp_path):
+    for view in ("simcse", QUERY_DOCUMENT, "glimpse"):
+        model, _ = loaded(headless, "simcse", mlm_weight=0)
+        model.config.docsplit["view"] = view
+        model.save_pretrained(tmp_path / view)
+        load_tokenizer(headless).save_pretrained(tmp_path / view)
+    loaded(tmp_path / QUERY_DOCUMENT, queries={"fold": 0})
+    with pytest.raises(ValueError, match="--fold are for --view query_document"):
+        loaded(tmp_path / "simcse", queries={"fold": 0})
+    with pytest.raises(ValueError, match="--view has no glimpse: choose among docsplit"):
+        loaded(tmp_path / "glimpse")
+
+
 @pytest.mark.parametrize(
     ("overrides", "said", "warns"),
     [
@@ -234,3 +318,31 @@ def test_by_itself_a_gpu_in_16_bits_packs_and_says_what_is_left_out(wordpiece, t
     assert "Sequences are padded. It cannot." in caplog.text
     with pytest.raises(ValueError, match="It cannot"):
         models._pack(model, True, torch.bfloat16)
+
+
+def test_a_compiled_encoder_is_one_program_under_ddp(tmp_path, wordpiece, monkeypatch):
+    """DDP's optimizer would cut it where a bucket of gradients is full: here, after nearly each layer."""
+    programs = []
+
+    def note(graph, inputs):
+        programs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr("docsplit.training.arguments.check_compilation", lambda *_: None)
+    monkeypatch.setattr(torch._dynamo.config, "optimize_ddp", True)
+    overrides = "hidden_size=32,num_hidden_layers=3,num_attention_heads=2,intermediate_size=64"
+    args = PretrainingArguments(str(tmp_path), use_cpu=True, torch_compile_backend="eager", bf16=False)
+    args.compile_options["backend"] = note
+    options = RunOptions(ModelArguments(config_overrides=overrides), DataArguments(), QueryArguments(), args)
+    model = models.prepare_model(None, options, copy.deepcopy(wordpiece))
+    ids = torch.randint(5, 50, (2, 2, 9))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "document_ids": torch.arange(2)}
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        parallel = DistributedDataParallel(model, bucket_cap_mb=0.001)
+        parallel(**batch, mlm_input_ids=ids, mlm_targets=ids).loss.backward()
+        del parallel
+    finally:
+        dist.destroy_process_group()
+        torch._dynamo.reset()
+    assert len(programs) == 1

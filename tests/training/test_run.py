@@ -12,7 +12,17 @@ from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.runtime.disk.output_folder import ALL, NUMBER
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
-from docsplit.training.run import Callbacks, Run, note_batch, take_output, unrecorded_files
+from docsplit.training.run import (
+    Callbacks,
+    Run,
+    compared_options,
+    needs_shared_folder,
+    note_batch,
+    refuse_folder_apart,
+    take_output,
+    unrecorded_files,
+    where_apart,
+)
 
 
 def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, options, tmp_path, monkeypatch):
@@ -178,3 +188,36 @@ def test_whatever_a_kill_leaves_of_a_checkpoint_is_the_runs(options, tmp_path):
     folder = take_output(options)  # a process that was killed closes nothing; the record is as it was
     folder.remove((f"checkpoint-{NUMBER}/{ALL}",))
     assert not (tmp_path / "checkpoint-4").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "different"),
+    [
+        (lambda options: setattr(options.training, "learning_rate", 1.0), {"--learning_rate"}),
+        (lambda options: setattr(options.data, "view", "crop"), {"--view"}),
+        (lambda options: options.objective.update(similarity="dot"), {"--similarity"}),
+        (lambda options: setattr(options.training, "output_dir", "elsewhere"), set()),
+        (lambda options: setattr(options.data, "corpus", "elsewhere"), set()),  # its documents are compared
+    ],
+)
+def test_options_are_compared_but_for_places(options, change, different):
+    before = compared_options(options)
+    change(options)
+    after = compared_options(options)
+    assert {name for name in before | after if before.get(name) != after.get(name)} == different
+
+
+def test_what_one_process_writes_for_all_needs_a_common_folder(options, monkeypatch, caplog):
+    folder = take_output(options)
+    assert where_apart(folder) == ""
+    refuse_folder_apart(folder, ["--negatives bm25"])
+    folder.seen_by = [True, False]
+    monkeypatch.setattr("docsplit.training.run.on_all", lambda work: [("node1", "a"), ("node2", "b")])
+    refuse_folder_apart(folder, [])
+    with pytest.raises(ValueError, match=r"a of rank 0 on node1 is not seen by rank 1 on node2, and --negatives bm25"):
+        refuse_folder_apart(folder, ["--negatives bm25"])
+    assert needs_shared_folder(options) == []
+    options.training.load_best_model_at_end, options.training.objective = True, "neighbour_distillation"
+    options.queries.negatives = ["random", "self"]
+    expected = ["--load_best_model_at_end", "--negatives self", "--objective neighbour_distillation"]
+    assert needs_shared_folder(options) == expected

@@ -243,7 +243,7 @@ def _ranking(options: RankingArguments, size: int | None = None) -> DataSet:
         """Mix both by the weight that is best for the queries of the other four fifths."""
         union = union_of(ranked(features), by_words())
         folds = np.array_split(np.random.default_rng(0).permutation(len(ranking.queries)), FOLDS)
-        return figure_of(union.ranked(cross_validated(union, ranking, folds), DEPTH))
+        return figure_of(union.ranked(cross_validated(union, ranking, folds, "ndcg_at_10"), DEPTH))
 
     texts = [*ranking.documents, *ranking.queries]
     corpus, bm25 = ranking.documents[:size], lambda: figure_of(by_words())

@@ -1,5 +1,6 @@
 """Read the text of a row: a string, a list of paragraphs, or sections; and single cells of tables."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from docsplit.data.passages import SECTION_BREAK
@@ -61,15 +62,25 @@ def join_sections(row: JsonObject, text_column: str) -> dict[str, str]:
     A `SECTION_BREAK` stands between sections; it is white space for all but the maker of passages. A heading without a
     text goes with the section after it. What is none of this is no text.
     """
-    sections = row.get("sections") or []
-    if isinstance(sections, dict):
-        columns = {name: values for name, values in sections.items() if isinstance(values, list)}
-        sections = [dict(zip(columns, values)) for values in zip(*columns.values())]
     text, ends = "", False  # whether the last section is complete
-    for section in sections if isinstance(sections, list) else [sections]:
-        parts = section if isinstance(section, dict) else {"text": section}
-        heading, body = (join_paragraphs(parts.get(name)) for name in ("heading", "text"))
+    for heading, body in _sections_of(row):
         if content := "\n\n".join(part for part in (heading, body) if part):
             text += ("\n\n" if text else "") + (SECTION_BREAK if ends else "") + content
             ends = bool(body)
     return {text_column: text}
+
+
+def headings_of(row: JsonObject) -> list[str]:
+    """List the headings of a row's `sections`, without those that are empty."""
+    return [heading for heading, _ in _sections_of(row) if heading]
+
+
+def _sections_of(row: JsonObject) -> Iterator[tuple[str | None, str | None]]:
+    """Yield heading and text of each section."""
+    sections = row.get("sections") or []
+    if isinstance(sections, dict):
+        columns = {name: values for name, values in sections.items() if isinstance(values, list)}
+        sections = [dict(zip(columns, values)) for values in zip(*columns.values())]
+    for section in sections if isinstance(sections, list) else [sections]:
+        parts = section if isinstance(section, dict) else {"text": section}
+        yield join_paragraphs(parts.get("heading")), join_paragraphs(parts.get("text"))

@@ -8,22 +8,25 @@ ones: they tell which of two encoders is better rather than how good one is.
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
+from docsplit.data.passages import SECTION_BREAK, heading_at
 from docsplit.data.preparation import document_id
 from docsplit.data.python_docs.parts import PART, split_references
+from docsplit.data.readers.columns import headings_of
 from docsplit.data.segmentation import clean_text, load_sentence_splitter
 from docsplit.data.sets.citation_splits import PART_NAMES
 from docsplit.data.sets.ranking_files import Source
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ("id", "title", "text", "links")
+COLUMNS = ("id", "title", "text", "links", "sections")
 SOURCE, LINKED = 2, 1  # grades: of the document that a query was taken from, and of those that it links to
 BEGINNING = 4000  # characters that are searched for the first sentence
 ALL = "all"
@@ -31,25 +34,64 @@ TRAIN, VALIDATION, TEST = PART_NAMES
 HELD_OUT = (VALIDATION, TEST)  # a tenth of the queries each; the others are for training
 
 
-def by_title(title: str, text: str) -> tuple[str, str]:
+@dataclass
+class Row:
+    """A document of the corpus, of which a query is made."""
+
+    id: str
+    title: str
+    text: str  # its sections with `docsplit.data.passages.SECTION_BREAK` between them
+    whole: str  # the text as a pretraining may have read it
+    links: list[str] = field(default_factory=list)  # ids or titles
+    headings: list[str] = field(default_factory=list)  # of its sections
+
+
+def by_title(row: Row) -> tuple[str, str]:
     """Take the title, and remove it from the beginning of the text."""
-    return title, text.removeprefix(title) if title else text
+    return row.title, row.text.removeprefix(row.title) if row.title else row.text
 
 
-def by_first_sentence(title: str, text: str) -> tuple[str, str]:
-    """Take the first sentence, and leave the text after it."""
-    text = clean_text(text).strip()
-    first = next(iter(load_sentence_splitter("rules")(text[:BEGINNING])), "")
-    return (first, text[len(first) :]) if text.startswith(first) else ("", text)
+def by_first_sentence(row: Row) -> tuple[str, str]:
+    """Take the first sentence that is no heading, and leave the text around it: headings and sections stay."""
+    parts = [clean_text(part) for part in row.text.strip().split(SECTION_BREAK)]
+    text, readable = SECTION_BREAK.join(parts), " ".join(parts)  # equally long: a place in one is one in the other
+    start = after_headings(readable, [row.title, *row.headings])
+    first = next(iter(load_sentence_splitter("rules")(readable[start : start + BEGINNING])), "")
+    place = readable.find(first, start)
+    if not first or readable[start:place].strip():
+        return "", text
+    return first, f"{text[:place]}{text[place + len(first) :].lstrip(' ')}"
 
 
-def by_first_line(title: str, text: str) -> tuple[str, str]:
+def by_first_line(row: Row) -> tuple[str, str]:
     """Take the first line, the summary of a docstring, and leave the text after it."""
-    first, _, rest = text.strip().partition("\n")
+    first, _, rest = row.text.strip().partition("\n")
     return first, rest
 
 
-QUERIES: dict[str, Callable[[str, str], tuple[str, str]]] = {
+def after_headings(text: str, known: Sequence[str]) -> int:
+    """Return where a clean text begins after its headings.
+
+    Those are lines that look like one (`docsplit.data.passages.heading_at`), and first paragraphs that are among the
+    known titles and headings. A `BEGINNING` of headings alone has nothing after them.
+    """
+    lines = text[:BEGINNING].split("\n")
+    titles = {" ".join(title.split()) for title in known} - {""}
+    number = 0
+    while number < len(lines):
+        if not lines[number].strip():
+            number += 1
+            continue
+        paragraph = list(takewhile(str.strip, lines[number:]))
+        is_title = " ".join(" ".join(paragraph).split()) in titles
+        height = len(paragraph) if is_title else heading_at(lines, number)
+        if not height:
+            return sum(len(line) + 1 for line in lines[:number])
+        number += height
+    return len(text)
+
+
+QUERIES: dict[str, Callable[[Row], tuple[str, str]]] = {
     "title": by_title,
     "first_sentence": by_first_sentence,
     "first_line": by_first_line,
@@ -81,7 +123,7 @@ def build(corpus: str, queries: str, split: str | None) -> Source:
     id_of |= {row.title: row.id for row in rows if row.title not in id_of}
     chosen, unknown = 0, Counter[bool]()
     for row in rows:
-        query, rest = QUERIES[queries](row.title, row.text)
+        query, rest = QUERIES[queries](row)
         query = " ".join(query.split())
         if not query or not rest.strip():
             without += 1
@@ -116,30 +158,19 @@ def split_of(text: str) -> str:
     return HELD_OUT[number] if number < len(HELD_OUT) else TRAIN
 
 
-@dataclass
-class _Row:
-    """A document of the corpus, of which a query is made."""
-
-    id: str
-    title: str
-    text: str
-    whole: str  # the text as a pretraining may have read it
-    links: list[str]  # ids or titles
-
-
-def _python_docs(part: str) -> list[_Row]:
+def _python_docs(part: str) -> list[Row]:
     """Take the documents of a part, without "See also" lists, and with the links among them."""
     rows = load_corpus(PYTHON_DOCS).to_list()
     texts, _, _ = split_references(rows)
     chosen = [(row, text) for row, text in zip(rows, texts) if part in (ALL, row[PART])]
     names = {row["id"] for row, _ in chosen}
     return [
-        _Row(row["id"], row["title"], text, row["text"], [link for link in row["links"] if link in names])
+        Row(row["id"], row["title"], text, row["text"], [link for link in row["links"] if link in names])
         for row, text in chosen
     ]
 
 
-def _rows(dataset: Dataset, corpus: str, queries: str, notes: list[str]) -> list[_Row]:
+def _rows(dataset: Dataset, corpus: str, queries: str, notes: list[str]) -> list[Row]:
     """Read the documents of a corpus; a missing id is the row's number."""
     dataset = add_text(dataset, "text")
     columns = dataset.column_names
@@ -152,5 +183,6 @@ def _rows(dataset: Dataset, corpus: str, queries: str, notes: list[str]) -> list
     for number, record in enumerate(dataset.select_columns([name for name in COLUMNS if name in columns])):
         text = record["text"] if isinstance(record["text"], str) else ""
         links = [str(link) for link in record.get("links") or ()]
-        rows.append(_Row(str(record.get("id", number)), record.get("title") or "", text, text, links))
+        title, headings = record.get("title") or "", headings_of(record)
+        rows.append(Row(str(record.get("id", number)), title, text, text, links, headings))
     return rows

@@ -2,7 +2,7 @@
 
     BEIR        corpus.jsonl, queries.jsonl, and qrels.tsv or qrels/SPLIT.tsv; or the same as a data set on the Hub
     MS MARCO    msmarco-docs.tsv, msmarco-docdev-queries.tsv, msmarco-docdev-qrels.tsv ...
-    WIKIR       documents.csv; training, validation and test, each with queries.csv and qrels
+    WIKIR       documents.csv or .jsonl; training, validation and test, each with queries.csv and qrels
     TREC        topics*, qrels*, and a folder documents/ of <DOC> files, as Robust04's
 
 A reader gives rows as they stand in the files, which may be compressed (gz, bz2, xz, zst). It checks single lines;
@@ -22,7 +22,7 @@ import pandas
 
 from docsplit.data.corpora import load_corpus
 from docsplit.data.readers.base import Problems
-from docsplit.data.readers.columns import id_of_cell, text_of_cell
+from docsplit.data.readers.columns import id_of_cell, join_sections, text_of_cell
 from docsplit.data.readers.decoding import LONGEST_MARK, lines_of
 from docsplit.data.readers.files import DAMAGED, File
 from docsplit.data.readers.lines import read_line_rows
@@ -42,6 +42,7 @@ MARCO_SPLITS = {  # queries and judgments beside msmarco-docs.tsv
     "dl19": ("msmarco-test2019-queries.tsv", "2019qrels-docs.txt"),
     "dl20": ("msmarco-test2020-queries.tsv", "2020qrels-docs.txt"),
 }
+WIKIR_DOCUMENTS = "documents.[cj]s*"  # .csv or .jsonl
 WIKIR_SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 TREC_DOCUMENT = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
 TREC_ID = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.DOTALL | re.IGNORECASE)
@@ -146,11 +147,21 @@ def read_ms_marco(folder: Path, split: str | None) -> Source:
 
 
 def read_wikir(folder: Path, split: str | None) -> Source:
-    """Read WIKIR's documents.csv (id_right, text_right), and a split's queries.csv (id_left, text_left) and qrels."""
+    """Read WIKIR's documents.csv (id_right, text_right), and a split's queries.csv (id_left, text_left) and qrels.
+
+    A table has no sections. In its place documents.jsonl may have them: id_right, and text_right or sections.
+    """
     known = {name: folder / part for name, part in WIKIR_SPLITS.items() if (folder / part).is_dir()}
     part = choose_split(known, split, str(folder))
-    documents, queries = _csv(_only(folder, "documents.csv*")), _csv(_only(part, "queries.csv*"))
-    return Source(str(folder), documents, queries, _judgments_of_trec(_only(part, "qrels*")))
+    file = _only(folder, WIKIR_DOCUMENTS)
+    is_table = ".csv" in file.suffixes
+    documents = _csv(file) if is_table else _lines_of(folder, "documents.jsonl", ("id_right", "text_right"))
+    source = Source(
+        str(folder), documents, _csv(_only(part, "queries.csv*")), _judgments_of_trec(_only(part, "qrels*"))
+    )
+    if is_table:
+        source.notes.append(f"{file.name} has no sections: documents.jsonl can have them (docs/datasets.md).")
+    return source
 
 
 def read_trec(folder: Path, split: str | None) -> Source:
@@ -167,7 +178,7 @@ def read_trec(folder: Path, split: str | None) -> Source:
 FORMATS: dict[str, tuple[str, Callable[[Path, str | None], Source]]] = {
     "BEIR": ("corpus.jsonl*", read_beir),
     "MS MARCO": ("msmarco-docs.tsv*", read_ms_marco),
-    "WIKIR": ("documents.csv*", read_wikir),
+    "WIKIR": (WIKIR_DOCUMENTS, read_wikir),
     "TREC": ("topics*", read_trec),
 }
 
@@ -201,8 +212,8 @@ def _only(folder: Path, pattern: str) -> Path:
     return files[0]
 
 
-def _lines_of(folder: Path, name: str) -> Rows:
-    """Read one of BEIR's .jsonl files."""
+def _lines_of(folder: Path, name: str, columns: tuple[str, str] = ("_id", "text")) -> Rows:
+    """Read a .jsonl file; `columns` are those of ids and texts."""
     file = _only(folder, f"{name}*")
     opened = File(file, str(file))
     if opened.suffix != ".jsonl":
@@ -214,7 +225,7 @@ def _lines_of(folder: Path, name: str) -> Rows:
             yield f"{file}, row {number + 1}", row
         _say(problems)
 
-    return _table(rows(), str(file))
+    return _table(rows(), str(file), columns)
 
 
 def _say(problems: Problems) -> None:
@@ -222,15 +233,20 @@ def _say(problems: Problems) -> None:
         logger.warning(warning)
 
 
-def _table(rows: Iterable[tuple[str, JsonObject]], place: str) -> Rows:
-    """Take the columns _id, text and, where there is one, title, of rows with their places."""
-    is_empty = True
+def _table(rows: Iterable[tuple[str, JsonObject]], place: str, columns: tuple[str, str] = ("_id", "text")) -> Rows:
+    """Take ids, texts or in their place `sections`, and, where there are any, titles, of rows with their places."""
+    (id_column, text_column), is_empty = columns, True
     for row_place, row in rows:
-        if is_empty and (missing := {"_id", "text"} - {*row}):
+        has_sections = text_column not in row and "sections" in row
+        if is_empty and (missing := {*columns} - {*row} - ({text_column} if has_sections else set())):
             raise ValueError(f"{place} needs the column {' and '.join(sorted(missing))}, found {[*row]}.")
         is_empty = False
-        title, text = (text_of_cell(row.get(column), f"{row_place}: {column}") for column in ("title", "text"))
-        yield id_of_cell(row.get("_id"), f"{row_place}: _id"), joined(title, text)
+        text = join_sections(row, text_column)[text_column] if has_sections else row.get(text_column)
+        title, text = (
+            text_of_cell(value, f"{row_place}: {name}")
+            for name, value in (("title", row.get("title")), (text_column, text))
+        )
+        yield id_of_cell(row.get(id_column), f"{row_place}: {id_column}"), joined(title, text)
     if is_empty:
         raise ValueError(f"{place} has no rows.")
 

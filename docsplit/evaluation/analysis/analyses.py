@@ -15,7 +15,7 @@ from docsplit.data.tagging import load_tagger
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.attention import check_attention
 from docsplit.embedding.encoder import Encoder, EncoderGroup
-from docsplit.embedding.graphs import GraphReadings
+from docsplit.embedding.graphs import GraphReadings, has_graph_attention
 from docsplit.evaluation.analysis import estimates, sections
 from docsplit.evaluation.analysis.arguments import GRAPH_ATTENTION, NEED_A_TAGGER, AnalysisArguments
 from docsplit.evaluation.analysis.attention_by_word import CLASSES, attention_estimates, word_weights
@@ -88,6 +88,7 @@ class EmbeddingAnalysis(LabelledEvaluation):
     def __init__(self, data_args: LabelledArguments, args: AnalysisArguments):
         super().__init__(data_args, args)
         self.measured: list[Measured] = []
+        self.passage_words: list[int] = []  # of each encoder with graph attention
         self.redundancy: RedundancyContents | None = None
 
     def sample(self) -> list[str]:
@@ -112,13 +113,17 @@ class EmbeddingAnalysis(LabelledEvaluation):
             logger.info("tfidf has no attention: that analysis is of the others.")
 
     def check_encoder(self, encoder: Encoder) -> None:
-        """Check that attention can be read."""
+        """Check that attention can be read, and note how long the passages of a graph are."""
         if "attention" in self.args.analyses:
             check_attention(encoder.name, encoder.copy(), self.sample()[0])
+        if GRAPH_ATTENTION in self.args.analyses and has_graph_attention(encoder.model):
+            reader: Any = encoder.model[0]
+            self.passage_words.append(reader.config.passage_words)
 
     def prepare(self, is_main: bool) -> None:
         """Choose and tag the sample; measure redundancy."""
-        self.documents = choose_documents(self.split, self.args, self.tagger if is_main else None)
+        tagger = self.tagger if is_main else None
+        self.documents = choose_documents(self.split, self.args, tagger, self.passage_words)
         if "redundancy" in self.args.analyses and is_main:
             self.redundancy = redundancy(self.split, self.tagger, self.args.seed)
 

@@ -18,26 +18,30 @@ from docsplit.evaluation.analysis.contents import GraphAttentionContents
 from docsplit.evaluation.analysis.report import Figure, Section, Table, literal, number, save_figure
 
 matplotlib.use("Agg")  # no screen needed
-MOST_PASSAGES = 50  # of the document that is shown, of about a hundred words
+MOST_PASSAGES = 50  # of the document that is shown
 MOST_HEARD, LETTERS = 5, 200  # passages in the table, and of each
 
 
-def choose_document(texts: Sequence[str]) -> int:
+def choose_document(texts: Sequence[str], passage_words: Sequence[int]) -> int:
     """Return the number of the text with the most sections, and of these the most passages, but no more than 50.
 
+    Args:
+        passage_words: of the encoders that are shown. Each has 2 to 50 passages; those of the first one are compared.
+
     Raises:
-        ValueError: if none has two passages and so few.
+        ValueError: if no text is so.
     """
     best, chosen = (0, 1), -1
     for place, text in enumerate(texts):
-        passages = to_passages(text)
-        size = (len({passage.section for passage in passages}), len(passages))
-        if 2 <= len(passages) <= MOST_PASSAGES and size > best:
+        cut = [to_passages(text, words) for words in passage_words]
+        size = (len({passage.section for passage in cut[0]}), len(cut[0]))
+        if all(2 <= len(passages) <= MOST_PASSAGES for passages in cut) and size > best:
             best, chosen = size, place
     if chosen < 0:
+        words = " and of ".join(map(str, sorted({*passage_words})))
         raise ValueError(
-            f"No document of the sample has 2 to {MOST_PASSAGES} passages of about a hundred words: leave "
-            "graph_attention out of --analyses, or raise --sample_documents."
+            f"No document of the sample has 2 to {MOST_PASSAGES} passages of about {words} words, as the encoders "
+            "have: leave graph_attention out of --analyses, or raise --sample_documents."
         )
     return chosen
 

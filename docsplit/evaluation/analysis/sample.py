@@ -44,11 +44,14 @@ def strata_of(labels: np.ndarray) -> np.ndarray:
     return labels if labels.ndim == 1 else np.unique(labels, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def choose_documents(split: LabelledSplit, options: AnalysisArguments, tagger: Any) -> Documents:
+def choose_documents(
+    split: LabelledSplit, options: AnalysisArguments, tagger: Any, passage_words: Sequence[int] = ()
+) -> Documents:
     """Draw the sample; cut it into sentences and halves, and tag it, as far as the analyses need that.
 
     Args:
         tagger: of `docsplit.data.tagging.load_tagger`; None where nothing is tagged.
+        passage_words: of the encoders whose graphs are shown.
 
     Raises:
         ValueError: if there are too few documents, sentences or labels for an analysis, before any long work.
@@ -62,8 +65,8 @@ def choose_documents(split: LabelledSplit, options: AnalysisArguments, tagger: A
     none = Sentences([], np.zeros(0, int), len(rows), np.zeros((0, 2), int), np.zeros((0, 2), int), {})
     documents = Documents(rows, texts, classes, none, [])
     chosen: dict[str, Any] = {}
-    if GRAPH_ATTENTION in options.analyses:
-        chosen["of_graph"] = choose_document(texts)
+    if GRAPH_ATTENTION in options.analyses and passage_words:
+        chosen["of_graph"] = choose_document(texts, passage_words)
     if {"similarity", "geometry"} & set(options.analyses):
         cut = load_sentence_splitter(options.sentence_splitter)
         sentences = [cut(clean_text(text)) for text in texts]

@@ -10,6 +10,8 @@ from docsplit.runtime.help import COMMON
 
 BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")
+HYBRID_MEASURES = ["ndcg_at_10", "ndcg_at_20", "precision_at_5", "precision_at_10", "precision_at_20", "mrr_at_10",
+                   "mrr_at_100"]  # fmt: skip
 BM25_PARAMETERS = {BM25: {"k1": 1.5, "b": 0.75}, "bm25 k1=0.9 b=0.4": {"k1": 0.9, "b": 0.4}}  # bm25s's and Anserini's
 
 
@@ -56,9 +58,36 @@ class RetrievalArguments(ComparisonArguments):
         },
     )
 
+    hybrid_measure: str = field(
+        default="ndcg_at_10",
+        metadata={
+            "choices": HYBRID_MEASURES,
+            "help": "Measure that the hybrid's weight is chosen by: that of the paper for the collection, such as "
+            "ndcg_at_20 for Robust04 and mrr_at_100 for MS MARCO.",
+        },
+    )
+    encoders_by_fold: bool = field(
+        default=False,
+        metadata={
+            "help": "NAME=PATH,PATH,... names an encoder for each fold, in their order, trained without that fold's "
+            "queries. Each is measured on these alone; the row is of all queries."
+        },
+    )
+
     def __post_init__(self) -> None:
         check_choices("methods", self.methods, RANKING_METHODS)
+        check_choices("hybrid_measure", [self.hybrid_measure], HYBRID_MEASURES)
         check_bounds(self)
         check_folds(self.folds, self.fold)
         if self.fold is not None and self.selection_split is not None:
             raise ValueError("--fold and --selection_split both say which queries choose the weight: leave one out.")
+        if self.encoders_by_fold and (self.fold is not None or self.selection_split is not None):
+            raise ValueError(
+                "--encoders_by_fold measures all folds, each chosen by the next: leave out --fold and "
+                "--selection_split."
+            )
+        if self.encoders_by_fold and self.push_results:
+            raise ValueError(
+                "--push_results adds to an encoder's card, and --encoders_by_fold gives one row of "
+                "several encoders: leave one out."
+            )

@@ -1,11 +1,11 @@
 """Two rankings as one: a weighted sum of their scores, its weight chosen on other queries, or reciprocal ranks.
 
 The scores of either list are brought to 0 to 1 for each query, over the union of both: a document that is missing in a
-list has that list's lowest score. The weight of a query's fold is the one with which all other folds have the best
-nDCG@10, or one weight is chosen on queries that are not reported at all: never on what is reported.
+list has that list's lowest score. The weight of a query's fold is the one with which all other folds are best by a
+measure of `CHOOSING`, or one weight is chosen on queries that are not reported at all: never on what is reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,14 @@ from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.evaluation.ranking.measures import dcg, grades_of, ideal_dcg
 
 WEIGHTS = tuple(number / 20 for number in range(21))  # of the first list
-CHOSEN_BY = 10  # the depth of the nDCG
+
+# The measures that a weight can be chosen by, of `docsplit.evaluation.ranking.measures.MEASURES`: of the grades (Q, k)
+# of the k best documents, and the ideal DCG at k, (Q,).
+CHOOSING: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "ndcg": lambda grades, ideal: dcg(grades, [grades.shape[1]])[:, 0] / ideal,
+    "precision": lambda grades, ideal: (grades > 0).mean(axis=1),
+    "mrr": lambda grades, ideal: np.where((grades > 0).any(axis=1), 1 / (1 + (grades > 0).argmax(axis=1)), 0),
+}
 
 
 @dataclass
@@ -64,24 +71,32 @@ def reciprocal_rank_fusion(first: Retrieved, second: Retrieved, depth: int) -> R
     return Retrieved(rows, scores)
 
 
-def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the weight of each query, (Q,): the best for the queries of all other folds."""
-    values, weights = ndcg_of_weights(union, ranking), np.empty(len(ranking.query_ids))
+def cross_validated(union: Union, ranking: Ranking, folds: Sequence[np.ndarray], measure: str) -> np.ndarray:
+    """Return the weight of each query, (Q,): the best by this measure for the queries of all other folds."""
+    values, weights = values_of_weights(union, ranking, measure), np.empty(len(ranking.query_ids))
     for fold in folds:
         others = np.setdiff1d(np.arange(len(weights)), fold)
         weights[fold] = best_weight(values[:, others])
     return weights
 
 
-def ndcg_of_weights(union: Union, ranking: Ranking) -> np.ndarray:
-    """Return nDCG@10 of each query with each of `WEIGHTS`, (weights, Q)."""
-    grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, [CHOSEN_BY])[:, 0]
+def values_of_weights(union: Union, ranking: Ranking, measure: str) -> np.ndarray:
+    """Return a measure of each query with each of `WEIGHTS`, (weights, Q).
+
+    Args:
+        measure: KIND_at_DEPTH, its kind one of `CHOOSING`.
+    """
+    kind, _, number = measure.partition("_at_")
+    depth = int(number)
+    grades, ideal = grades_of(union.rows, ranking), ideal_dcg(ranking, [depth])[:, 0]
     values = []
     for weight in WEIGHTS:
         scores = weight * union.first + (1 - weight) * union.second
         scores[union.rows < 0] = -1
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :CHOSEN_BY]
-        values.append(dcg(np.take_along_axis(grades, best, axis=1), [CHOSEN_BY])[:, 0] / ideal)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+        found = np.zeros((len(best), depth), dtype=grades.dtype)
+        found[:, : best.shape[1]] = np.take_along_axis(grades, best, axis=1)
+        values.append(CHOOSING[kind](found, ideal))
     return np.stack(values)
 
 

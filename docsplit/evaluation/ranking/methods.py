@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.folds import describe as describe_fold
 from docsplit.data.sets.folds import divide, make_folds
 from docsplit.data.sets.rankings import Ranking, Retrieved, load_collection, other_queries
-from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder import Encoder, EncoderGroup
 from docsplit.embedding.overlap import share_of_queries
 from docsplit.embedding.search import make_comparable, search
 from docsplit.evaluation.compare import Evaluation
@@ -28,9 +29,9 @@ from docsplit.evaluation.ranking.arguments import BM25_PARAMETERS, RetrievalArgu
 from docsplit.evaluation.ranking.fusion import (
     best_weight,
     cross_validated,
-    ndcg_of_weights,
     reciprocal_rank_fusion,
     union_of,
+    values_of_weights,
 )
 from docsplit.evaluation.ranking.measures import check_measures, curves, measure_retrieved
 from docsplit.evaluation.results.plots import plot_ranking
@@ -42,6 +43,7 @@ from docsplit.runtime.files import write_text
 
 logger = logging.getLogger(__name__)
 
+Curves = dict[str, np.ndarray]  # of each measure, (depths,)
 DEPTH = 1000  # documents a query: of all lists, and of what a hybrid joins
 SELECTION_QUERIES = 1000  # at most, of another split: MS MARCO has 367,000 for training
 JOINED = ("hybrid", "rrf")  # methods: an encoder together with BM25
@@ -66,8 +68,10 @@ class DocumentRanking(Evaluation):
         self.given: list[str] = []  # encoders, and bm25, as they were typed
         self.by_words: list[Result] = []
         self.bm25: tuple[Retrieved, Retrieved] | None = None  # by default parameters: reported, and for selection
-        self.curves: dict[tuple[str, str], dict[str, np.ndarray]] = {}  # of each encoder and method
-        self.weights: dict[str, np.ndarray] = {}  # of each encoder's hybrid, a query
+        self.curves: dict[tuple[str, str], Curves] = {}  # of each encoder and method, as measured last
+        self.weights: dict[str, np.ndarray] = {}  # of each encoder's hybrid, a query, likewise
+        self.all_curves: dict[tuple[str, str], list[Curves]] = {}  # of each argument and method, one a member
+        self.all_weights: dict[str, list[np.ndarray]] = {}  # of each argument, one a member
 
     def load(self, show_progress: bool) -> None:
         """Read the collection, and choose the queries that a hybrid's weight is chosen on.
@@ -185,9 +189,10 @@ class DocumentRanking(Evaluation):
         if "hybrid" in joined:
             union = union_of(dense, words)
             if self.selection is None:
-                weights = cross_validated(union, self.ranking, self.folds)
+                weights = cross_validated(union, self.ranking, self.folds, self.args.hybrid_measure)
             else:
-                values = ndcg_of_weights(union_of(dense_others, words_others), self.selection)
+                others = union_of(dense_others, words_others)
+                values = values_of_weights(others, self.selection, self.args.hybrid_measure)
                 weights = np.full(len(self.ranking.queries), best_weight(values))
             chosen = {"hybrid_weights": sorted({float(weight) for weight in weights})}
             self.weights[name] = weights
@@ -212,10 +217,19 @@ class DocumentRanking(Evaluation):
             test_documents=len(self.ranking.documents),
         )
 
+    def add(self, group: EncoderGroup, measured: list[Any]) -> None:
+        """Keep the results of an argument, with its curves and weights: an encoder may stand in several."""
+        super().add(group, measured)
+        for method in {result.head for of_member in measured for result in of_member}:
+            self.all_curves[group.name, method] = [self.curves[member, method] for member in group.members]
+        if all(member in self.weights for member in group.members):
+            self.all_weights[group.name] = [self.weights[member] for member in group.members]
+
     def finish(self) -> None:
         """Put BM25 where it was typed, else last, and the joined methods behind all others."""
         if BM25_NAME in (*self.given, *self.args.methods):
             self.results += self.by_words
+            self.all_curves |= {(BM25_NAME, one.head): [self.curves[BM25_NAME, one.head]] for one in self.by_words}
         order = [*self.given, BM25_NAME]
         self.results.sort(key=lambda result: (result.head in JOINED, order.index(result.encoder)))
 
@@ -240,9 +254,8 @@ def write_queries(path: Path, results: Sequence[Result], run: DocumentRanking) -
     table.writerow(["encoder", "method", "query_id", "query", "fold", "hybrid_weight", *RANKING.measures])
     for result in results:
         items = [result.measured[measure].numerators.mean(axis=0) for measure in RANKING.measures]  # type: ignore[union-attr]
-        names = result.members or (result.encoder,)
-        known = result.head == "hybrid" and all(name in run.weights for name in names)
-        weights = np.mean([run.weights[name] for name in names], axis=0) if known else None
+        known = result.head == "hybrid" and result.encoder in run.all_weights
+        weights = np.mean(run.all_weights[result.encoder], axis=0) if known else None
         for number, (query, text) in enumerate(zip(run.ranking.query_ids, run.ranking.queries)):
             weight = "" if weights is None else f"{weights[number]:g}"
             fold_shown = str(fold_of[number]) if run.folds else ""
@@ -258,7 +271,7 @@ def draw_curves(folder: Path, results: Sequence[Result], run: DocumentRanking) -
     table = csv.writer(written, lineterminator="\n")
     table.writerow(["encoder", "method", "depth", "ndcg", "recall"])
     for result in results:
-        members = [run.curves[name, result.head] for name in result.members or (result.encoder,)]
+        members = run.all_curves[result.encoder, result.head]
         values = {measure: np.mean([curve[measure] for curve in members], axis=0) for measure in ("ndcg", "recall")}
         named[result.head if result.is_baseline else f"{shown[result.encoder]} {result.head}"] = values
         for depth, ndcg, recall in zip(CURVE_DEPTHS, values["ndcg"], values["recall"]):

@@ -180,6 +180,27 @@ def merge_seeds(name: str, members: Sequence[str], results: Sequence[Result]) ->
     )
 
 
+def join_folds(name: str, results: Sequence[Result], folds: Sequence[np.ndarray]) -> Result:
+    """Join results of one method on disjoint parts of the test items to one on all of them.
+
+    Equal facts (`info`) stay, and others are merged as those of seeds are; seconds are added up.
+
+    Args:
+        name: of all together, as it was typed.
+        results: one for each part, of one run each, whose measures all have items.
+        folds: the numbers of the items in each part.
+    """
+    order = np.argsort(np.concatenate(folds))
+    measured: dict[str, Items | np.ndarray] = {}
+    for measure in results[0].measured:
+        items: Any = results[0].measured[measure]
+        columns: list[Any] = [result.measured[measure].arrays() for result in results]  # type: ignore[union-attr]
+        measured[measure] = type(items)(*(np.concatenate(parts, axis=1)[:, order] for parts in zip(*columns)))
+    info = {key: _merged_fact(key, [result.info.get(key) for result in results]) for key in results[0].info}
+    seconds = sum(result.seconds for result in results)
+    return replace(results[0], encoder=name, measured=measured, info=info, seconds=seconds)
+
+
 def _merged_fact(key: str, values: list[Any]) -> Any:
     """One fact of several encoders."""
     if None in values:

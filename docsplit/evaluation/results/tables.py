@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from docsplit.embedding.arguments import stated_in
 from docsplit.evaluation.results.markdown import Markdown, bold, inline, markdown_table
 from docsplit.evaluation.results.paper_numbers import paper_column
 from docsplit.evaluation.results.records import Comparison, Json, Row, TextStatistics
 from docsplit.evaluation.results.task import Task
 
 LONGEST_NAME = 24  # characters of an encoder's name, in tables and pictures, before it is shortened
+_OF_SEVERAL = re.compile(r"[^/\\,=]+=.*,")
 FEW_ITEMS = 100  # test items below which tables say so
 ONE_CLASS = "†"  # beside numbers of a head that gives nearly all test items one class
 
@@ -40,17 +42,25 @@ def short_names(names: Iterable[str], longest: int = LONGEST_NAME) -> dict[str, 
 
 
 def encoder_names(members_of: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Choose names for tables: a short one for an encoder; for a group NAME of NAME=PATH,PATH.
+    """Choose names for tables: a short one for an encoder, for PATH@mean too; for a group NAME of NAME=PATH,PATH.
 
     Args:
-        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone.
+        members_of: each encoder, as it was typed, and the members of a group of seeds; none of an encoder alone, and
+            none of NAME=PATH,PATH, where those are measured on different folds.
     """
-    names = short_names(name for name, members in members_of.items() if not members)
-    for group in (name for name, members in members_of.items() if members):
-        stated, paths = re.match(r"([^/\\,=]+)=", group), group.split(",")
+    of_folds = [name for name, members in members_of.items() if not members and _OF_SEVERAL.match(name)]
+    groups = [*of_folds, *(name for name, members in members_of.items() if members)]
+    names = short_names(name for name in members_of if name not in groups)
+    for group in groups:
+        encoders = stated_in(group).encoders
+        others = len(members_of[group] or encoders.split(",")) - 1
+        stated = re.match(r"([^/\\,=]+)=", encoders)
+        first = encoders.split(",")[0].rstrip("/").rpartition("/")[2]
         label = stated[1] if stated else group  # as cards have it already
-        if not stated and len(paths) > 1:
-            label = f"{paths[0].rstrip('/').rpartition('/')[2]} and {len(members_of[group]) - 1} more"
+        if not stated and "," in encoders:
+            label = f"{first} and {others} more"
+        elif not stated and not others:
+            label = f"{first}{group.removeprefix(encoders)}"  # with its pooling and prompt
         names[group] = group if label in names.values() else label
     return {name: names[name] for name in members_of}
 

@@ -208,6 +208,18 @@ class BregmanInfoNCE(InfoNCE):
                     "divergences are 0. Raise it, or bregman_width."
                 )
 
+    @classmethod
+    def details(cls, settings: Mapping[str, Any]) -> list[str]:
+        """Name the paper's numbers of the Bregman loss too, by its letters."""
+        numbers = {
+            "lambda": settings["bregman_weight"],
+            "sigma": settings["bregman_sigma"],
+            "g": settings["bregman_subnetworks"],
+            "temperature": settings["bregman_temperature"],
+        }
+        said = ", ".join(f"{name} {value:g}" for name, value in numbers.items())
+        return [*super().details(settings), f"Bregman loss ({said})"]
+
     def __init__(self, options: Any, base_model: nn.Module):
         super().__init__(options, base_model)
         width = embedding_width(base_model.config)

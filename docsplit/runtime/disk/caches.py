@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docsplit.runtime.disk.sealed import READ_WHEN_OPENED, seal_folder, why_folder_damaged
+from docsplit.runtime.files import name_failed_writes
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -66,14 +67,18 @@ def build_once(directory: Path, build: Callable[[Path], object]) -> Path:
     """Fill a folder unless it is there: a kill leaves nothing half-written, and one of two builders wins.
 
     Its files are recorded (`docsplit.runtime.disk.sealed`). A folder that no longer fits its record is built again.
+
+    Raises:
+        NotWritten: naming the folder, if its disk is full or fails.
     """
     if not is_cached(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
         try:
-            build(temporary)
-            seal_folder(temporary)
-            temporary.rename(directory)
+            with name_failed_writes(directory):
+                build(temporary)
+                seal_folder(temporary)
+                temporary.rename(directory)
         except OSError:
             if not directory.exists():
                 raise

@@ -12,19 +12,23 @@ import logging
 import os
 import re
 import socket
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from docsplit.runtime.disk.sealed import Damaged, read_sealed, write_sealed
+from docsplit.runtime.disk.shared import from_first, on_all
 from docsplit.runtime.files import PARTIAL, JsonObject, move_aside, remove_empty
 
 logger = logging.getLogger(__name__)
 
 RECORD, LOCK = ".docsplit-files.json", ".docsplit-lock"
 NUMBER = "<N>"  # in the first part of a pattern: digits
+CLOCKS_DIFFER = 2.0  # seconds between that of processes and that of files, at most
 ALL = "**/*"  # ends a pattern: all files in a folder and in the folders within
 _TAKEN: dict[Path, "OutputFolder"] = {}  # by this process
 
@@ -55,7 +59,7 @@ class Record:
     Attributes:
         files: names, relative to the folder, by the command that wrote them.
         intended: patterns of runs that did not end, by their command.
-        running: process and host of the run that has the folder; after a kill, of the last one.
+        running: process, host and a name of its own of the run that has the folder; after a kill, of the last one.
     """
 
     files: dict[str, list[str]] = field(default_factory=dict)
@@ -111,10 +115,25 @@ def matches(folder: Path, pattern: str) -> Iterator[Path]:
             yield path
 
 
+def _may_be_writing(pid: int, path: Path) -> bool:
+    """Tell whether a process lives that had begun when a file was last written: its number may be another's by now."""
+    try:
+        return psutil.Process(pid).create_time() <= path.stat().st_mtime + CLOCKS_DIFFER
+    except psutil.AccessDenied:
+        return True
+    except (psutil.NoSuchProcess, OverflowError):  # no process has such a number
+        return False
+
+
 class OutputFolder:
-    """The folder that a run writes into. The first process takes it, before any work."""
+    """The folder that a run writes into. The first process takes it, before any work.
+
+    Attributes:
+        seen_by: whether each process of the run sees it, by rank (`take_for_all`).
+    """
 
     def __init__(self, path: Path, writer: Writer):
+        self.seen_by = [True]
         self.path, self.writer, self.record = path, writer, Record()
         self.place, self.process, self.created = path.resolve(), os.getpid(), list[Path]()
         self.lock = FileLock(path / LOCK, timeout=0)
@@ -151,12 +170,23 @@ class OutputFolder:
                 more = f" ({len(problems) - 1} more are in the way)" if len(problems) > 1 else ""
                 remedy = f"{another}, or move it away{more}"
                 raise ValueError(f"{path} {reason}, and this run would write over it or remove it: {remedy}.")
-            self.record.intended, self.record.running = {}, {"pid": self.process, "host": socket.gethostname()}
+            self.record.intended = {}
+            self.record.running = {"pid": self.process, "host": socket.gethostname(), "run": uuid.uuid4().hex}
             self.intend(self.writer.writes if self.writer.writes_first is None else self.writer.writes_first)
             self._remove_half_written()
         except BaseException:
             self.close()
             raise
+        return self
+
+    def take_for_all(self) -> "OutputFolder":
+        """Let the first process take the folder, and note which others see it; all processes must call it.
+
+        Raises:
+            ValueError: on all processes, for what `take` refuses on the first.
+        """
+        running = from_first(lambda: self.take().record.running)
+        self.seen_by = on_all(lambda: Record.read(self.path).running == running)
         return self
 
     def __enter__(self) -> "OutputFolder":
@@ -202,12 +232,13 @@ class OutputFolder:
         self._remove_created()
 
     def _remove_half_written(self) -> None:
-        """Remove what a kill left of files that this command writes (`docsplit.runtime.files.write_whole`)."""
-        for pattern in self.writer.writes:
+        """Remove what a kill left of the record, and of files that this command writes (`write_whole`)."""
+        for pattern in (RECORD, *self.writer.writes):
             parent, slash, name = pattern.rpartition("/")
             for path in matches(self.path, f"{parent}{slash}.{name}.[0-9]*{PARTIAL}"):
                 is_here = path.resolve().is_relative_to(self.place) and not path.is_symlink()
-                if is_here and path.is_file() and re.fullmatch(rf"\..+\.\d+{re.escape(PARTIAL)}", path.name):
+                writer = re.fullmatch(rf"\..+\.(\d+){re.escape(PARTIAL)}", path.name)
+                if is_here and path.is_file() and writer and not _may_be_writing(int(writer[1]), path):
                     path.unlink()
 
     def _note_files(self) -> None:

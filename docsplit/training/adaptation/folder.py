@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from accelerate.utils import broadcast_object_list
 
 from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import MOST_SKETCHES, TrainingDocuments, sketch
@@ -24,7 +22,16 @@ from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
 from docsplit.runtime.disk.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
-from docsplit.runtime.files import PARTIAL, ROOT, flush, flush_folder, move_aside
+from docsplit.runtime.disk.shared import from_first, on_all
+from docsplit.runtime.files import (
+    PARTIAL,
+    ROOT,
+    flush,
+    flush_folder,
+    move_aside,
+    refuse_missing_path,
+    why_not_written,
+)
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back
@@ -108,8 +115,8 @@ class Folder:
             flush_folder(new)
             new.rename(self.output)
             flush(self.output.parent)
-        except Exception as error:  # a full disk is no OSError where safetensors or tokenizers write
-            if isinstance(error, OSError) or "os error" in str(error):
+        except Exception as error:
+            if isinstance(error, OSError) or why_not_written(error):
                 cause = " ".join(str(error).split())
                 raise OSError(f"{self.given} cannot be written, and nothing is left of it: {cause}") from error
             raise
@@ -151,14 +158,12 @@ def train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, fo
         model: the same, loaded; it is trained with its prompt, and without words.
 
     Raises:
-        ValueError: if the training fails.
+        ValueError: if the training fails, or if another process does not see its folder.
     """
-    places: list[Any] = [None]
-    if folder.is_first:
-        places = [_train(name, model, texts, options, folder.work)]
-    if dist.is_initialized():
-        broadcast_object_list(places)
-    return str(places[0])
+    place = str(from_first(lambda: _train(name, model, texts, options, folder.work)))
+    shared = "an OUTPUT on a file system that all machines share"
+    on_all(lambda: None if folder.is_first else refuse_missing_path(place, shared))
+    return place
 
 
 def _train(name: str, model: Any, texts: Sequence[str], options: AdaptOptions, work: Path) -> Path:

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from docsplit.data.passages import to_passages
+from docsplit.data.readers.columns import headings_of, join_sections
 from docsplit.data.sets import built_rankings
 from docsplit.data.sets.arguments import RankingArguments
-from docsplit.data.sets.built_rankings import build, split_of
+from docsplit.data.sets.built_rankings import Row, build, by_first_sentence, split_of
 from docsplit.data.sets.rankings import load_collection
 
 ROWS = [
@@ -44,6 +46,51 @@ def test_first_sentences_are_taken_out(corpus):
     assert ranking.documents == [
         *("A ship sails. It has masts.", "It is torn.", "It is good.", "It is long.", "Nothing but a sentence."),
     ]
+
+
+SECTIONS = [
+    {"heading": "", "text": "A ship sails. It has masts."},
+    {"heading": "History", "text": "Ships are old. They were rafts."},
+    {"heading": "Today", "text": "They are large."},
+]
+
+
+@pytest.mark.parametrize("queries", ["title", "first_sentence"])
+def test_sections_stay_where_a_query_is_taken_out(queries, tmp_path):
+    """As many passages, in the same sections, as the whole document has: only the query is gone."""
+    row = {"title": "Ship", "sections": SECTIONS}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row) + "\n")
+    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.jsonl"), "all", queries))
+    (document,), (whole,) = ranking.documents, ranking.whole.values()
+    for text in (whole, document):
+        assert {passage.section for passage in to_passages(text, 5)} == {0, 1, 2}
+    if queries == "first_sentence":
+        assert ranking.queries == ["A ship sails."]
+        expected = ["It has masts.", "History Ships are old. They were rafts.", "Today They are large."]
+        assert [passage.text for passage in to_passages(document, 100)] == expected
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "sections", "query", "rest"),
+    [
+        ("Ship", None, [{"heading": "Use", "text": "It sails. It rots."}], "It sails.", "Use\n\nIt rots."),
+        ("Ship", "Ship\n\nIt sails. It rots.", None, "It sails.", "Ship\n\nIt rots."),
+        ("", "# A\n\n## B\nIt sails.\n\n## C\nIt rots.", None, "It sails.", "# A\n\n## B\n\n\n## C\nIt rots."),
+        ("", "Ship\n====\n\nIt sails. It rots.", None, "It sails.", "Ship\n====\n\nIt rots."),
+        ("Other", "Ship\n\nIt sails.", None, "Ship", "It sails."),  # nothing says that this is a heading
+        ("", "It\x07 sails.\r\nIt rots.", None, "It sails.", "It rots."),
+    ],
+)  # fmt: skip
+def test_a_heading_asks_nothing_and_stays(title, text, sections, query, rest):
+    headings = headings_of({"sections": sections})
+    whole = text if text is not None else join_sections({"sections": sections}, "text")["text"]
+    found, left = by_first_sentence(Row("a", title, whole, whole, headings=headings))
+    assert (" ".join(found.split()), left.strip()) == (query, rest)
+
+
+def test_headings_alone_ask_nothing_in_linear_time():
+    for text in ("# Ship\n\n## Sail", "Ship", "", "\n" * 200_000, "## A\n\n" * 100_000):
+        assert by_first_sentence(Row("a", "Ship", text, text))[0] == ""
 
 
 def test_splits_share_no_query_and_are_the_same_each_time(tmp_path):

@@ -6,6 +6,7 @@ import json
 import datasets
 import pytest
 
+from docsplit.data.passages import split_sections
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import load_collection
 
@@ -42,6 +43,27 @@ def test_wikir(tmp_path):
     assert ranking.documents == ['ships, and "sails"', "NA"]
     assert ranking.judgments == {"3": {"0012": 2, "5": 1}}
     assert load_collection(RankingArguments(str(tmp_path), split="train")).queries == ["query 1"]
+    assert ranking.notes == ["documents.csv has no sections: documents.jsonl can have them (docs/datasets.md)."]
+    (tmp_path / "documents.csv").unlink()
+    sections = [{"heading": "Ships", "text": "They sail."}, {"heading": "Use", "text": "Trade."}]
+    rows = [{"id_right": "0012", "sections": sections}, {"id_right": "5", "text_right": "NA"}]
+    (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ranking = load_collection(RankingArguments(str(tmp_path)))
+    assert split_sections(ranking.documents[0]) == ["Ships\n\nThey sail.\n\n", "Use\n\nTrade."]
+    assert (ranking.documents[1], ranking.notes) == ("NA", [])
+    (tmp_path / "documents.jsonl").write_text('{"id_right": "5"}\n')
+    with pytest.raises(ValueError, match="needs the column text_right"):
+        load_collection(RankingArguments(str(tmp_path)))
+
+
+def test_beir_has_sections_in_place_of_texts(tmp_path):
+    sections = [{"heading": "", "text": "They sail."}, {"heading": "Use", "text": "Trade."}]
+    row = {"_id": "d", "title": "Ships", "sections": sections}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "sailing"}) + "\n")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    (document,) = load_collection(RankingArguments(str(tmp_path))).documents
+    assert [part.split() for part in split_sections(document)] == [["Ships", "They", "sail."], ["Use", "Trade."]]
 
 
 TREC = """<DOC>

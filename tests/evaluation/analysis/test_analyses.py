@@ -1,10 +1,14 @@
 """What is measured of an encoder: only what is asked for; a group of seeds is their mean, its map the first one's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.data.sets.labelled import LabelledSplit
-from docsplit.evaluation.analysis.analyses import Measured, cluster_contents, measure, merge
+from docsplit.evaluation.analysis import analyses
+from docsplit.evaluation.analysis.analyses import EmbeddingAnalysis, Measured, cluster_contents, measure, merge
 from docsplit.evaluation.analysis.arguments import AnalysisArguments
 from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
 from docsplit.evaluation.analysis.geometry import geometry
@@ -72,3 +76,16 @@ def test_an_encoder_alone_has_no_members():
     alone = merge("a", ["a"], [Measured("a", [], INFO, geometry={"uniformity": 2.0})])
     assert alone.members == []
     assert alone.geometry_row.to_json() == {"encoder": "a", "members": [], "uniformity_mean": 2.0}
+
+
+def test_the_sample_is_chosen_by_the_passages_of_the_encoders_with_graph_attention(split, monkeypatch):
+    asked = []
+    monkeypatch.setattr(analyses, "choose_documents", lambda split, args, tagger, words: asked.append(words))
+    evaluation = EmbeddingAnalysis(LabelledArguments(train_file="x"), AnalysisArguments(analyses=["graph_attention"]))
+    evaluation.split = split
+    for words, layers in ((25, 2), (100, 0), (60, 1)):  # one without layers takes the mean
+        config = SimpleNamespace(model_type="graph_document", passage_words=words, graph_layers=layers)
+        model = [SimpleNamespace(config=config)]
+        evaluation.check_encoder(SimpleNamespace(model=model, name="x"))
+    evaluation.prepare(is_main=True)
+    assert asked == [[25, 60]]

@@ -107,7 +107,16 @@ def test_words_of_documents_have_no_part_in_a_graph(encoder):
 def test_the_document_with_most_sections_is_shown():
     words = "word " * 99 + "end. "
     three, many = "# A\n\n" + words * 3 + "\n\n# B\n\n" + words + "\n\n# C\n\n" + words, words * 30
-    assert choose_document(["Short.", words * 2, three, many]) == 2
-    assert choose_document([many, words * 60]) == 0  # the second has more than fifty passages
+    assert choose_document(["Short.", words * 2, three, many], [100]) == 2
+    assert choose_document([many, words * 60], [100]) == 0  # the second has more than fifty passages
     with pytest.raises(ValueError, match=r"2 to 50 passages.*leave graph_attention out"):
-        choose_document(["Short.", words * 60])
+        choose_document(["Short.", words * 60], [100])
+
+
+def test_the_document_shown_is_chosen_by_the_encoders_own_passages():
+    words = "word " * 9 + "end. "
+    short, long = words * 3, words * 60  # 3 and 60 passages of ten words; one and 6 of a hundred
+    assert choose_document([short, long], [10]) == 0
+    assert choose_document([short, long], [100]) == 1
+    with pytest.raises(ValueError, match="about 10 and of 100 words"):
+        choose_document([short, long], [100, 10])  # no text is fit for both

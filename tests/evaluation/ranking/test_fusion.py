@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.evaluation.ranking.arguments import HYBRID_MEASURES
 from docsplit.evaluation.ranking.fusion import (
     WEIGHTS,
     best_weight,
     cross_validated,
-    ndcg_of_weights,
     reciprocal_rank_fusion,
     union_of,
+    values_of_weights,
 )
 from docsplit.evaluation.ranking.measures import measure_retrieved
 
@@ -88,29 +89,30 @@ def test_a_query_without_a_word_is_ranked_by_the_other_list_alone():
     assert (reciprocal_rank_fusion(dense, words, 10).rows[0] == dense.rows[0, :10]).all()
 
 
-def test_ndcg_of_weights_is_that_of_ir_measures():
+@pytest.mark.parametrize("measure", HYBRID_MEASURES)
+def test_what_a_weight_is_chosen_by_is_that_of_ir_measures(measure):
     ranking, dense, words = example()
     ranking.judgments["q0"] |= dict.fromkeys([*ranking.judgments["q0"]][:2], 40_000)  # clicks: 16 bits hold fewer
     union = union_of(dense, words)
-    values = ndcg_of_weights(union, ranking)
+    values = values_of_weights(union, ranking, measure)
     for number in (0, 7, 20):
         measured = measure_retrieved(union.ranked(np.full(QUERIES, WEIGHTS[number]), 100), ranking)
-        assert values[number] == pytest.approx(measured["ndcg_at_10"].numerators[0], abs=1e-5)
+        assert values[number] == pytest.approx(measured[measure].numerators[0], abs=1e-5)
 
 
 def test_a_weight_is_chosen_on_the_other_folds_alone():
     ranking, dense, words = example()
     union, folds = union_of(dense, words), [np.arange(QUERIES)[0::2], np.arange(QUERIES)[1::2]]
-    weights = cross_validated(union, ranking, folds)
-    values = ndcg_of_weights(union, ranking)
+    weights = cross_validated(union, ranking, folds, "ndcg_at_10")
+    values = values_of_weights(union, ranking, "ndcg_at_10")
     # The first list is good for even queries: odd ones get the weight that is best there, and the other way round.
     assert weights[1::2] == pytest.approx(best_weight(values[:, 0::2]))
     assert weights[0::2] == pytest.approx(best_weight(values[:, 1::2]))
     assert weights[1] > 0.6 > 0.4 > weights[0]
     for query in folds[0]:  # whatever is relevant to the queries of a fold, it has no say in their own weight
         ranking.judgments[ranking.query_ids[query]] = {str(words.rows[query, 0]): 3}
-    assert (cross_validated(union, ranking, folds)[folds[0]] == weights[folds[0]]).all()
-    assert (cross_validated(union, ranking, folds)[folds[1]] != weights[folds[1]]).all()
+    assert (cross_validated(union, ranking, folds, "ndcg_at_10")[folds[0]] == weights[folds[0]]).all()
+    assert (cross_validated(union, ranking, folds, "ndcg_at_10")[folds[1]] != weights[folds[1]]).all()
 
 
 def test_of_weights_that_are_equally_good_the_middle_one_is_taken():

@@ -1,14 +1,17 @@
 """Rankings by an encoder and by words, alone and together, against the functions that they are made of."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.rankings import Ranking, Retrieved
+from docsplit.embedding.encoder import EncoderGroup
 from docsplit.evaluation.ranking.arguments import RetrievalArguments
 from docsplit.evaluation.ranking.fusion import cross_validated, reciprocal_rank_fusion, union_of
-from docsplit.evaluation.ranking.measures import measure_retrieved
-from docsplit.evaluation.ranking.methods import DEPTH, DocumentRanking
+from docsplit.evaluation.ranking.measures import curves, measure_retrieved
+from docsplit.evaluation.ranking.methods import CURVE_DEPTHS, DEPTH, DocumentRanking
 from tests.conftest import make_corpus
 
 COUNT, QUERIES = 30, 12
@@ -44,7 +47,7 @@ def test_hybrids_join_the_encoder_with_bm25_of_default_parameters(ranked):
     assert (first.info["bm25_k1"], second.info["bm25_k1"]) == (1.5, 0.9)
     dense, hybrid, rrf = evaluation.rank("ours", retrieved, ENCODER, 0.1)
     union = union_of(retrieved, evaluation.bm25[0])
-    weights = cross_validated(union, evaluation.ranking, evaluation.folds)
+    weights = cross_validated(union, evaluation.ranking, evaluation.folds, "ndcg_at_10")
     expected = {"dense": retrieved, "hybrid": union.ranked(weights, DEPTH)}
     expected["rrf"] = reciprocal_rank_fusion(retrieved, evaluation.bm25[0], DEPTH)
     for result in (dense, hybrid, rrf):
@@ -89,3 +92,35 @@ def test_words_are_not_searched_for_dense_rankings_alone(ranked):
     evaluation.names(["ours", "bm25"])
     evaluation.prepare(is_main=True)
     assert evaluation.bm25 is not None
+
+
+def test_curves_and_weights_are_kept_by_argument_where_an_encoder_stands_in_two(ranked):
+    """As in --model_name_or_path ours ours@mean: the second measurement takes nothing from the first."""
+    evaluation, retrieved = ranked
+    evaluation.find_by_words()
+    other = Retrieved(retrieved.rows[:, ::-1].copy(), retrieved.scores)
+    for name, lists in (("ours", retrieved), ("ours@mean", other)):
+        evaluation.add(
+            EncoderGroup(name, [SimpleNamespace(name="ours")]), [evaluation.rank("ours", lists, ENCODER, 0.1)]
+        )
+    for name, lists in (("ours", retrieved), ("ours@mean", other)):
+        (curve,), (weights,) = evaluation.all_curves[name, "dense"], evaluation.all_weights[name]
+        np.testing.assert_array_equal(curve["ndcg"], curves(lists, evaluation.ranking, CURVE_DEPTHS)["ndcg"])
+        union = union_of(lists, evaluation.bm25[0])
+        expected = cross_validated(union, evaluation.ranking, evaluation.folds, "ndcg_at_10")
+        np.testing.assert_array_equal(weights, expected)
+    assert [result.encoder for result in evaluation.results] == ["ours"] * 3 + ["ours@mean"] * 3
+
+
+def test_the_weight_is_chosen_by_the_measure_that_is_asked_for(ranked):
+    evaluation, retrieved = ranked
+    evaluation.find_by_words()
+    union = union_of(retrieved, evaluation.bm25[0])
+    weights = {}
+    for measure in ("ndcg_at_10", "precision_at_20"):
+        evaluation.args.hybrid_measure = measure
+        evaluation.rank("ours", retrieved, ENCODER, 0.1)
+        weights[measure] = evaluation.weights["ours"]
+        expected = cross_validated(union, evaluation.ranking, evaluation.folds, measure)
+        np.testing.assert_array_equal(weights[measure], expected)
+    assert (weights["ndcg_at_10"] != weights["precision_at_20"]).any()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from docsplit.evaluation.results.comparison import rows
-from docsplit.evaluation.results.tables import result_tables, short_names, table_notes
+from docsplit.evaluation.results.tables import encoder_names, result_tables, short_names, table_notes
 from docsplit.evaluation.results.task import CLASSIFICATION, LINKS
 from tests.evaluation.results.examples import cells, make_group, make_result
 
@@ -88,3 +88,12 @@ def test_a_grid_has_a_line_for_raw_and_one_for_standardised_features():
     kinds = ("raw", "standardized")
     assert [tuple(cells(line)[:2]) for line in lines] == [(n, k) for n in "ab" for k in kinds] + [("tfidf", "raw")]
     assert cells(lines[-1])[2:4] == ["", ""]
+
+
+def test_an_encoder_with_a_pooling_of_its_own_is_named_by_its_last_component():
+    typed = ["tfidf", "models/long/a@mean", "B=models/b@cls", "models/c,models/d@max", "e@prompt=x, y/z=1"]
+    members = [[], ["models/long/a"], ["models/b"], ["models/c", "models/d"], ["e"]]
+    shown = ["tfidf", "a@mean", "B", "c and 1 more", "e@prompt=x, y/z=1"]
+    assert list(encoder_names(dict(zip(typed, members))).values()) == shown
+    again = dict(zip(shown, members))  # as a card has them
+    assert list(encoder_names(again).values()) == shown

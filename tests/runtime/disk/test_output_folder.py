@@ -14,6 +14,7 @@ import pytest
 from docsplit.runtime.disk.output_folder import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
 
 WRITER = Writer("train.py", "--output_dir", ("README.md", "model*.bin", f"step-{NUMBER}/{ALL}", "parts/*/part.json"))
+NOBODY = 2**22 + 1  # the number of no process: the largest of Linux is 2**22
 OTHER = Writer("export.py", "OUT", ("README.md",))
 
 
@@ -165,7 +166,12 @@ writer = Writer({writer.name!r}, "", {writer.writes!r}, {writer.writes_first!r})
 taken = OutputFolder(Path({str(folder)!r}), writer).take()
 os.chdir({str(folder)!r})
 {code}
-if os.fork() == 0: time.sleep(20)  # a worker that outlives the run
+lives, says = os.pipe()
+if os.fork() == 0:  # a worker that outlives the run, and has given the lock up once it runs
+    os.write(says, b"1")
+    time.sleep(20)
+    os._exit(0)
+os.read(lives, 1)
 print("ready", flush=True)
 time.sleep(20)
 """
@@ -257,15 +263,42 @@ def test_another_folder_is_not_looked_at(folder, caplog):
 
 
 def test_half_written_files_of_a_kill_go_and_others_stay(folder):
-    ours = (".README.md.123.partial", "parts/a/.part.json.5.partial")
+    ours = (f".README.md.{NOBODY}.partial", f"parts/a/.part.json.{NOBODY}.partial", f".{RECORD}.{NOBODY}.partial")
     users = (
-        ".notes.txt.123.partial",
-        ".README.md.partial",
-        ".README.md.x.partial",
-        "README.md.1.partial",
-        "a/.b.1.partial",
+        *(f".notes.txt.{NOBODY}.partial", ".README.md.partial", ".README.md.x.partial"),
+        *(f"README.md.{NOBODY}.partial", f"a/.b.{NOBODY}.partial", f"{RECORD}.{NOBODY}.partial"),
+        *(f"a/.{RECORD}.{NOBODY}.partial", f".{RECORD}.partial"),
     )
     fill(folder, *ours, *users)
-    (folder / ".model.bin.9.partial").symlink_to(folder / "a" / ".b.1.partial")
+    (folder / f".model.bin.{NOBODY}.partial").symlink_to(folder / "a" / f".b.{NOBODY}.partial")
     run(folder)
-    assert contents(folder).keys() == {*users, ".model.bin.9.partial"}
+    assert contents(folder).keys() == {*users, f".model.bin.{NOBODY}.partial"}
+
+
+def test_what_a_living_process_writes_stays_until_it_has_ended(folder):
+    """Its number alone says nothing: after a kill, it may be that of a process that began later."""
+    half = (f".README.md.{os.getppid()}.partial", f".{RECORD}.{os.getppid()}.partial")
+    fill(folder, *half)
+    run(folder)
+    assert contents(folder).keys() == {*half}
+    for name in half:
+        os.utime(folder / name, (0, 0))
+    run(folder)
+    assert contents(folder) == {}
+
+
+def test_a_record_that_a_kill_left_half_written_goes(folder):
+    """As SIGKILL leaves it: the process dies while it writes."""
+    killed = f"""
+import os, signal
+from pathlib import Path
+from docsplit.runtime import files
+from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+OutputFolder(Path({str(folder)!r}), Writer("train.py", "", ("README.md",))).take()
+"""
+    ended = subprocess.run([sys.executable, "-c", killed], cwd=Path(__file__).parents[3], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert [name for name in contents(folder) if name.endswith(".partial")]
+    run(folder, "README.md")
+    assert contents(folder) == {"README.md": "written"}
