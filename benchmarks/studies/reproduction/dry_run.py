@@ -14,7 +14,8 @@ from typing import Any
 from benchmarks.engine.cells import command_of
 from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
-from benchmarks.studies.reproduction.plan import FAMILIES, Options, Plan, options_of
+from benchmarks.studies.reproduction.costs import Options, options_of
+from benchmarks.studies.reproduction.plan import FAMILIES, Plan
 from docsplit.runtime.arguments import find_recipe, parse_arguments
 from docsplit.runtime.files import refuse_missing_path
 

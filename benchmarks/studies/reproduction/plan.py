@@ -40,7 +40,7 @@
 A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -49,10 +49,10 @@ from typing import Any
 
 import yaml
 
+from benchmarks.studies.reproduction.costs import Cost, launch_of, options_of, trained_tokens
 from benchmarks.studies.reproduction.measure import RANDOM
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.evaluation.analysis.arguments import NEED_A_TAGGER, AnalysisArguments
-from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
 FAMILIES = ("docsplit", "bregman", "graph")
@@ -76,6 +76,7 @@ GIVEN = ("data_dir", "given_start", "given_corpus")  # variables
 DATA = "data/"  # the folder of recipes' files; --data_dir replaces it
 HELD = ("train_file", "validation_file", "test_file", "lra_dir", "papers_file", "collection", "corpus")  # data options
 HUB_OPTIONS = ("dataset_name",)
+FROZEN_HEADS = frozenset({"mlp", "linear", "knn"})
 MILLION = 1e6
 
 
@@ -87,21 +88,6 @@ class Missing:
     data: str
     needs: str  # of one set, the same in all tables
     file: str = ""  # or name on the Hub, of those that are missing the first
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a cell is projected from."""
-
-    train: float = 0.0  # tokens trained on, all passes together
-    read: float = 0.0  # tokens embedded
-    seconds: float = 0.0  # beside: of heads, say
-    processes: int = 1  # that start one after another
-
-    def hours(self, speed: Mapping[str, Any]) -> float:
-        """Project the hours from the tokens a second that are trained on and read."""
-        trained = self.train / speed["train_tokens_per_second"] + self.read / speed["read_tokens_per_second"]
-        return (trained + self.seconds + self.processes * speed["seconds_a_step"]) / 3600
 
 
 @dataclass
@@ -249,7 +235,7 @@ def _add_training(plan: Plan, name: str, method: Options, start: str | None = No
         "measures": seconds if trains else [],
     }
     plan.family_of[group_name] = method["family"]
-    plan.costs[group_name] = Cost(_trained_tokens(plan, method) if trains else 0.0, processes=len(steps))
+    plan.costs[group_name] = Cost(trained_tokens(plan.recipe, method) if trains else 0.0, processes=len(steps))
 
 
 def _origin(plan: Plan, origin: str | None, start: str | None) -> tuple[str | None, str | None]:
@@ -281,14 +267,10 @@ def _training_steps(plan: Plan, method: Options, source: str | None, seeds: Sequ
         options |= dict(method.get("options") or {})
         options |= {} if source is None else {"model_name_or_path": source}
         step = {"script": "run_docsplit_pretraining.py", "options": options | {"output_dir": encoder, "seed": seed}}
-        step |= {name: value for name in ("recipe", "launch") if (value := _of_training(plan, method, name))}
+        step |= {"recipe": method["recipe"]} if "recipe" in method else {}
+        step |= {"launch": launch} if (launch := launch_of(recipe, method)) else {}
         steps.append(step | {"again": method.get("again", {"overwrite_output_dir": True})})
     return steps
-
-
-def _of_training(plan: Plan, method: Mapping[str, Any], name: str) -> Any:
-    """Return the recipe of a training, or the words of its launcher, which are those of all unless it has its own."""
-    return method.get(name, plan.recipe.get(name) if name == "launch" else None)
 
 
 def _seeds_of(plan: Plan, method: Mapping[str, Any]) -> list[int]:
@@ -296,40 +278,6 @@ def _seeds_of(plan: Plan, method: Mapping[str, Any]) -> list[int]:
     if not _is_made(method) or ("seeds" in method and method["seeds"] is None):
         return []
     return list(method.get("seeds") or plan.recipe["seeds"])
-
-
-def options_of(step: Mapping[str, Any]) -> Options:
-    """Return the options of a step, those of its recipe included."""
-    stated = yaml.safe_load((ROOT / step["recipe"]).read_text(encoding="utf-8")) if step.get("recipe") else {}
-    return stated | step["options"]
-
-
-def _trained_tokens(plan: Plan, method: Mapping[str, Any]) -> float:
-    """Project the tokens of a training, each pass counted, times what a token of this encoder costs more.
-
-    The whole document is read twice in the view simcse, and once, in two parts, in others. Masked LM is a pass more,
-    and so is a third of one for the gradient cache.
-    """
-    recipe = plan.recipe
-    step: Options = {
-        "recipe": method.get("recipe"),
-        "options": recipe.get("common", {}) | (method.get("options") or {}),
-    }
-    options = options_of(step)
-    processes = _processes(_of_training(plan, method, "launch") or [])
-    batch = options.get("per_device_train_batch_size", 8) * processes
-    epochs = options.get("num_train_epochs", 1) * recipe["documents"] / batch
-    steps = options["max_steps"] if options.get("max_steps", -1) > 0 else epochs
-    longest, tokens = options.get("max_seq_length", 512), recipe["document_tokens"]
-    whole = 2 * min(tokens, longest) if options.get("view", "docsplit") == "simcse" else min(tokens, 2 * longest)
-    passes = float(options.get("contrastive_weight", 1) > 0) + float(options.get("mlm_weight", 0.1) > 0)
-    passes += 1 / 3 if options.get("cache_gradients") else 0
-    return steps * batch * whole * passes * method.get("slower", 1)
-
-
-def _processes(launch: Sequence[Any]) -> int:
-    words = list(map(str, launch))
-    return int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1
 
 
 def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Path | None) -> None:
@@ -389,7 +337,7 @@ def _add_measuring(
     if evaluation["kind"] == "ranking" and "words" in method:
         options["methods"] = [method["words"]]
     recipe = {"recipe": own["recipe"]} if "recipe" in own else {}
-    if evaluation["kind"] == "analysis" and recipe:  # which has options of heads: its data alone are taken
+    if recipe and _takes_data_alone(evaluation["kind"], options):
         options = _data_options(options_of(recipe | {"options": {}})) | options
         recipe = {}
     steps.append({"module": MEASURE, "options": options} | recipe)
@@ -410,12 +358,12 @@ def _add_measuring(
     plan.costs[group_name] = Cost(train, read, cost.get("seconds", 0), len(steps))
 
 
+def _takes_data_alone(kind: str, options: Mapping[str, Any]) -> bool:
+    """Whether a set's recipe, which is one of probes, has options of heads that this evaluation has not."""
+    heads = options.get("heads", FROZEN_HEADS)
+    return kind == "analysis" or FROZEN_HEADS.isdisjoint(heads if isinstance(heads, list) else [heads])
+
+
 def _data_options(options: Mapping[str, Any]) -> Options:
     names = {known.name for known in fields(LabelledArguments)}
     return {name: value for name, value in options.items() if name in names}
-
-
-def projected(plan: Plan, names: Sequence[str], speed: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield the family, the group and the hours of a cell of each of these groups."""
-    for name in names:
-        yield plan.family_of[name], name, plan.costs[name].hours(speed)

@@ -152,13 +152,22 @@ def test_what_is_missing_makes_no_cells_and_is_told(tiny, tmp_path):
     assert "classification more: DocSplit" in everything.study["groups"]
 
 
-def test_analyses_take_the_data_of_a_recipe_of_probes(tiny, tmp_path):
-    tiny["evaluations"]["classification"] |= {"kind": "analysis", "options": {"analyses": "clustering"}}
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"kind": "analysis", "options": {"analyses": "clustering"}},
+        {"kind": "classification", "options": {"heads": "finetune"}},
+    ],
+    ids=["analysis", "finetune"],
+)
+def test_what_trains_no_head_takes_the_data_of_a_recipe_of_probes(tiny, tmp_path, stated):
+    tiny["evaluations"]["classification"] |= stated
     tiny["evaluations"]["classification"]["sets"] = {"20News": {"recipe": "recipes/probe_20news.yaml"}}
     plan = make_plan(tiny, tmp_path, with_all_data=True)
     (step,) = plan.study["groups"]["classification 20News: DocSplit"]["steps"]
     assert step["options"]["strip_newsgroup_headers"] is True
-    assert not {"heads", "shots", "recipe"} & (step.keys() | step["options"].keys())
+    assert not {"shots", "recipe"} & (step.keys() | step["options"].keys())
+    assert step["options"].get("heads") == stated["options"].get("heads")
 
 
 def test_a_recipe_extends_another_one(tmp_path):
