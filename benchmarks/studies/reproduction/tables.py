@@ -196,6 +196,8 @@ def rows_of(plan: Plan, filled: Filled, table: PaperTable) -> dict[str, list[str
                 rows[name].append(method)
         if not any(name in others for name in names):
             rows.setdefault(method, []).append(method)
+    if not any(rows.values()):  # the paper's rows are of its own encoders alone
+        rows |= {method: [method] for method in methods}
     return rows
 
 

@@ -13,6 +13,12 @@ import pytest
 import yaml
 
 import reproduce
+import run_docsplit_pretraining
+from benchmarks.engine.cells import words_of
+from benchmarks.engine.results import read_results
+from benchmarks.engine.study import Study, resolve
+from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from tests.conftest import make_corpus
 from tests.processes import ROOT
 
@@ -78,14 +84,10 @@ def finish(process, code=0):
     return output
 
 
-def results_of(folder):
-    """What results.json has that is no time, version or place."""
-    contents = json.loads((folder / "results.json").read_text())
-    return [row for row in contents["rows"] if "hours" not in row["column"]], contents["hypotheses"]
-
-
-def logs(folder):
-    return sorted((folder / "cells").glob("*/step-0.log"))
+def steps_of(process, folder):
+    """The processes of a runner's steps, once one has begun."""
+    begun = list((folder / "cells").glob("*/step-0.log"))
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if begun else []
 
 
 def is_alive(process_id):
@@ -93,40 +95,6 @@ def is_alive(process_id):
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_path):
-    given = [*place, "--model_name_or_path", encoder]
-    undisturbed = start(*given, "--output_dir", tmp_path / "whole")
-    killed = start(*given, "--output_dir", tmp_path / "killed")
-    deadline = time.monotonic() + 120
-    while not logs(tmp_path / "killed"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
-    assert children
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    while any(is_alive(child) for child in children):
-        assert time.monotonic() < deadline, "a step outlives its runner"
-        time.sleep(0.05)
-    assert not (tmp_path / "killed" / "results.json").exists()
-
-    # The same command goes on; what was finished runs no second time
-    output = finish(start(*given, "--output_dir", tmp_path / "killed"))
-    finish(undisturbed)
-    assert results_of(tmp_path / "killed") == results_of(tmp_path / "whole")
-    assert output.count("started   ") == 2
-    (row,) = [
-        row for row in results_of(tmp_path / "whole")[0]
-        if (row["table"], row["row"], row["column"]) == (
-            "DocSplit v2, Table 1, linear on raw features", "DocSplit_bert", "tiny accuracy")
-    ]  # fmt: skip
-    assert 0 <= row["ours"] <= 100
-    assert "Needs".lower() in (tmp_path / "whole" / "report.html").read_text()
-    before = (tmp_path / "whole" / "cells.json").read_bytes()
-    assert "started" not in finish(start(*given, "--output_dir", tmp_path / "whole"))
-    assert (tmp_path / "whole" / "cells.json").read_bytes() == before
 
 
 @pytest.fixture
@@ -138,6 +106,54 @@ def shown(run_here, capsys):
         return capsys.readouterr().out
 
     return run
+
+
+def by_hand(run_here, folder, encoder, place):
+    """The rows of the encoder that is trained and measured in this process, step after step."""
+    recipe, data, corpus = place[0], place[2], place[4]
+    plan = make_plan(read_recipe(recipe) | {"corpus": "{given_corpus}"}, data, has_start=True)
+    given = {"data_dir": str(data), "given_start": str(encoder), "given_corpus": str(corpus)}
+    train, measured = Study(plan.study, folder, given).cells()[0].values()
+    variables = given | {"folder": str(folder), "encoder": str(folder)}
+    run_here(run_docsplit_pretraining.main, *words_of(resolve(train.steps[0], variables)["options"]))
+    run_here(measure.main, *words_of(resolve(measured.steps[0], variables)["options"]))
+    return json.loads((folder / "measured" / "rows.json").read_text())
+
+
+def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_path, shown, run_here):
+    words = [*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "out"]
+    killed = start(*words)
+    deadline = time.monotonic() + 120
+    while not (children := steps_of(killed, tmp_path / "out")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    while any(is_alive(child) for child in children):
+        assert time.monotonic() < deadline, "a step outlives its runner"
+        time.sleep(0.05)
+    assert not (tmp_path / "out" / "results.json").exists()
+
+    # The same command goes on, to what the same steps give in this process
+    output = finish(start(*words))
+    assert output.count("started   ") == 2
+    expected = by_hand(run_here, tmp_path / "by_hand", encoder, place)
+    found = [row for row in read_results(tmp_path / "out" / "cells.json").rows if row["task"] == "classification"]
+    for row, own in zip(expected, found, strict=True):
+        assert (own["metric"], own["features"], own["shots"]) == (row["metric"], row["features"], row["shots"])
+        assert own["value"] == pytest.approx(row["value"])
+        assert own.get("samples") == row.get("samples")
+
+    # It is in the report, and nothing is left to do
+    contents = json.loads((tmp_path / "out" / "results.json").read_text())
+    table = "DocSplit v2, Table 1, linear on raw features"
+    (row,) = [row for row in contents["rows"]
+              if (row["table"], row["row"], row["column"]) == (table, "DocSplit_bert", "tiny accuracy")]  # fmt: skip
+    (accuracy,) = [row["value"] for row in expected
+                   if (row["metric"], row["features"], row["shots"]) == ("accuracy", "raw", None)]  # fmt: skip
+    assert row["ours"] == pytest.approx(100 * accuracy)
+    assert "needs FakeNews: see docs/datasets.md" in (tmp_path / "out" / "report.html").read_text()
+    assert "2 done; left: 0.00 hours" in shown(*words, "--list")
 
 
 def test_the_list_and_the_hours(place, tmp_path, shown):
