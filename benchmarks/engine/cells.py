@@ -27,6 +27,7 @@ cell, or `{folder}`, the cell's own. A value that is one such name and nothing e
         selection: {metric: validation, mode: max}  # what the best cells of the group are chosen by
       confirmation:
         from: {group: search, best: 1}              # with the variables of those; begins when all of them are done
+        needs: {start: pretraining}                 # {start}: the folder of its cell of the same place in the grid
         grid: {seed: [0, 1, 2]}
 
 The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.
@@ -34,7 +35,8 @@ A finished cell leaves `cell.json` in its folder, whole or not at all; the resul
 kill loses at most the steps that ran. A cell that stands in the results is finished too: a study goes on from them
 where the folders are lost, on another machine for example. Cells of other code, data or options are kept in the
 results, apart, and come back with that code, or with --any_code. Failed cells keep the end of their log and are run
-again with --retry alone. The code must not change while a study runs: use a worktree.
+again with --retry alone. A cell begins when those that it needs are done; their keys are part of its own. The code
+must not change while a study runs: use a worktree.
 
 The results hold what tables, figures and tests read. Raw samples (values of single queries or test items, bootstrap
 draws) stay in the work_dir, outside the repository. Where a table needs them they are the row's `samples`, of five
@@ -83,6 +85,14 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
+def command_of(step: Mapping[str, Any]) -> list[str]:
+    """Return the words of a step behind `python`; a step with `launch` is started by Accelerate's launcher."""
+    launcher = ["-m", "accelerate.commands.launch", *map(str, step["launch"])] if step.get("launch") else []
+    program = ["-m", step["module"]] if "module" in step else [str(ROOT / step["script"])]
+    recipe = [step["recipe"]] if step.get("recipe") else []
+    return [*launcher, *program, *recipe, *map(str, step.get("words", [])), *words_of(step["options"])]
+
+
 @dataclass
 class Running:
     """A cell whose steps run one after another, without waiting for them."""
@@ -98,7 +108,7 @@ class Running:
     def __post_init__(self) -> None:
         self.folder = self.study.folder(self.cell)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.variables = self.study.paths | {"folder": str(self.folder)}
+        self.variables = self.study.paths | self.study.folders_needed(self.cell) | {"folder": str(self.folder)}
         # Of steps that were finished before: by the clock, and of the cores
         self.seconds, self.cpu_seconds = _spent(self.folder / SPENT, len(self.cell.steps))
         write_text(self.folder / PID, str(os.getpid()))
@@ -109,9 +119,7 @@ class Running:
         step = resolve(self.cell.steps[self.step], self.variables)
         log = self.folder / f"step-{self.step}.log"
         options = step["options"] | (step.get("again", {}) if log.exists() else {})
-        program = ["-m", step["module"]] if "module" in step else [str(ROOT / step["script"])]
-        recipe = [step["recipe"]] if "recipe" in step else []
-        command = [sys.executable, *program, *recipe, *words_of(options)]
+        command = [sys.executable, *command_of(step | {"options": options})]
         environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ  # they run beside other work
         self.step_started = time.monotonic()
         with log.open("a") as file:
@@ -272,6 +280,7 @@ def run(study: Study, options: argparse.Namespace) -> int:
             cells, _ = study.cells()
             busy = {job.cell.key for job in running}
             to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
+            to_do = [cell for cell in to_do if study.is_ready(cell)]
             spent = sum(record.seconds for cell in cells.values() if (record := study.record(cell)))
             spent += sum(time.monotonic() - job.started for job in running)
             has_time = budget_hours is None or spent < 3600 * budget_hours

@@ -5,7 +5,8 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from string import Formatter
@@ -20,8 +21,8 @@ from docsplit.runtime.files import ROOT, hash_of_code, versions
 RECORD = "cell.json"  # in a cell's folder, once it is finished
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds
 STUDY_WORDS = {"variables", "code", "formerly", "groups"}
-GROUP_WORDS = {"grid", "cases", "code", "data", "fields", "steps", "measures", "selection", "from"}
-STEP_WORDS = {"script", "module", "recipe", "options", "again"}
+GROUP_WORDS = {"grid", "cases", "code", "data", "fields", "steps", "measures", "selection", "from", "needs"}
+STEP_WORDS = {"script", "module", "launch", "words", "recipe", "options", "again"}
 Variables = dict[str, Any]
 Group = dict[str, Any]  # as the YAML has it
 Step = dict[str, Any]  # likewise, with one mapping of options
@@ -61,15 +62,19 @@ class Cell:
     fields: Variables
     steps: list[Step]
     measures: list[Variables]
+    needs: dict[str, "Cell"] = field(default_factory=dict)  # by the variable that is that cell's folder
 
 
 class Study:
     """The cells of a YAML, and where they stand.
 
     Args:
+        source: the YAML, or what one would hold.
         given: variables that win over those of the YAML; values that are paths stay out of the keys.
         results: written before, from which finished cells are known where their folders are lost.
         any_code: whether cells that other code ran count as finished too.
+        only: patterns of names; the cells that have none of them in their name, and that none of those needs, are left
+            out. None: all are kept.
 
     Raises:
         ValueError: if the YAML says something that is not understood.
@@ -77,19 +82,21 @@ class Study:
 
     def __init__(
         self,
-        path: Path,
+        source: Path | Mapping[str, Any],
         work_dir: Path,
         given: Mapping[str, Any],
         results: Path | None = None,
         any_code: bool = False,
+        only: Sequence[str] | None = None,
     ):
         before = read_results(results) if results is not None and results.exists() else Results()
         self.finished = before.cells | before.apart
         done = {record.content: record for record in self.finished.values() if record.status == "done"}
         self.of_any_code = done if any_code else {}
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(source.read_text(encoding="utf-8")) if isinstance(source, Path) else source
         if unknown := _unknown_words(content):
-            raise ValueError(f"{path} has {', '.join(sorted(unknown))}, which a study does not know.")
+            named = source if isinstance(source, Path) else "A study"
+            raise ValueError(f"{named} has {', '.join(sorted(unknown))}, which a study does not know.")
         self.groups: dict[str, Group] = content["groups"]
         self.variables: Variables = content.get("variables", {}) | dict(given)
         self.formerly: dict[str, str] = content.get("formerly", {})
@@ -99,8 +106,11 @@ class Study:
             if isinstance(value, str) and Path(value).exists()
         }
         self.work_dir, self.hashes, self.damaged = work_dir.resolve(), dict[str, str](), set[Path]()
+        self.only = only
         self.code: list[str] = content.get("code") or self._default_code()
-        self.code_of = {name: hash_of_code(*self.code, *group.get("code", [])) for name, group in self.groups.items()}
+        code = {name: (*self.code, *group.get("code", [])) for name, group in self.groups.items()}
+        hashes = {names: hash_of_code(*names) for names in set(code.values())}
+        self.code_of = {name: hashes[names] for name, names in code.items()}
 
     def _default_code(self) -> list[str]:
         steps = [step for group in self.groups.values() for step in group["steps"]]
@@ -125,12 +135,49 @@ class Study:
             if starts is None:
                 waiting[name] = len(variants) * group["from"].get("best", 1)
                 continue
-            cells_of[name] = [self._cell(name, start | variables) for start in starts for variables in variants]
+            if waiting.keys() & set(group.get("needs", {}).values()):
+                waiting[name] = len(variants) * len(starts)
+                continue
+            combined = [start | variables for start in starts for variables in variants]
+            cells_of[name] = [self._cell(name, each, self._needed(name, each, cells_of)) for each in combined]
             for cell in cells_of[name]:
                 cells.setdefault(cell.key, cell)
-        return cells, waiting
+        return self._chosen(cells), waiting
 
-    def _cell(self, group_name: str, variables: Variables) -> Cell:
+    def _needed(
+        self, group_name: str, variables: Variables, cells_of: Mapping[str, Sequence[Cell]]
+    ) -> dict[str, Cell]:
+        """Find the cell of each group that this one needs: with the same values of what both have in their grids."""
+        needed = {}
+        for name, other in self.groups[group_name].get("needs", {}).items():
+            both = self.groups[group_name].get("grid", {}).keys() & self.groups.get(other, {}).get("grid", {}).keys()
+            fitting = [
+                cell
+                for cell in cells_of.get(other, [])
+                if all(cell.variables[known] == variables[known] for known in both)
+            ]
+            if len(fitting) != 1:
+                raise ValueError(
+                    f"{group_name} needs {other!r}, of which {len(fitting)} cells fit {variables}: expected one, of a "
+                    "group that stands above it."
+                )
+            needed[name] = fitting[0]
+        return needed
+
+    def _chosen(self, cells: dict[str, Cell]) -> dict[str, Cell]:
+        """Return the cells that `only` names, and all that they need, in their order."""
+        if self.only is None:
+            return cells
+        kept = {key for key, cell in cells.items() if self._is_chosen(cell.name)}
+        while more := {other.key for key in kept for other in cells[key].needs.values()} - kept:
+            kept |= more
+        return {key: cell for key, cell in cells.items() if key in kept}
+
+    def _is_chosen(self, name: str) -> bool:
+        """Whether a name has one of the patterns in it."""
+        return any(some in name or fnmatchcase(name, f"*{some}*") for some in self.only or ())
+
+    def _cell(self, group_name: str, variables: Variables, needs: dict[str, Cell]) -> Cell:
         group, known = self.groups[group_name], self.variables | variables
         # Folders and paths of this machine are left to the run: they are no part of the key.
         open_ = {name: value for name, value in known.items() if name not in self.paths}
@@ -143,11 +190,17 @@ class Study:
         files = [name for name in group.get("data", []) if name[1:-1] not in known or name[1:-1] in self.paths]
         data = [self._hash_of_data(pattern) for pattern in resolve(files, known | self.paths)]
         hashed = parts | {"steps": [self._under_its_first_name(step) for step in parts["steps"]]}
-        key, content = (_hash_of([*code, data, hashed]) for code in ([self.code_of[group_name]], []))
+        key, content = (
+            _hash_of([*code, data, hashed, *([of_needed] if needs else [])])
+            for code, of_needed in (
+                ([self.code_of[group_name]], {name: cell.key for name, cell in needs.items()}),
+                ([], {name: cell.content for name, cell in needs.items()}),
+            )
+        )
         # The group and the other variables say all that options, and values with places in them, would add.
         short = {name: value for name, value in variables.items() if not isinstance(value, dict | list)}
         told = [f"{name}={value}" for name, value in short.items() if not re.match("--|.*{", str(value))]
-        return Cell(group_name, " ".join([group_name, *told]), key, content, variables, **parts)
+        return Cell(group_name, " ".join([group_name, *told]), key, content, variables, **parts, needs=needs)
 
     def _under_its_first_name(self, step: Step) -> Step:
         """Return the step as it was called when its results were made: moving its module makes no cell another one."""
@@ -200,6 +253,24 @@ class Study:
         """Let a finished cell run again."""
         (self.folder(cell) / RECORD).unlink(missing_ok=True)
         self.finished.pop(cell.key, None)
+        self.of_any_code.pop(cell.content, None)
+
+    def is_ready(self, cell: Cell) -> bool:
+        """Whether all cells that it needs are done; one whose folder is lost is forgotten, with a line."""
+        ready = True
+        for other in cell.needs.values():
+            record = self.record(other)
+            if record is not None and record.status == "done" and not (self.work_dir / record.key).is_dir():
+                print(f"{cell.name} needs the folder of {other.name}, which is lost: that one runs again.", flush=True)
+                self.forget(other)
+                record = None
+            ready = ready and record is not None and record.status == "done"
+        return ready
+
+    def folders_needed(self, cell: Cell) -> dict[str, str]:
+        """Return the folders of the cells that it needs, by their variables."""
+        records = {name: self.record(other) for name, other in cell.needs.items()}
+        return {name: str(self.work_dir / (record or cell.needs[name]).key) for name, record in records.items()}
 
     def results(self) -> Results:
         """Return the records of all finished cells; those of other code, data or options are kept, apart."""

@@ -140,6 +140,7 @@ BOUNDS: dict[str, Bound] = {
     "ddp_timeout": Bound(1, remedy="it is in seconds"),
     "local_rank": Bound(0, special=(-1, "no launcher")),
     # Comparing encoders
+    "jobs": COUNT,
     "num_seeds": COUNT,
     "num_draws": COUNT,
     "shots": Bound(0, remedy="0 stands for all labels only"),

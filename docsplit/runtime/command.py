@@ -76,5 +76,5 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
 def _is_raised_here(frame: FrameType, line: int, script: str) -> bool:
     """Whether the line is a `raise` of this project, and not a library's or a failing expression of ours."""
     room = frame.f_globals.get("__name__", "").split(".")[0]
-    is_ours = room in (script.split(".")[0], "docsplit") or room.startswith("modeling_")
+    is_ours = room in (script.split(".")[0], "docsplit", "benchmarks") or room.startswith("modeling_")
     return is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")

@@ -1,8 +1,10 @@
 """The cells of a study: what makes one another one, and what a YAML may say."""
 
+import shutil
+
 import pytest
 
-from benchmarks.engine.results import Record, Results, write_results
+from benchmarks.engine.results import Record, Results, read_results, write_results
 from benchmarks.engine.study import Study, resolve
 from tests.benchmarks.engine.conftest import CASES
 
@@ -77,3 +79,97 @@ def test_cells_in_the_results_are_known_by_key_and_on_request_by_content(study, 
         assert results.not_run == ([] if any_code else [second.name])
         assert results.cells | results.apart == {first.key: same, "other": other_code}
         assert list(results.apart) == ([] if any_code else ["other"])
+
+
+def chain():
+    """A start, two encoders trained from it, and what is measured of each."""
+    return {
+        "start": {"cases": [{"own": {"value": 1}}], "fields": {"data": "toy", "method": "a", "seed": None}},
+        "trained": {
+            "grid": {"seed": [0, 1]},
+            "cases": [{"method": "b", "own": {"value": 2}}],
+            "needs": {"origin": "start"},
+        },
+        "measured": {
+            "grid": {"seed": [0, 1]},
+            "cases": [{"own": {"value": 3, "wait": "{encoder}/out/results.json"}}],  # the toy waits for this file
+            "needs": {"encoder": "trained"},
+            "fields": {"data": "toy", "method": "c", "seed": "{seed}"},
+        },
+    }
+
+
+def test_a_cell_needs_the_one_with_its_variables(study, tmp_path):
+    study(chain())
+    cells = {cell.name: cell for cell in study_of(tmp_path).cells()[0].values()}
+    assert [*cells] == [
+        "start",
+        "trained seed=0 method=b",
+        "trained seed=1 method=b",
+        "measured seed=0",
+        "measured seed=1",
+    ]
+    for seed in (0, 1):
+        assert cells[f"measured seed={seed}"].needs["encoder"] == cells[f"trained seed={seed} method=b"]
+        assert cells[f"trained seed={seed} method=b"].needs["origin"] == cells["start"]
+
+
+def test_what_is_needed_is_part_of_the_key(study, tmp_path):
+    study(chain())
+    before = {cell.name: cell for cell in study_of(tmp_path).cells()[0].values()}
+    groups = chain()
+    groups["start"]["cases"] = [{"own": {"value": 9}}]
+    study(groups)
+    after = {cell.name: cell for cell in study_of(tmp_path).cells()[0].values()}
+    assert before.keys() == after.keys()
+    assert not {cell.key for cell in before.values()} & {cell.key for cell in after.values()}
+    assert not {cell.content for cell in before.values()} & {cell.content for cell in after.values()}
+
+
+def test_only_keeps_what_is_needed(study, tmp_path):
+    study(chain())
+    some = Study(
+        tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(tmp_path / "data.txt")}, only=["red*=1"]
+    )
+    names = [cell.name for cell in some.cells()[0].values()]
+    assert names == ["start", "trained seed=1 method=b", "measured seed=1"]
+
+
+@pytest.mark.parametrize("needs", ["nothing", "measured"])
+def test_a_group_that_is_needed_stands_above(study, tmp_path, needs):
+    groups = chain()
+    groups["trained"]["needs"] = {"origin": needs}
+    study(groups)
+    with pytest.raises(ValueError, match="of a group that stands above it"):
+        study_of(tmp_path).cells()
+
+
+def test_a_cell_waits_for_what_it_needs_and_a_lost_folder_is_made_again(study, tmp_path):
+    start = study(chain())
+    output, _ = start("--jobs", "2").communicate(timeout=60)
+    started = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("started")]
+    assert started[0] == "start"
+    assert all(
+        started.index(f"trained seed={seed} method=b") < started.index(f"measured seed={seed}") for seed in (0, 1)
+    )
+    assert len(read_results(tmp_path / "results.json").rows) == 5
+    cells = {cell.name: cell for cell in study_of(tmp_path).cells()[0].values()}
+
+    # The results alone are no encoder: what another cell needs is made again, and nothing else
+    shutil.rmtree(tmp_path / "work" / cells["trained seed=1 method=b"].key)
+    groups = chain()
+    groups["measured"]["cases"][0]["own"]["value"] = 4
+    output, _ = study(groups)().communicate(timeout=60)
+    started = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("started")]
+    assert "trained seed=1 method=b, which is lost: that one runs again" in output
+    assert sorted(started) == ["measured seed=0", "measured seed=1", "trained seed=1 method=b"]
+
+
+def test_nothing_begins_behind_a_cell_that_failed(study, tmp_path):
+    groups = chain()
+    groups["start"]["cases"] = [{"own": {"value": -1}}]
+    process = study(groups)()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output.count("started") == 1
+    assert "trained seed=0 method=b" in read_results(tmp_path / "results.json").not_run

@@ -1,0 +1,183 @@
+"""What a recipe of a reproduction would do, without doing it: each command parsed, each name looked at, the hours."""
+
+import importlib
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.cells import command_of
+from benchmarks.engine.study import Study, resolve
+from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.costs import Options, options_of
+from benchmarks.studies.reproduction.plan import FAMILIES, Plan
+from docsplit.runtime.arguments import find_recipe, parse_arguments
+from docsplit.runtime.files import refuse_missing_path
+
+PLACEHOLDER = "not-made-yet"  # of a folder that a cell will write
+ON_THE_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
+NAMES = ("model_name_or_path", "corpus", "dataset_name", "tokenizer_name", "probe_corpus")
+TOKENS, ROWS = 128, 16  # of a measurement
+MEASURED_SECONDS = 5.0
+
+
+def problems(study: Study) -> Iterator[str]:
+    """Yield what is wrong with the commands of a study: a line for each distinct step that its script refuses."""
+    seen = set()
+    for cell in study.cells()[0].values():
+        variables = dict.fromkeys((*cell.needs, "folder"), PLACEHOLDER) | study.paths
+        for step in cell.steps:
+            stated = _with_names_of_the_hub(resolve(step, variables))
+            words = tuple(command_of(stated))
+            if (program := re.sub(r"(output_dir|seed) \S+", "", " ".join(words))) in seen:
+                continue
+            seen.add(program)
+            if problem := _problem(stated, list(words)):
+                yield f"{cell.name}: {problem}"
+
+
+def _with_names_of_the_hub(step: Options) -> Options:
+    """Put in place of files that are not here what is no path; and five folds for a file of them."""
+    options = {}
+    for name, value in step["options"].items():
+        is_absent = isinstance(value, str) and value.startswith(PLACEHOLDER) and value.count("/") > 1
+        absent = value.replace("/", "-").replace(".", "-") if is_absent else value
+        options[name] = "5" if name == "folds" and is_absent else absent
+    return step | {"options": options}
+
+
+def _problem(step: Options, words: list[str]) -> str | None:
+    """Return why a step cannot run; None if nothing is wrong."""
+    errors = StringIO()
+    try:
+        with redirect_stderr(errors):
+            if step.get("recipe"):
+                find_recipe(step["recipe"])
+            _parse(step, words)
+            _check_names(options_of(step))
+    except SystemExit:
+        return errors.getvalue().strip().splitlines()[-1]
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _parse(step: Options, words: list[str]) -> None:
+    """Parse a command as its program does."""
+    program = step.get("script") or step["module"]
+    place = next(place for place, word in enumerate(words) if word.endswith(program)) + 1
+    if program == "run_docsplit_pretraining.py":
+        from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
+
+        parse_arguments(ARGUMENTS, "", words[place:], chosen_by=OPTIONS_OF_OBJECTIVES)
+    elif program == measure.__name__:
+        measure.parse(words[place:])
+    else:
+        script, before = importlib.import_module(program.removesuffix(".py")), sys.argv
+        try:
+            sys.argv = words[place - 1 :]
+            script.parse_options()
+        finally:
+            sys.argv = before
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Refuse names of models and data that are neither files here nor names that the Hub can have."""
+    for option in NAMES:
+        values = options.get(option) or []
+        for value in values if isinstance(values, list) else [values]:
+            if not ON_THE_HUB.fullmatch(value) and not Path(value).exists():
+                raise ValueError(f"--{option} {value} is neither here nor a name that the Hub can have.")
+            refuse_missing_path(value, "what is here, or a name on the Hub")
+
+
+def hours_of(study: Study, plan: Plan, speed: Mapping[str, Any]) -> dict[str, tuple[int, float, float]]:
+    """Return the cells, the projected hours, and those that are left, of each family; a finished cell has its own."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for cell in study.cells()[0].values():
+        record, hours = study.record(cell), plan.costs[cell.group].hours(speed)
+        done = record is not None and record.status == "done"
+        total = sums[plan.family_of[cell.group]]
+        total[0] += 1
+        total[1] += record.seconds / 3600 if record is not None and done else hours
+        total[2] += 0 if done else hours
+    return {family: (int(sums[family][0]), sums[family][1], sums[family][2]) for family in FAMILIES if family in sums}
+
+
+def projection(study: Study, plan: Plan, speed: Mapping[str, Any], jobs: int) -> str:
+    """Return a line a family, and one for all: the hours of cells that run at the same time."""
+    lines, families = [], hours_of(study, plan, speed)
+    for family, (cells, hours, left) in families.items():
+        lines.append(f"{family:10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left")
+    cells, hours, left = (sum(values) for values in zip(*families.values())) if families else (0, 0.0, 0.0)
+    where = f"{jobs} at a time, on {plan.recipe['hardware']} ({len(plan.recipe['seeds'])} pretraining seeds)"
+    return "\n".join([
+        *lines,
+        f"{'all':10}{cells:5} cells{hours / jobs:9.2f} hours, of which {left / jobs:.2f} are left; {where}",
+    ])  # fmt: skip
+
+
+def about_speed(recipe: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+    """Say what the recipe is made for, and what the hours are projected from."""
+    return (
+        f"The recipe is made for {recipe['hours']} hours of {recipe['hardware']}.\n"
+        f"Speed: {speed['train_tokens_per_second']:,.0f} tokens/s of training, {speed['read_tokens_per_second']:,.0f} "
+        f"of embedding, {speed['seconds_a_step']:g} s to start a step; {speed['hardware']}; {speed['source'].strip()}."
+    )
+
+
+def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, Any]:
+    """Train on random tokens for some seconds, on the device that a training would take: the speed of one cell.
+
+    Args:
+        model: the encoder to start from; None: that of the recipe's `start`.
+
+    Raises:
+        ValueError: if the recipe trains no start and none is given.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForMaskedLM
+
+    from docsplit.modeling.pretrained import read_config
+    from docsplit.runtime.arguments import parse_config_overrides
+    from docsplit.runtime.launching import accelerator, hardware
+
+    if model is None and "start" not in recipe:
+        raise ValueError("This recipe starts from several encoders: name one by --model_name_or_path, to measure it.")
+    if model is not None:
+        config = read_config(model)
+    else:
+        start = recipe["start"]
+        values = parse_config_overrides(start["model_type"], start.get("config_overrides"))
+        config = AutoConfig.for_model(start["model_type"], vocab_size=start.get("vocab_size", 30522), **values)
+    device = torch.device("cpu") if recipe.get("common", {}).get("use_cpu") else accelerator()
+    torch.manual_seed(0)
+    masked_lm = AutoModelForMaskedLM.from_config(config).to(device)
+    tokens = torch.randint(5, config.vocab_size, (ROWS, TOKENS), device=device)
+
+    def seconds_of(step: Any) -> float:
+        step()
+        began, count = time.perf_counter(), 0
+        while time.perf_counter() - began < MEASURED_SECONDS:
+            step()
+            count += 1
+        return (time.perf_counter() - began) / count
+
+    def train() -> None:
+        masked_lm.base_model(tokens)[0].mean().backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def read() -> None:
+        with torch.inference_mode():
+            masked_lm.base_model(tokens)[0].mean().item()
+
+    began = recipe["speed"]["seconds_a_step"]
+    return {"hardware": hardware(device.type), "source": "measured here, on random tokens, without a masked LM's head",
+            "train_tokens_per_second": ROWS * TOKENS / seconds_of(train),
+            "read_tokens_per_second": ROWS * TOKENS / seconds_of(read), "seconds_a_step": began}  # fmt: skip

@@ -1,0 +1,369 @@
+"""A recipe of a reproduction as a study: trainings, what is measured of each, and what cannot be measured here.
+
+    extends: small.yaml                     # optional: what is not said here is said there
+    title: ...
+    hardware: two CPU cores                 # for which the cells were chosen
+    hours: 6                                # that they should take there
+    seeds: [0, 1, 2]                        # of pretraining
+    jobs: 2                                 # cells at a time
+    hub: false                              # true: what the recipe names on the Hub is fetched
+    corpus: python_docs                     # what all trainings read; --corpus
+    documents: 10000                        # in it, and tokens of one: for the projection
+    document_tokens: 200
+    speed: {hardware, source, train_tokens_per_second, read_tokens_per_second, seconds_a_step}   # of one cell
+    start: {max_steps: 900, ...}            # options of the masked LM that is trained first; --model_name_or_path
+    common: {...}                           # options of all trainings
+    launch: [--multi_gpu, --num_processes, 8]   # words of Accelerate's launcher; optional
+    methods:
+      DocSplit:                             # a training for each seed, from `start` unless it says `from`
+        family: docsplit
+        from: start                         # or another method, or a name on the Hub
+        recipe: recipes/docsplit_bert.yaml  # optional
+        options: {view: docsplit}
+        launch: [--num_processes, 1]        # in place of the recipe's; slower: 2 says that a token costs twice as much
+        convert: {max_positions: 1024}      # made a Longformer first; without `options` and `recipe` that is all
+        paper: DocSplit_bert                # its row, or rows, in the papers' tables
+      BERT: {family: docsplit, name: bert-base-uncased}      # measured as it is
+      TF-IDF: {family: docsplit, words: tfidf}               # needs no encoder
+    evaluations:
+      classification:
+        family: docsplit
+        kind: classification                # a row of `benchmarks.studies.reproduction.measure.EVALUATIONS`
+        methods: [DocSplit, BERT, TF-IDF]   # * in names stands for anything
+        options: {heads: [mlp, linear]}
+        train: {recipe: recipes/ranking_wikir.yaml, options: {...}}   # a training of each encoder before it
+        cost: {read: 1.5, train: 0, seconds: 30}   # million tokens, and seconds beside: of a cell
+        sets:
+          python_docs: {}
+          20News: {recipe: recipes/probe_20news.yaml}        # a set may have options and cost of its own
+
+A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.studies.reproduction.costs import Cost, launch_of, options_of, trained_tokens
+from benchmarks.studies.reproduction.measure import RANDOM
+from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.evaluation.analysis.arguments import NEED_A_TAGGER, AnalysisArguments
+
+Options = dict[str, Any]
+FAMILIES = ("docsplit", "bregman", "graph")
+WORDS = {
+    *("title", "hardware", "hours", "seeds", "jobs", "hub", "corpus", "documents", "document_tokens", "speed"),
+    *("start", "common", "launch", "methods", "evaluations", "differences"),
+}
+METHOD_WORDS = {
+    *("family", "from", "recipe", "options", "convert", "paper", "name", "words", "random", "seeds", "slower"),
+    *("corpus", "again", "read", "launch"),
+}
+EVALUATION_WORDS = {"family", "kind", "methods", "options", "train", "cost", "sets"}
+SET_WORDS = {"recipe", "options", "cost", "corpus", "train", "methods"}
+SHARED_CODE = ["docsplit/data", "docsplit/embedding", "docsplit/modeling", "docsplit/runtime", "modeling_docsplit.py",
+               "modeling_graph_document.py"]  # fmt: skip
+TRAINING_CODE = ["docsplit/training", "run_docsplit_pretraining.py", "convert_to_longformer.py"]
+MEASURING_CODE = ["docsplit/evaluation", "benchmarks/studies/reproduction/measure.py"]
+START = "start"
+MEASURE = "benchmarks.studies.reproduction.measure"
+GIVEN = ("data_dir", "given_start", "given_corpus")  # variables
+DATA = "data/"  # the folder of recipes' files; --data_dir replaces it
+HELD = ("train_file", "validation_file", "test_file", "lra_dir", "papers_file", "collection", "corpus")  # data options
+HUB_OPTIONS = ("dataset_name",)
+FROZEN_HEADS = frozenset({"mlp", "linear", "knn"})
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What cannot be measured here."""
+
+    evaluation: str
+    data: str
+    needs: str  # of one set, the same in all tables
+    file: str = ""  # or name on the Hub, of those that are missing the first
+
+
+@dataclass
+class Plan:
+    """A recipe as a study, and what the report has to know of it."""
+
+    recipe: Mapping[str, Any]
+    study: dict[str, Any]  # as `benchmarks.engine.study.Study` takes it
+    family_of: dict[str, str] = field(default_factory=dict)  # of each group
+    costs: dict[str, Cost] = field(default_factory=dict)  # of a cell of each group
+    with_all_data: bool = False  # cells of sets that are not here too
+    missing: list[Missing] = field(default_factory=list)
+    evaluated: dict[tuple[str, str, str], str] = field(default_factory=dict)  # evaluation, data, method: the group
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Read and check a recipe.
+
+    Raises:
+        ValueError: if it has a word that means nothing, or names a method or a family that there is not.
+    """
+    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if isinstance(recipe, dict) and "extends" in recipe:
+        recipe = _merged(read_recipe(path.parent / recipe.pop("extends")), recipe)
+    if not isinstance(recipe, dict) or not {"methods", "evaluations", "speed", "seeds"} <= recipe.keys():
+        raise ValueError(f"{path} is no recipe of a reproduction: it needs seeds, speed, methods and evaluations.")
+    methods, evaluations = recipe["methods"], recipe["evaluations"]
+    parts = [(recipe, WORDS), *((one, METHOD_WORDS) for one in methods.values())]
+    parts += [(one, EVALUATION_WORDS) for one in evaluations.values()]
+    parts += [(one, SET_WORDS) for evaluation in evaluations.values() for one in evaluation["sets"].values()]
+    if unknown := sorted({str(word) for words, known in parts for word in words.keys() - known}):
+        raise ValueError(f"{path} has {', '.join(unknown)}, which a recipe of a reproduction does not know.")
+    if wrong := [name for name, one in [*methods.items(), *evaluations.items()] if one.get("family") not in FAMILIES]:
+        raise ValueError(f"{path}: {', '.join(wrong)} must name a family of {', '.join(FAMILIES)}.")
+    for name, evaluation in recipe["evaluations"].items():
+        for pattern in evaluation["methods"]:
+            if not any(_fits(method, pattern) for method in recipe["methods"]):
+                raise ValueError(f"{path}: the evaluation {name} has the method {pattern!r}, which there is not.")
+    return recipe
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> Options:
+    """Return mappings within mappings as one; what is `own` wins."""
+    merged = dict(base)
+    for name, value in own.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
+
+
+def make_plan(
+    recipe: Mapping[str, Any], data_dir: Path = Path("data"), has_start: bool = False, with_all_data: bool = False
+) -> Plan:
+    """Make the cells of a recipe. The folder of the data, an encoder to start from and a corpus that are given are
+    `GIVEN`, variables of the study, so that no path is part of a cell's key.
+
+    Args:
+        data_dir: the folder in place of `data`, to see what is there.
+        has_start: an encoder to start from is given: no masked LM is trained first.
+        with_all_data: make the cells of all sets, as if their files were here.
+    """
+    start = "{given_start}" if has_start else None
+    plan = Plan(recipe, {"code": SHARED_CODE, "groups": {}}, with_all_data=with_all_data)
+    if START in recipe and start is None:
+        _add_training(plan, START, {"family": FAMILIES[0], "from": None, "options": recipe[START], "seeds": None})
+    for name, method in recipe["methods"].items():
+        if _is_made(method) and (placed := _with_corpus(dict(method), None if with_all_data else data_dir)):
+            _add_training(plan, name, placed, start)
+    for name, evaluation in recipe["evaluations"].items():
+        for data, own in evaluation["sets"].items():
+            _add_evaluation(plan, name, data, own or {}, None if with_all_data else data_dir)
+    return plan
+
+
+def _with_corpus(method: Options, data_dir: Path | None) -> Options | None:
+    """Return a method whose corpus lies in the data folder; None if it is not there, as its data are not either."""
+    if not str(method.get("corpus", "")).startswith(DATA):
+        return method
+    file = method["corpus"].removeprefix(DATA)
+    is_here = data_dir is None or (data_dir / file).exists()
+    return method | {"corpus": f"{{data_dir}}/{file}"} if is_here else None
+
+
+def training_group(method: str) -> str:
+    """Return the name of the group that makes the encoders of a method."""
+    return f"train {method}"
+
+
+def evaluation_group(evaluation: str, data: str, method: str) -> str:
+    """Return the name of the group that measures a method."""
+    return f"{evaluation} {data}: {method}"
+
+
+def methods_of(recipe: Mapping[str, Any], evaluation: str, data: str | None = None) -> list[str]:
+    """Return the methods that an evaluation measures, in the recipe's order; a set may have fewer."""
+    whole = recipe["evaluations"][evaluation]
+    patterns = (whole["sets"].get(data) or {}).get("methods", whole["methods"])
+    return [name for name in recipe["methods"] if any(_fits(name, pattern) for pattern in patterns)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name is the pattern, or fits it."""
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def method_named(recipe: Mapping[str, Any], name: str, evaluation: str, data: str) -> str:
+    """Return the method of this name in an evaluation of a set, else the one for which a row of the papers stands."""
+    methods = methods_of(recipe, evaluation, data) if evaluation in recipe["evaluations"] else []
+    papers = [method for method in methods if name in papers_rows(recipe["methods"][method])]
+    return name if name in methods or not papers else papers[0]
+
+
+def papers_rows(method: Mapping[str, Any]) -> list[str]:
+    """Return the rows of the papers' tables that a method stands for."""
+    stated = method.get("paper") or []
+    return [stated] if isinstance(stated, str) else list(stated)
+
+
+def _is_made(method: Mapping[str, Any]) -> bool:
+    return "name" not in method and "words" not in method
+
+
+def _add_training(plan: Plan, name: str, method: Options, start: str | None = None) -> None:
+    """Add the group of a method's encoders: a conversion, a training, or random weights."""
+    origin, seeds = method.get("from", START), _seeds_of(plan, method)
+    source, needs = _origin(plan, origin, start)
+    steps = _training_steps(plan, method, source, seeds)
+    trains = "options" in method or "recipe" in method
+    corpus = method.get("corpus", plan.recipe.get("corpus"))
+    files = [method["recipe"]] if "recipe" in method else []
+    files += [corpus] if trains and str(corpus).startswith("{") and not plan.with_all_data else []
+    files += [start] if start is not None and origin == START else []
+    seconds = [
+        {"metric": metric, "file": "{folder}/encoder/all_results.json", "value": metric}
+        for metric in ("train_tokens", "train_runtime")
+    ]
+    group_name, seed = training_group(name), "{seed}" if seeds else None
+    plan.study["groups"][group_name] = {
+        "grid": {"seed": seeds} if seeds else {},
+        "needs": {} if needs is None else {"origin": needs},
+        "code": TRAINING_CODE,
+        "data": files,
+        "steps": steps,
+        "fields": {"data": "pretraining", "task": "pretraining", "method": name, "seed": seed},
+        "measures": seconds if trains else [],
+    }
+    plan.family_of[group_name] = method["family"]
+    plan.costs[group_name] = Cost(trained_tokens(plan.recipe, method) if trains else 0.0, processes=len(steps))
+
+
+def _origin(plan: Plan, origin: str | None, start: str | None) -> tuple[str | None, str | None]:
+    """Return the encoder that a training starts from, and the group that makes it, if one does."""
+    methods = plan.recipe["methods"]
+    if origin is None or (origin == START and start is not None):
+        return (start if origin == START else None), None
+    if origin != START and origin not in methods:
+        return origin, None  # a name on the Hub
+    if origin in methods and not _is_made(methods[origin]):
+        return methods[origin]["name"], None
+    return "{origin}/encoder", training_group(origin)
+
+
+def _training_steps(plan: Plan, method: Options, source: str | None, seeds: Sequence[int]) -> list[Options]:
+    """Return the steps that make an encoder: random weights, a conversion, a training."""
+    recipe, steps, trains = plan.recipe, list[Options](), "options" in method or "recipe" in method
+    encoder, seed = "{folder}/encoder", "{seed}" if seeds else 0
+    if method.get("random"):
+        options = {"evaluation": RANDOM, "like": source, "seed": seed, "output_dir": encoder}
+        steps.append({"module": MEASURE, "options": options})
+    if "convert" in method:
+        converted = "{folder}/longformer" if trains else encoder
+        words = [source, converted]
+        steps.append({"script": "convert_to_longformer.py", "words": words, "options": method["convert"]})
+        source = converted
+    if trains:
+        options = dict(recipe.get("common", {})) | {"corpus": method.get("corpus", recipe.get("corpus"))}
+        options |= dict(method.get("options") or {})
+        options |= {} if source is None else {"model_name_or_path": source}
+        step = {"script": "run_docsplit_pretraining.py", "options": options | {"output_dir": encoder, "seed": seed}}
+        step |= {"recipe": method["recipe"]} if "recipe" in method else {}
+        step |= {"launch": launch} if (launch := launch_of(recipe, method)) else {}
+        steps.append(step | {"again": method.get("again", {"overwrite_output_dir": True})})
+    return steps
+
+
+def _seeds_of(plan: Plan, method: Mapping[str, Any]) -> list[int]:
+    """Return the seeds of a method's trainings; none where there is one encoder without a seed."""
+    if not _is_made(method) or ("seeds" in method and method["seeds"] is None):
+        return []
+    return list(method.get("seeds") or plan.recipe["seeds"])
+
+
+def _add_evaluation(plan: Plan, name: str, data: str, own: Options, data_dir: Path | None) -> None:
+    """Add a group for each method that is measured on a set, or note what is missing; None: all counts as here."""
+    evaluation = plan.recipe["evaluations"][name]
+    stated = options_of({"recipe": own.get("recipe"), "options": own.get("options", {})})
+    training = own.get("train") or evaluation.get("train")
+    tuned = options_of({"recipe": training.get("recipe"), "options": training.get("options", {})}) if training else {}
+    placed, needed = {}, []
+    for option, value in (stated | {option: tuned[option] for option in ("corpus",) if option in tuned}).items():
+        if isinstance(value, str) and value.startswith(DATA) and option in (*HELD, "folds", "citations_file"):
+            file = value.removeprefix(DATA)
+            placed[option] = f"{{data_dir}}/{file}"
+            needed += [] if data_dir is None or (data_dir / file).exists() else [value]
+        elif data_dir is not None and option in HUB_OPTIONS and not plan.recipe.get("hub"):
+            needed.append(value)
+    if needed:
+        plan.missing.append(Missing(name, data, f"needs {data}: see docs/datasets.md", needed[0]))
+        return
+    options = dict(evaluation.get("options", {})) | dict(own.get("options", {}))
+    pipeline = options.get("spacy_pipeline", AnalysisArguments.spacy_pipeline)
+    if not plan.with_all_data and _needs_a_tagger(options) and not (find_spec(pipeline) or Path(pipeline).exists()):
+        needs = f"needs the spaCy pipeline {pipeline}: see docs/analyses.md"
+        plan.missing.append(Missing(name, data, needs, pipeline))
+        return
+    for method in methods_of(plan.recipe, name, data):
+        _add_measuring(plan, (name, data, method), own, placed, training)
+
+
+def _needs_a_tagger(options: Mapping[str, Any]) -> bool:
+    analyses = options.get("analyses", [])
+    return not set(NEED_A_TAGGER).isdisjoint(analyses if isinstance(analyses, list) else [analyses])
+
+
+def _add_measuring(
+    plan: Plan, place: tuple[str, str, str], own: Options, placed: Mapping[str, str], training: Any
+) -> None:
+    """Add the group that measures one method on one set, after a training for this set if the recipe has one."""
+    name, data, method_name = place
+    evaluation, method = plan.recipe["evaluations"][name], plan.recipe["methods"][method_name]
+    group_name, seeds = evaluation_group(*place), _seeds_of(plan, method)
+    encoder = method.get("name") or method.get("words") or "{encoder}/encoder"
+    steps = []
+    if training and "words" not in method:
+        tuned = dict(training.get("options", {})) | ({"corpus": placed["corpus"]} if "corpus" in placed else {})
+        tuned |= {"folds": placed["folds"]} if "folds" in placed else {}
+        tuned |= {"model_name_or_path": encoder, "output_dir": "{folder}/tuned"}
+        step = {"script": "run_docsplit_pretraining.py", "options": tuned, "again": {"overwrite_output_dir": True}}
+        step |= {"recipe": training["recipe"]} if "recipe" in training else {}
+        steps.append(step | ({"launch": plan.recipe["launch"]} if "launch" in plan.recipe else {}))
+        encoder = "{folder}/tuned"
+    options = {"evaluation": evaluation["kind"]} | dict(evaluation.get("options", {})) | dict(own.get("options", {}))
+    options |= {name: value for name, value in placed.items() if name != "corpus"} | dict(method.get("read") or {})
+    options |= {"model_name_or_path": encoder, "output_dir": "{folder}/measured"}
+    if evaluation["kind"] == "links" and "words" in method:
+        options["heads"] = [method["words"]]
+    if evaluation["kind"] == "ranking" and "words" in method:
+        options["methods"] = [method["words"]]
+    recipe = {"recipe": own["recipe"]} if "recipe" in own else {}
+    if recipe and _takes_data_alone(evaluation["kind"], options):
+        options = _data_options(options_of(recipe | {"options": {}})) | options
+        recipe = {}
+    steps.append({"module": MEASURE, "options": options} | recipe)
+    files = [one["recipe"] for one in (own, training or {}) if "recipe" in one]
+    files += [] if plan.with_all_data else list(placed.values())
+    plan.study["groups"][group_name] = {
+        "grid": {"seed": seeds} if seeds else {},
+        "needs": {"encoder": training_group(method_name)} if _is_made(method) else {},
+        "code": MEASURING_CODE, "data": files, "steps": steps,
+        "fields": {"data": data, "task": name, "method": method_name, "seed": "{seed}" if seeds else None},
+        "measures": [{"rows": "{folder}/measured/rows.json"}],
+    }  # fmt: skip
+    plan.family_of[group_name] = evaluation["family"]
+    plan.evaluated[place] = group_name
+    cost = dict(evaluation.get("cost", {})) | dict(own.get("cost", {}))
+    read = 0.0 if "words" in method else cost.get("read", 0) * MILLION * method.get("slower", 1)
+    train = 0.0 if "words" in method else cost.get("train", 0) * MILLION * method.get("slower", 1)
+    plan.costs[group_name] = Cost(train, read, cost.get("seconds", 0), len(steps))
+
+
+def _takes_data_alone(kind: str, options: Mapping[str, Any]) -> bool:
+    """Whether a set's recipe, which is one of probes, has options of heads that this evaluation has not."""
+    heads = options.get("heads", FROZEN_HEADS)
+    return kind == "analysis" or FROZEN_HEADS.isdisjoint(heads if isinstance(heads, list) else [heads])
+
+
+def _data_options(options: Mapping[str, Any]) -> Options:
+    names = {known.name for known in fields(LabelledArguments)}
+    return {name: value for name, value in options.items() if name in names}

@@ -1,0 +1,376 @@
+"""The report of a reproduction: joint tables, verdicts, and where each number is from."""
+
+import argparse
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.cells import command_of
+from benchmarks.engine.results import Results, Row
+from benchmarks.engine.study import RECORD, Study, resolve
+from benchmarks.engine.study import Cell as StudyCell
+from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
+from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
+from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
+from benchmarks.studies.reproduction.tables import (
+    NOT_IN_RECIPE,
+    Figure,
+    Gain,
+    JointTable,
+    Numbers,
+    joint_tables,
+    relative_gains,
+)
+from docsplit.evaluation.results.paper_numbers import read_paper
+from docsplit.runtime.files import ROOT, versions, write_text
+
+TITLES = {"docsplit": "DocSplit", "bregman": "Self-contrastive Bregman divergence", "graph": "Graph document model"}
+GAINS = ("1", "2")  # tables of DocSplit v2 that the paper sums up
+SUMMED, BASES = (
+    ("DocSplit_bert", "DocSplit_long"),
+    ("SimCSE", "SimCSE_long", "Contriever", "INSTRUCTOR", "crop", "ICT"),
+)
+REPORTS = {  # evaluations whose figures are in a report of their own
+    "clusters": "Figures 3 and 4, maps of documents",
+    "graph attention": "Figures 6 and 7, attention of the document node and of all nodes",
+}
+HOW_TO_READ = (
+    "Each cell has our number, with the deviation over pretraining seeds (over trainings of the head where there is "
+    "one encoder), and in brackets the paper's, which is of other weights and data: it is no target. Our number leads "
+    "to its JSON and its command. A cell that could not be measured says why."
+)
+
+
+@dataclass
+class Reported:
+    """What the report is made of."""
+
+    plan: Plan
+    study: Study
+    results: Results
+    numbers: Numbers
+    judged: Sequence[Judged]
+    tables: Mapping[str, Sequence[JointTable]]  # by family
+    options: argparse.Namespace  # of reproduce.py
+
+    def cells_of(self, group: str) -> list[StudyCell]:
+        """Return the cells of a group of the study."""
+        return [cell for cell in self.study.cells()[0].values() if cell.group == group]
+
+
+def write_report(study: Study, plan: Plan, hypotheses: Mapping[str, Hypothesis], options: argparse.Namespace) -> str:
+    """Write report.md, report.html and results.json; return what to print.
+
+    Args:
+        options: those of reproduce.py.
+    """
+    results = study.results()
+    statuses: dict[str, str] = {}
+    for cell in study.cells()[0].values():
+        record = study.record(cell)
+        status = record.status if record is not None else "to do"
+        known = statuses.get(cell.group, "done")
+        statuses[cell.group] = next(one for one in ("failed", "to do", "done") if one in (status, known))
+    numbers = Numbers(plan, results, statuses)
+    tables = {family: list(joint_tables(plan, numbers, family)) for family in FAMILIES}
+    reported = Reported(
+        plan,
+        study,
+        results,
+        numbers,
+        judge(hypotheses, results.rows, partial(method_named, plan.recipe)),
+        tables,
+        options,
+    )
+    blocks, folder = list(blocks_of(reported)), options.output_dir
+    write_text(folder / "report.md", as_markdown(blocks))
+    write_text(folder / "report.html", as_html(plan.recipe["title"], blocks))
+    write_text(folder / "results.json", json.dumps(contents_of(reported), indent=1) + "\n")
+    shown = "\n".join(f"{one.name:16} {one.verdict:8} {one.stated['says']}" for one in reported.judged)
+    return f"{shown}\nThe report is {folder / 'report.html'} and {folder / 'report.md'}."
+
+
+def blocks_of(reported: Reported) -> Iterator[Block]:
+    """Yield the report, block by block."""
+    recipe = reported.plan.recipe
+    yield Heading(1, recipe["title"])
+    yield Text(HOW_TO_READ)
+    yield Text(f"Made for {recipe['hardware']}, {recipe['hours']} hours; pretraining seeds: "
+               f"{', '.join(map(str, recipe['seeds']))}. {reported.results.what_is_missing()}")  # fmt: skip
+    if "differences" in recipe:
+        yield Text(f"What differs from the papers: {recipe['differences'].strip()}")
+    yield from _verdicts(reported)
+    for family in FAMILIES:
+        yield Heading(2, TITLES[family])
+        for table in reported.tables[family]:
+            yield from _table(reported, table)
+        if family == "docsplit":
+            yield from _gains(reported)
+            yield from _labels_curve(reported)
+        if family == "graph":
+            yield from _settings(reported)
+            yield from _convergence(reported)
+            yield from _reports(reported)
+    yield from _trained(reported)
+    yield Heading(2, "Where each number is from")
+    for name in _groups(reported):
+        yield _source(reported, name)
+
+
+def anchor_of(group: str) -> str:
+    """Return the anchor of a group's numbers."""
+    return "from-" + "".join(letter if letter.isalnum() else "-" for letter in group.lower())
+
+
+def _groups(reported: Reported) -> list[str]:
+    done = {cell.group for cell in reported.study.cells()[0].values() if reported.study.record(cell) is not None}
+    return [name for name in reported.study.groups if name in done]
+
+
+def _cell(figure: Figure) -> Cell:
+    paper = None if figure.paper is None else str(figure.paper)
+    link = f"#{anchor_of(figure.group)}" if figure.ours is not None and figure.group else None
+    return Cell(figure.text, link, paper, figure.ours is not None)
+
+
+def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
+    yield Heading(3, f"{table.name}: {table.title}")
+    notes = [f"The paper: {table.note}."] if table.note else []
+    notes += [table.filled.differs] if table.filled.differs else []
+    groups = {figure.group for figures in table.rows.values() for figure in figures if figure.ours is not None}
+    commits = {reported.results.cells[cell.key].commit for group in groups if group for cell in
+               reported.cells_of(group) if cell.key in reported.results.cells}  # fmt: skip
+    if len(commits) > 1:
+        notes.append(f"Its cells were made by different code: commits {', '.join(sorted(map(str, commits)))}.")
+    if notes:
+        yield Text(" ".join(notes))
+    rows: list[list[Cell | str]] = [
+        [_named(name, figures), *map(_cell, figures)] for name, figures in table.rows.items()
+    ]
+    yield Table(["", *table.columns], rows)
+
+
+def _named(row: str, figures: Sequence[Figure]) -> str:
+    """Return the paper's name of a row, and ours where it is another one."""
+    ours = list(dict.fromkeys(figure.method for figure in figures if figure.method and figure.method != row))
+    return f"{row} (ours: {', '.join(ours)})" if ours and len(ours) < 3 else row
+
+
+def _verdicts(reported: Reported) -> Iterator[Block]:
+    yield Heading(2, "What the papers claim")
+    yield Text(
+        "Written before the run. shown: every head agrees, in every comparison, after Holm's correction within the "
+        "family; refuted: every head says the opposite in one comparison; open: else. Intervals are 95 %, over "
+        "pretraining seeds and test items."
+    )
+    rows: list[list[Cell | str]] = [
+        [one.name, one.verdict, one.stated["says"], one.stated["source"]] for one in reported.judged
+    ]
+    yield Table(["", "verdict", "claim", "source"], rows)
+    details: list[list[Cell | str]] = []
+    for one in reported.judged:
+        for comparison in one.comparisons:
+            verdict = comparison.verdict + (" (heads disagree)" if comparison.heads_disagree else "")
+            if comparison.lacks is not None:
+                details.append([one.name, comparison.name, "", comparison.lacks, "", "", verdict])
+            for test in comparison.tests:
+                found = test.difference
+                interval = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+                p_value = "" if test.corrected is None else f"{test.corrected:.3f}"
+                details.append([one.name, comparison.name, test.head, f"{100 * found.difference:+.1f}", interval,
+                                p_value, verdict])  # fmt: skip
+    header = ["", "comparison", "head", "difference, points", "95 %", "p, Holm", "verdict"]
+    yield Table(header, details)
+
+
+def gains_of(reported: Reported) -> list[Gain]:
+    """Return the mean relative gains of DocSplit's tables, by the paper's head."""
+    tables = [
+        table
+        for table in reported.tables["docsplit"]
+        if table.filled.paper == "docsplit_v2" and table.filled.table in GAINS and table.filled.with_paper
+    ]
+    return [gain for table in tables for gain in relative_gains(table, SUMMED, BASES)]
+
+
+def _gains(reported: Reported) -> Iterator[Block]:
+    yield Heading(3, "How the paper sums up: the mean over sets of relative macro-F1 gains")
+    yield Text("In percent, over the sets where both have a number. Points are ours too: the mean difference.")
+    rows = [[gain.title, f"{gain.of} over {gain.over}", "not measured" if gain.ours is None else f"{gain.ours:+.2f}",
+             "" if gain.points is None else f"{gain.points:+.2f}", ", ".join(gain.sets),
+             "" if gain.paper is None else f"{gain.paper:+.2f}"] for gain in gains_of(reported)]  # fmt: skip
+    yield Table(["", "gain", "ours, %", "ours, points", "on", "paper, %"], rows)
+
+
+def _labels_curve(reported: Reported) -> Iterator[Block]:
+    """Figure 2: accuracy by the number of labels a class."""
+    rows = [row for row in reported.results.rows if row["task"] == "classification" and row["metric"] == "accuracy"
+            and row["features"] == "raw" and row["head"] in ("mlp", "linear")]  # fmt: skip
+    places = list(dict.fromkeys((row["data"], row["head"], row["method"]) for row in rows))
+    labels = sorted({row["shots"] for row in rows if row["shots"] is not None})
+    yield Heading(3, f"{read_paper('docsplit_v2').short}, Figure 2: accuracy by labels a class")
+    lines: list[list[Cell | str]] = []
+    for data, head, method in places:
+        link = f"#{anchor_of(evaluation_group('classification', data, method))}"
+        cells: list[Cell | str] = []
+        for shots in (*labels, None):
+            found = reported.numbers.look_up("classification", data, method, head, "raw", shots, "accuracy")
+            cells.append("" if found is None else Cell(f"{100 * found[0]:.1f}", link))
+        lines.append([f"{method}, {head}, {data}", *cells])
+    yield Table(["", *map(str, labels), "all"], lines)
+
+
+def _settings(reported: Reported) -> Iterator[Block]:
+    """Table 6: the settings of fine-tuning, ours beside the paper's."""
+    from docsplit.evaluation.arguments import ProbeArguments
+
+    table = read_paper("graph").table("6")
+    evaluation = reported.plan.recipe["evaluations"].get("fine-tuning of the graph paper")
+    yield Heading(3, f"{read_paper('graph').short}, Table 6: {table.title}")
+    rows: list[list[Cell | str]] = []
+    for name, values in table.rows.items():
+        cells: list[Cell | str] = [name]
+        for (data, _), paper in zip(table.columns, values):
+            ours = NOT_IN_RECIPE
+            if evaluation is not None:
+                stated = evaluation["options"] | (evaluation["sets"].get(data) or {}).get("options", {})
+                names = ("probe_preset", "finetune_learning_rate", "finetune_epochs", "finetune_batch_size")
+                tuning = ProbeArguments(**{name: stated[name] for name in names if name in stated}).finetuning
+                ours = {"learning rate": f"{tuning.learning_rate:g}", "batch size": str(tuning.batch_size),
+                        "epoch": f"{tuning.num_epochs:g}", "warmup": "0.1", "weight decay": "0.01"}[name]  # fmt: skip
+            cells.append(Cell(ours, None, str(paper)))
+        rows.append(cells)
+    yield Table(["", *(str(data) for data, _ in table.columns)], rows)
+
+
+def _convergence(reported: Reported) -> Iterator[Block]:
+    """Figure 5: the validation accuracy while the encoder is fine-tuned, epoch by epoch."""
+    yield Heading(3, f"{read_paper('graph').short}, Figure 5: validation accuracy while fine-tuning")
+    curves = [row for row in reported.results.rows if row.get("curve")]
+    if not curves:
+        yield Text("Not run yet.")
+        return
+    longest = max(len(row["curve"]) for row in curves)
+    rows: list[list[Cell | str]] = []
+    for row in curves:
+        values = [entry.get("accuracy", entry.get("macro_f1")) for entry in row["curve"]]
+        link = f"#{anchor_of(evaluation_group(row['task'], row['data'], row['method']))}"
+        shown: list[Cell | str] = [Cell(f"{100 * value:.1f}", link) if value is not None else "" for value in values]
+        rows.append([f"{row['method']}, {row['data']}, seed {row['seed']}", *shown, *[""] * (longest - len(values))])
+    yield Table(["", *(f"epoch {number}" for number in range(1, longest + 1))], rows)
+
+
+def _reports(reported: Reported) -> Iterator[Block]:
+    """Figures that are pictures: the reports of the analyses."""
+    for evaluation, title in REPORTS.items():
+        groups = [group for (name, _, _), group in reported.plan.evaluated.items() if name == evaluation]
+        cells = [cell for group in groups for cell in reported.cells_of(group)
+                 if (reported.study.folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
+        yield Heading(3, f"{read_paper('graph').short}, {title}")
+        if not cells:
+            yield Text("Not in this recipe." if not groups else "Not run yet.")
+            continue
+        files = [f"cells/{cell.key}/measured/report.html" for cell in cells]
+        yield Table(
+            ["cell", "its pictures"], [[cell.name, Cell("report.html", file)] for cell, file in zip(cells, files)]
+        )
+
+
+def _trained(reported: Reported) -> Iterator[Block]:
+    """Equal budgets, stated twice: steps times documents, and tokens."""
+    yield Heading(2, "What each method was trained on")
+    yield Text("Tokens are those of the views that were read, mean over seeds; masked LM reads them once more.")
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in reported.results.rows:
+        if row["task"] == "pretraining":
+            found.setdefault(row["method"], {}).setdefault(row["metric"], []).append(row["value"])
+    rows = []
+    for method, metrics in found.items():
+        stated = reported.plan.study["groups"][f"train {method}"]["steps"][-1]["options"]
+        documents = stated.get("max_steps", 0) * stated.get("per_device_train_batch_size", 0)
+        tokens, seconds = (sum(values) / len(values) for values in (metrics["train_tokens"], metrics["train_runtime"]))
+        rows.append([method, f"{documents:,}" if documents > 0 else "", f"{tokens:,.0f}", f"{seconds:,.0f}"])
+    yield Table(["", "documents", "tokens", "seconds"], rows)
+
+
+def _source(reported: Reported, group: str) -> Source:
+    """Return where the numbers of a group are from; commands are those of its first cell."""
+    cells, options = reported.cells_of(group), reported.options
+    whole = (
+        f"python reproduce.py {shlex.quote(str(options.recipe))} --output_dir {shlex.quote(str(options.output_dir))}"
+    )
+    commands = [f"{whole} --only {shlex.quote(group)}"]
+    commands += [] if not cells else commands_of(reported.study, cells[0], options.output_dir)
+    folders = [(reported.study.record(cell) or cell).key for cell in cells]
+    files = [f"cells/{key}/{RECORD}" for key in folders if (reported.study.work_dir / key / RECORD).exists()]
+    return Source(anchor_of(group), group, files or ["cells.json"], commands)
+
+
+def commands_of(study: Study, cell: StudyCell, output_dir: Path) -> list[str]:
+    """Return the commands of a cell's steps, from the root of the repository."""
+    variables = study.paths | study.folders_needed(cell) | {"folder": str(study.folder(cell))}
+    commands = [shlex.join(["python", *command_of(resolve(step, variables))]) for step in cell.steps]
+    shorter = {f"{ROOT}/": "", str(study.work_dir): str(output_dir / "cells")}
+    for long, short in shorter.items():
+        commands = [command.replace(long, short) for command in commands]
+    return commands
+
+
+def contents_of(reported: Reported) -> dict[str, Any]:
+    """Return results.json: a row for each cell of each joint table, and the verdicts."""
+    rows: list[Row] = []
+    for family, tables in reported.tables.items():
+        for table in tables:
+            for figure in (figure for figures in table.rows.values() for figure in figures):
+                rows.append({
+                    "family": family, "table": table.name, "row": figure.row, "column": figure.column,
+                    "ours": scaled(figure, figure.ours), "std": scaled(figure, figure.std), "lacks": figure.lacks,
+                    "paper": None if figure.paper is None else float(figure.paper),
+                    "verdict": verdict_of(reported.judged, table, figure), "method": figure.method,
+                    "percent": figure.percent, "source": figure.group,
+                })  # fmt: skip
+    verdicts = [
+        {"name": one.name, "verdict": one.verdict, **one.stated,
+         "comparisons": [{"name": comparison.name, "verdict": comparison.verdict, "lacks": comparison.lacks,
+                          "heads_disagree": comparison.heads_disagree,
+                          "tests": [{"head": test.head, **vars(test.difference), "p_holm": test.corrected}
+                                    for test in comparison.tests]} for comparison in one.comparisons]}
+        for one in reported.judged
+    ]  # fmt: skip
+    gains = [vars(gain) for gain in gains_of(reported)]
+    return {"title": reported.plan.recipe["title"], "versions": versions(), "rows": rows, "gains": gains,
+            "hypotheses": _finite(verdicts), "missing": [vars(one) for one in reported.plan.missing]}  # fmt: skip
+
+
+def scaled(figure: Figure, value: float | None) -> float | None:
+    """Return a value in the paper's unit."""
+    return value if value is None or not figure.percent else 100 * value
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for NaN, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
+
+
+def verdict_of(judged: Sequence[Judged], table: JointTable, figure: Figure) -> str:
+    """Return the verdicts on the comparisons of a number's method, set and labels: "H1 shown; H4 open"."""
+    parts = []
+    for one in judged:
+        verdicts = [
+            comparison.verdict
+            for comparison in one.comparisons
+            if one.stated["evaluation"] == table.filled.evaluation
+            and (comparison.method, comparison.data) == (figure.method, figure.data)
+            and (comparison.shots is None) == (table.shots is None)
+        ]
+        if verdicts:
+            parts.append(f"{one.name} {combined(verdicts)}")
+    return "; ".join(parts)

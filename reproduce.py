@@ -1,0 +1,150 @@
+"""Run the papers' tables from one recipe, and write ours beside the papers' as one report.
+
+    # two CPU cores, about six hours, three pretraining seeds; killed anywhere, the same command goes on
+    python reproduce.py recipes/reproduction/small.yaml --dry_run
+    python reproduce.py recipes/reproduction/small.yaml --data_dir data
+
+    # what it consists of, what is done; a part of it with all that this needs
+    python reproduce.py recipes/reproduction/small.yaml --list
+    python reproduce.py recipes/reproduction/small.yaml --only "classification python_docs: DocSplit *"
+
+    # from an encoder of yours, on a folder of your documents
+    python reproduce.py recipes/reproduction/small.yaml --model_name_or_path my/encoder --corpus notes/
+
+    # one GPU, about an hour; the papers' weights and data on eight GPUs
+    python reproduce.py recipes/reproduction/medium.yaml --output_dir outputs/reproduction_medium
+    python reproduce.py recipes/reproduction/paper.yaml --dry_run
+
+The rows of all methods start from ONE masked language model, which is trained first, unless the recipe or
+--model_name_or_path names encoders. A cell trains or measures one encoder of one seed. It is kept under the hash of
+the code, data and options that it uses, so a change runs again what it concerns and nothing else. Cells whose data
+are not in --data_dir stay in the tables and say what they need (docs/datasets.md).
+
+OUTPUT_DIR gets report.md and report.html (each number with a link to its JSON and command, the paper's beside it),
+results.json, cells.json and the folder cells/. The hypotheses of recipes/reproduction/hypotheses.yaml are judged by a
+bootstrap over pretraining seeds and test items. docs/results.md says how to read the report.
+"""
+
+from docsplit.runtime.command import as_command  # isort: skip (before torch)
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from docsplit.runtime.command_parser import CommandParser
+
+SPEEDS = ("recipe", "measured")
+WRITES = ("report.md", "report.html", "results.json", "cells.json", "cells.npz", "cells/**/*")
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = CommandParser(__doc__)
+    parser.add_argument("recipe", help="a YAML of recipes/reproduction, or one of yours")
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/reproduction"),
+                        help="folder of the report and of the cells (default: outputs/reproduction)")  # fmt: skip
+    parser.add_argument("--data_dir", type=Path, default=Path("data"),
+                        help="folder with the papers' data, of docs/datasets.md (default: data)")  # fmt: skip
+    parser.add_argument("--corpus", help="what trainings read, in place of the recipe's: a file, folder or Hub name")
+    parser.add_argument("--model_name_or_path", help="encoder to start from, in place of a masked LM trained first")
+    parser.add_argument("--only", nargs="+", metavar="PATTERN",
+                        help="cells whose name has this in it (* for anything), and those that they need")  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="list the cells and what they need; run nothing")
+    parser.add_argument("--dry_run", nargs="?", const=SPEEDS[0], choices=SPEEDS,
+                        help="check every command and project the hours, from the recipe's speed or, `measured`, from "
+                        "some seconds of training here; run nothing")  # fmt: skip
+    parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
+    parser.add_argument("--retry", action="store_true", help="run failed cells again")
+    parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """List, project, or run the cells of a recipe and write the report."""
+    options = parse_options()
+    # Heavy imports come after parsing: --help and mistyped options are answered soon.
+    from benchmarks.engine.cells import only_runner, run, show
+    from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+    from benchmarks.studies.reproduction.plan import make_plan, read_recipe
+    from benchmarks.studies.reproduction.report import write_report
+    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+    from docsplit.runtime.files import refuse_missing_path
+
+    for name in (options.corpus, options.model_name_or_path):
+        if name is not None:
+            refuse_missing_path(name, "what is here, or a name on the Hub")
+    recipe = read_recipe(Path(options.recipe))
+    hypotheses = read_hypotheses(recipe)
+    if options.corpus is not None:
+        recipe["corpus"] = "{given_corpus}"
+    plan = make_plan(recipe, options.data_dir, options.model_name_or_path is not None)
+    jobs = options.jobs or recipe.get("jobs", 1)
+    if options.dry_run:
+        dry_run(plan, options, jobs)
+        return
+    study = open_study(plan, options)
+    if options.list:
+        with only_runner(study.work_dir) as is_alone:
+            print(show(study, is_active=not is_alone))
+        print_needs(study, plan)
+        return
+    with OutputFolder(options.output_dir, Writer("reproduce.py", "--output_dir", WRITES)):
+        running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, budget_hours=None, nice=0,
+                                     retry=options.retry)  # fmt: skip
+        code = run(study, running)
+        print(write_report(open_study(plan, options, whole=True), plan, hypotheses, options))
+    sys.exit(code)
+
+
+def open_study(plan: Any, options: argparse.Namespace, whole: bool = False, data_dir: str | None = None) -> Any:
+    """Open the study of a plan in the output folder; `whole`: also what --only leaves out."""
+    from benchmarks.engine.study import Study
+
+    given = {"data_dir": data_dir or str(options.data_dir)}
+    for name, value in (("given_start", options.model_name_or_path), ("given_corpus", options.corpus)):
+        given |= {} if value is None else {name: value}
+    results, only = options.output_dir / "cells.json", None if whole else options.only
+    return Study(plan.study, options.output_dir / "cells", given, results, options.any_code, only)
+
+
+def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:
+    """Print the hours, after all commands were parsed, those of sets that are not here too.
+
+    Raises:
+        ValueError: if a script refuses its command.
+    """
+    from benchmarks.studies.reproduction.dry_run import PLACEHOLDER, about_speed, measured_speed, problems, projection
+    from benchmarks.studies.reproduction.plan import make_plan
+
+    everything = make_plan(plan.recipe, options.data_dir, options.model_name_or_path is not None, with_all_data=True)
+    study = open_study(everything, options, data_dir=PLACEHOLDER)
+    if wrong := list(problems(study)):
+        raise ValueError("These commands are refused:\n" + "\n".join(wrong))
+    speed = plan.recipe["speed"]
+    if options.dry_run == "measured":
+        speed = measured_speed(plan.recipe, options.model_name_or_path)
+    print(f"{plan.recipe['title']}: every command parses, those of data that are not here too.")
+    print(about_speed(plan.recipe, speed))
+    print(f"\nWith the data that are here:\n{projection(open_study(plan, options), plan, speed, jobs)}")
+    if plan.missing:
+        print(f"\nWith all data:\n{projection(study, everything, speed, jobs)}\n")
+        print_missing(plan)
+
+
+def print_needs(study: Any, plan: Any) -> None:
+    """Print what each cell needs before it, and what is missing."""
+    for cell in study.cells()[0].values():
+        if cell.needs:
+            print(f"{cell.name}: after {', '.join(other.name for other in cell.needs.values())}")
+    print_missing(plan)
+
+
+def print_missing(plan: Any) -> None:
+    """Print what is not here."""
+    for missing in plan.missing:
+        print(f"{missing.evaluation}: {missing.needs} ({missing.file})")
+
+
+command = as_command(main)
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,65 @@
+"""The rows of one encoder: each measure with what its test items add."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.engine.results import SAMPLES
+from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.hypotheses import Measured, place_of
+from docsplit.evaluation.results.items import ItemScores
+from docsplit.evaluation.results.result import Result
+from docsplit.evaluation.results.task import CLASSIFICATION, MULTI_LABEL_CLASSIFICATION
+
+
+def result_of(task, items):
+    others = {name: np.array([0.25, 0.75]) for name in task.measures if name != task.main}
+    info, details = {"features": "raw", "num_parameters": 7}, {name: {} for name in task.details}
+    measured = others | {task.main: items}
+    return Result(encoder="a", head="mlp", task=task, measured=measured, info=info, details=details)
+
+
+@pytest.mark.parametrize("task", [CLASSIFICATION, MULTI_LABEL_CLASSIFICATION], ids=["accuracy", "micro-F1"])
+def test_items_come_back_out_of_the_rows(task):
+    rng = np.random.default_rng(0)
+    above = rng.integers(0, 3, (2, 9)).astype(np.float32)
+    below = above + rng.integers(0, 3, (2, 9)) if task is MULTI_LABEL_CLASSIFICATION else np.ones_like(above)
+    items = ItemScores(above, below.astype(np.float32))
+    rows = [
+        {"task": "x", "data": "y", "method": "a", "seed": 0} | row for row in measure.rows_of([result_of(task, items)])
+    ]
+    (main,) = [row for row in rows if row["metric"] == task.main]
+    assert main["value"] == pytest.approx(items.of_runs().mean())
+    found, seeds = Measured(rows).system(place_of(main))
+    assert seeds == 1
+    assert (found.numerators == items.numerators).all()
+    assert (found.denominators == items.denominators).all()
+    (other,) = [row for row in rows if row["metric"] == "macro_f1"]
+    assert (other["value"], other["std"]) == (0.5, pytest.approx(np.std([0.25, 0.75], ddof=1)))
+    assert SAMPLES not in other
+
+
+def test_tfidf_and_svd_is_measured_like_an_encoder(corpus_file, tmp_path):
+    words = ["--evaluation", "classification", "--model_name_or_path", measure.SVD, "--train_file", str(corpus_file)]
+    words += [
+        "--heads",
+        "linear",
+        "--shots",
+        "5",
+        "--num_draws",
+        "2",
+        "--num_seeds",
+        "1",
+        "--output_dir",
+        str(tmp_path),
+    ]
+    measure.main(words)
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert {(row["features"], row["shots"]) for row in rows} == {
+        (features, shots) for features in ("raw", "standardized") for shots in (5, None)
+    }
+    (accuracy,) = [row for row in rows if (row["metric"], row["features"], row["shots"]) == ("accuracy", "raw", 5)]
+    assert accuracy["runs"] == 2
+    assert np.mean(accuracy[SAMPLES]) == pytest.approx(accuracy["value"])
+    assert accuracy["value"] > 0.6  # the topics have words of their own: chance is a third

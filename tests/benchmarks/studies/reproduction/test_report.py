@@ -1,0 +1,229 @@
+"""The report has the papers' tables whole, our numbers in their places, and a way to where each is from."""
+
+import argparse
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+
+from benchmarks.engine.results import SAMPLES, Record
+from benchmarks.engine.study import RECORD, Study
+from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+from benchmarks.studies.reproduction.plan import make_plan, read_recipe
+from benchmarks.studies.reproduction.report import anchor_of, write_report
+from benchmarks.studies.reproduction.tables import TABLES
+from docsplit.evaluation.results.paper_numbers import read_paper
+from tests.processes import ROOT
+
+SMALL = ROOT / "recipes" / "reproduction" / "small.yaml"
+HOSTILE = "<script>alert(1)</script> | `rm` [x](javascript:1)"
+MEASURED = {  # method: accuracy and macro-F1 of each seed, by the MLP on raw features with all labels
+    "DocSplit": [(0.5, 0.40), (0.6, 0.50), (0.7, 0.60)],
+    "SimCSE_long": [(0.5, 0.25), (0.5, 0.25), (0.5, 0.25)],
+}
+
+
+def rows_of(method, seed, accuracy, macro_f1):
+    shared = {"head": "mlp", "features": "raw", "shots": None, "runs": 1, "std": None}
+    items = [1.0] * round(100 * accuracy) + [0.0] * round(100 - 100 * accuracy)
+    return [shared | {"metric": "accuracy", "value": accuracy, SAMPLES: items},
+            shared | {"metric": "macro_f1", "value": macro_f1}]  # fmt: skip
+
+
+def write_done(study, cell, rows):
+    study.folder(cell).mkdir(parents=True)
+    record = Record(cell.name, "done", cell.key, cell.content, "abc", seconds=1.0, rows=rows)
+    record.write(study.folder(cell) / RECORD)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """The folder of a report of the small recipe, of which a few cells are done; and the study."""
+    folder = tmp_path_factory.mktemp("reproduction")
+    recipe = read_recipe(SMALL)
+    recipe["methods"][HOSTILE] = {"family": "docsplit", "words": "tfidf"}
+    recipe["evaluations"]["classification"]["methods"] = [*recipe["evaluations"]["classification"]["methods"], HOSTILE]
+    plan = make_plan(recipe, folder / "no data")
+    study = Study(plan.study, folder / "cells", {"data_dir": "no data"})
+    for cell in study.cells()[0].values():
+        fields = {"cell": cell.key} | cell.fields
+        rows = []
+        if cell.group == "classification python_docs: DocSplit" or cell.group.endswith("docs: SimCSE_long"):
+            rows = rows_of(
+                cell.fields["method"], cell.fields["seed"], *MEASURED[cell.fields["method"]][cell.fields["seed"]]
+            )
+        elif cell.group == f"classification python_docs: {HOSTILE}":
+            rows = rows_of(HOSTILE, None, 0.9, 0.9)
+        if rows and cell.fields["task"] == "classification":
+            rows = [fields | row | {"seconds": 1.0} for row in rows]
+            write_done(study, cell, rows)
+        elif cell.group == "fine-tuning of the graph paper python_docs: graph" and cell.fields["seed"] == 1:
+            rows = rows_of("graph", 1, 0.5, 0.5)
+            rows = [row | {"head": "finetune"} for row in rows] + [
+                rows[1]
+                | {"metric": "fine-tuning", "head": "finetune", "curve": [{"accuracy": 0.125}, {"accuracy": 0.5}]}
+            ]
+            write_done(study, cell, [fields | row | {"seconds": 1.0} for row in rows])
+        elif cell.group == "links python_docs: crop":
+            study.folder(cell).mkdir(parents=True)
+            Record(cell.name, "failed", cell.key, cell.content, error="no").write(study.folder(cell) / RECORD)
+    options = argparse.Namespace(recipe=SMALL, output_dir=folder)
+    write_report(study, plan, read_hypotheses(recipe), options)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def contents(reported):
+    return json.loads((reported / "results.json").read_text())
+
+
+def row_of(contents, table, row, column):
+    (found,) = [one for one in contents["rows"] if (one["table"], one["row"], one["column"]) == (table, row, column)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "filled", TABLES, ids=lambda one: f"{one.paper} {one.table} {one.part} {one.head} {one.features}"
+)
+def test_each_table_has_the_papers_rows_columns_and_numbers(contents, filled):
+    paper = read_paper(filled.paper)
+    table = paper.table(filled.table, filled.part)
+    start = f"{paper.short}, Table {filled.table}" + (f", {filled.part}" if filled.part else "")
+    tail = "" if filled.with_paper else f", {filled.head or 'mlp'} on {filled.features} features"
+    ours = {(one["row"], one["column"]): one for one in contents["rows"] if one["table"] == start + tail}
+    for row, values in table.rows.items():
+        for (data, metric), value in zip(table.columns, values):
+            figure = ours[row, " ".join(part for part in (data, metric) if part)]
+            assert figure["paper"] == (float(value) if value is not None and filled.with_paper else None)
+            assert figure["ours"] is not None or figure["lacks"]
+
+
+def test_a_set_that_is_not_here_says_what_it_needs(contents):
+    table = "DocSplit v2, Table 1"
+    assert (
+        row_of(contents, table, "DocSplit_bert", "FakeNews accuracy")["lacks"]
+        == "needs FakeNews: see docs/datasets.md"
+    )
+    assert row_of(contents, table, "SimCSE", "python_docs accuracy")["lacks"] == "not in this recipe"
+    assert row_of(contents, table, "BERT", "python_docs accuracy")["lacks"] == "not run yet"
+    assert row_of(contents, "DocSplit v1, Table 3", "crop", "python_docs accuracy")["lacks"] == "failed"
+    redundancy = [one for one in contents["rows"] if one["table"] == "DocSplit v1, Table 4" and one["row"] == "NYT"]
+    assert {one["lacks"] for one in redundancy} <= {
+        "needs NYT: see docs/datasets.md",
+        "needs the spaCy pipeline en_core_web_sm: see docs/analyses.md",
+    }
+
+
+def test_our_numbers_are_means_over_seeds_in_the_papers_unit(contents):
+    found = row_of(contents, "DocSplit v2, Table 1", "DocSplit_bert", "python_docs macro_f1")
+    assert (found["ours"], found["std"]) == (pytest.approx(50), pytest.approx(10))
+    assert found["method"] == "DocSplit"
+    other = row_of(contents, "DocSplit v2, Table 1", "SimCSE_long", "python_docs accuracy")
+    assert (other["ours"], other["paper"]) == (pytest.approx(50), None)
+
+
+def test_gains_are_means_over_sets_of_relative_gains(contents):
+    gains = {(one["title"], one["of"], one["over"]): one for one in contents["gains"]}
+    assert round(gains["DocSplit v2, Table 1", "DocSplit_bert", "SimCSE"]["paper"], 2) == 3.90
+    assert round(gains["DocSplit v2, Table 2", "DocSplit_bert", "SimCSE"]["paper"], 2) == 12.01
+    ours = gains["DocSplit v2, Table 1", "DocSplit_bert", "SimCSE_long"]
+    assert (ours["ours"], ours["points"], ours["sets"]) == (pytest.approx(100), pytest.approx(25), ["python_docs"])
+
+
+def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
+    text = (reported / "report.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| DocSplit_bert (ours: DocSplit)"))
+    assert "50.0 ± 10.0" in line
+    assert "needs FakeNews: see docs/datasets.md (paper 60.04)" in line
+    curve = next(line for line in text.splitlines() if line.startswith("| graph, python_docs, seed 1"))
+    assert re.findall(r"\[([\d.]+)\]", curve) == ["12.5", "50.0"]  # Figure 5
+    assert "Figures 6 and 7" in text
+    assert "| learning rate" in text
+
+
+class Page(HTMLParser):
+    """What a page links to, names and loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.anchors, self.tags = [], set(), set()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        for name, value in attributes:
+            if name == "href":
+                self.links.append(value)
+            elif name == "id":
+                self.anchors.add(value)
+            assert name not in ("src", "onclick", "onerror"), value
+
+
+def test_the_page_is_self_contained_and_each_number_leads_to_its_json_and_command(reported):
+    page = Page()
+    page.feed((reported / "report.html").read_text())
+    assert "script" not in page.tags
+    assert page.links
+    for link in page.links:
+        assert link[1:] in page.anchors if link.startswith("#") else (reported / link).is_file(), link
+    text = html.unescape((reported / "report.html").read_text())
+    source = text[text.index(f'id="{anchor_of("classification python_docs: DocSplit")}"') :]
+    files = re.findall(r"cells/\w+/cell\.json", source[: source.index("</p>")])
+    assert len(set(files)) == 3
+    values = {json.loads((reported / file).read_text())["rows"][0]["value"] for file in files}
+    assert values == {0.5, 0.6, 0.7}
+    commands = source[: source.index("</ul>")]
+    assert "--only 'classification python_docs: DocSplit'" in commands
+    assert "python -m benchmarks.studies.reproduction.measure --evaluation classification" in commands
+
+
+def test_what_others_wrote_is_text(reported):
+    page, text = ((reported / name).read_text() for name in ("report.html", "report.md"))
+    assert "<script>" not in page
+    assert html.escape(HOSTILE) in page
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
+    parts = [part for token in tokens for part in (token, *(token.children or []))]
+    raw = [part.content for part in parts if part.type.startswith("html")]
+    assert raw
+    assert all(re.fullmatch(r'<a id="[\w-]+">|</a>', one) for one in raw)
+    links = [part.attrs["href"] for part in parts if part.type == "link_open"]
+    assert links
+    assert all(re.fullmatch(r"#from-[\w-]+|cells[\w/.]+", link) for link in links)
+    assert HOSTILE in "".join(part.content for part in parts if part.type.startswith("text"))
+
+
+def test_verdicts_stand_beside_the_numbers(contents):
+    found = row_of(contents, "DocSplit v2, Table 1", "DocSplit_bert", "python_docs accuracy")
+    assert set(found["verdict"].split("; ")) >= {"H1 open"}
+    claims = {one["name"]: one for one in contents["hypotheses"]}
+    (comparison,) = claims["H1"]["comparisons"]
+    assert comparison["name"] == "DocSplit v SimCSE_long, python_docs, all labels"
+    assert comparison["tests"][0]["difference"] == pytest.approx(0.1, abs=1e-6)
+
+
+def test_rows_have_what_others_rely_on(contents):
+    assert {"family", "table", "row", "column", "ours", "paper", "verdict"} <= contents["rows"][0].keys()
+    families = {row["family"] for row in contents["rows"]}
+    assert families == {"docsplit", "bregman", "graph"}
+
+
+def test_cells_of_other_code_are_said(reported, tmp_path):
+    """A table whose cells have two commits says so."""
+    recipe = yaml.safe_load(SMALL.read_text())
+    plan = make_plan(recipe, Path("no data"))
+    study = Study(plan.study, reported / "cells", {"data_dir": "no data"})
+    cells = [cell for cell in study.cells()[0].values() if cell.group == "classification python_docs: DocSplit"]
+    path = study.folder(cells[0]) / RECORD
+    record = Record.read(path)
+    try:
+        record.commit = "def"
+        record.write(path)
+        write_report(study, plan, {}, argparse.Namespace(recipe=SMALL, output_dir=tmp_path))
+    finally:
+        record.commit = "abc"
+        record.write(path)
+    assert "made by different code: commits abc, def" in (tmp_path / "report.md").read_text()

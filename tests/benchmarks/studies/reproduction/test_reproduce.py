@@ -1,0 +1,211 @@
+"""`reproduce.py`: a tiny reproduction, killed and resumed, and what the recipes of the repository would do."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import reproduce
+import run_docsplit_pretraining
+from benchmarks.engine.cells import words_of
+from benchmarks.engine.results import read_results
+from benchmarks.engine.study import Study, resolve
+from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.plan import make_plan, read_recipe
+from tests.conftest import make_corpus
+from tests.processes import ROOT
+
+RECIPES = ROOT / "recipes" / "reproduction"
+TINY = {
+    "title": "Tiny",
+    "hardware": "a core",
+    "hours": 0.1,
+    "seeds": [0],
+    "corpus": "python_docs",
+    "documents": 60,
+    "document_tokens": 60,
+    "speed": {"hardware": "a core", "source": "made up", "train_tokens_per_second": 1000,
+              "read_tokens_per_second": 1000, "seconds_a_step": 36},
+    "common": {
+        "use_cpu": True, "bf16": False, "max_seq_length": 32, "max_steps": 2, "per_device_train_batch_size": 8,
+        "save_strategy": "no", "preprocessing_num_workers": 1, "disable_tqdm": True, "overwrite_output_dir": True,
+    },
+    "start": {"view": "simcse", "contrastive_weight": 0, "mlm_weight": 1, "vocab_size": 300, "model_type": "bert"},
+    "methods": {
+        "DocSplit": {"family": "docsplit", "options": {"view": "docsplit"}, "paper": "DocSplit_bert"},
+        "TF-IDF": {"family": "docsplit", "words": "tfidf"},
+    },
+    "evaluations": {
+        "classification": {
+            "family": "docsplit",
+            "kind": "classification",
+            "methods": ["DocSplit"],
+            "options": {"heads": ["linear"], "shots": 5, "num_draws": 2, "num_seeds": 1},
+            "cost": {"read": 0.36, "seconds": 36},
+            "sets": {
+                "tiny": {"options": {"train_file": "data/tiny/train.jsonl", "test_file": "data/tiny/test.jsonl"}},
+                "FakeNews": {"recipe": "recipes/probe_fakenews.yaml"},
+            },
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the data and the recipe; returns the words of a command without its output folder."""
+    (tmp_path / "data" / "tiny").mkdir(parents=True)
+    for name, size, seed in (("train", 60, 0), ("test", 40, 1)):
+        lines = [json.dumps(row) + "\n" for row in make_corpus(size, seed)]
+        (tmp_path / "data" / "tiny" / f"{name}.jsonl").write_text("".join(lines))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY, sort_keys=False))
+    words = [tmp_path / "tiny.yaml", "--data_dir", tmp_path / "data"]
+    return [*words, "--corpus", tmp_path / "data" / "tiny" / "train.jsonl"]
+
+
+def start(*words):
+    return subprocess.Popen(
+        [sys.executable, ROOT / "reproduce.py", *map(str, words)],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def finish(process, code=0):
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == code, output
+    return output
+
+
+def steps_of(process, folder):
+    """The processes of a runner's steps, once one has begun."""
+    begun = list((folder / "cells").glob("*/step-0.log"))
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if begun else []
+
+
+def is_alive(process_id):
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def shown(run_here, capsys):
+    """Runs `main` in this process, and returns what it printed."""
+
+    def run(*words):
+        run_here(reproduce.main, *words)
+        return capsys.readouterr().out
+
+    return run
+
+
+def by_hand(run_here, folder, encoder, place):
+    """The rows of the encoder that is trained and measured in this process, step after step."""
+    recipe, data, corpus = place[0], place[2], place[4]
+    plan = make_plan(read_recipe(recipe) | {"corpus": "{given_corpus}"}, data, has_start=True)
+    given = {"data_dir": str(data), "given_start": str(encoder), "given_corpus": str(corpus)}
+    train, measured = Study(plan.study, folder, given).cells()[0].values()
+    variables = given | {"folder": str(folder), "encoder": str(folder)}
+    run_here(run_docsplit_pretraining.main, *words_of(resolve(train.steps[0], variables)["options"]))
+    run_here(measure.main, *words_of(resolve(measured.steps[0], variables)["options"]))
+    return json.loads((folder / "measured" / "rows.json").read_text())
+
+
+def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_path, shown, run_here):
+    words = [*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "out"]
+    killed = start(*words)
+    deadline = time.monotonic() + 120
+    while not (children := steps_of(killed, tmp_path / "out")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    while any(is_alive(child) for child in children):
+        assert time.monotonic() < deadline, "a step outlives its runner"
+        time.sleep(0.05)
+    assert not (tmp_path / "out" / "results.json").exists()
+
+    # The same command goes on, to what the same steps give in this process
+    output = finish(start(*words))
+    assert output.count("started   ") == 2
+    expected = by_hand(run_here, tmp_path / "by_hand", encoder, place)
+    found = [row for row in read_results(tmp_path / "out" / "cells.json").rows if row["task"] == "classification"]
+    for row, own in zip(expected, found, strict=True):
+        assert (own["metric"], own["features"], own["shots"]) == (row["metric"], row["features"], row["shots"])
+        assert own["value"] == pytest.approx(row["value"])
+        assert own.get("samples") == row.get("samples")
+
+    # It is in the report, and nothing is left to do
+    contents = json.loads((tmp_path / "out" / "results.json").read_text())
+    table = "DocSplit v2, Table 1, linear on raw features"
+    (row,) = [row for row in contents["rows"]
+              if (row["table"], row["row"], row["column"]) == (table, "DocSplit_bert", "tiny accuracy")]  # fmt: skip
+    (accuracy,) = [row["value"] for row in expected
+                   if (row["metric"], row["features"], row["shots"]) == ("accuracy", "raw", None)]  # fmt: skip
+    assert row["ours"] == pytest.approx(100 * accuracy)
+    assert "needs FakeNews: see docs/datasets.md" in (tmp_path / "out" / "report.html").read_text()
+    assert "2 done; left: 0.00 hours" in shown(*words, "--list")
+
+
+def test_the_list_and_the_hours(place, tmp_path, shown):
+    """By hand: start 2 x 8 x 64 tokens and a process, training 2 x 8 x 60 x 2 passes, measuring 360,000 and 36 s."""
+    listed = shown(*place, "--output_dir", tmp_path / "out", "--list")
+    assert "train DocSplit seed=0: after train start" in listed
+    assert "classification tiny: DocSplit seed=0: after train DocSplit seed=0" in listed
+    assert "needs FakeNews: see docs/datasets.md" in listed
+    projected = shown(*place, "--output_dir", tmp_path / "out", "--dry_run")
+    seconds = (2 * 8 * 2 * 32 / 1000 + 36) + (2 * 8 * 60 * 2 / 1000 + 36) + (360 + 36 + 36)
+    assert re.search(rf"\ndocsplit +3 cells +{seconds / 3600:.2f} hours", projected), projected
+    some = shown(*place, "--output_dir", tmp_path / "out", "--dry_run", "--only", "train Doc")
+    assert re.search(r"\ndocsplit +2 cells", some), some
+    assert not (tmp_path / "out" / "cells.json").exists()
+
+
+@pytest.mark.parametrize(("name", "hours"), [("small", (4, 8)), ("medium", (0.3, 1.5)), ("paper", (0, 400))])
+def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
+    output = shown(RECIPES / f"{name}.yaml", "--dry_run", "--data_dir", tmp_path, "--output_dir", tmp_path / "o")
+    assert "every command parses" in output
+    here, _, everything = output.partition("With all data:")
+    (projected,) = re.findall(r"\nall .*?([\d.]+) hours", here)
+    assert hours[0] <= float(projected) <= hours[1]
+    (of_all,) = re.findall(r"\nall .*?([\d.]+) hours", everything)
+    assert float(of_all) >= float(projected)
+    seeds = len(yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["seeds"])
+    assert f"({seeds} pretraining seeds)" in here
+    assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in ("docsplit", "bregman", "graph"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"view": "docsplt"}, "docsplt"),
+        ({"no_such_option": 1}, "no_such_option"),
+        ({"corpus": "outputs/nothing"}, "outputs/nothing"),
+    ],
+)
+def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, failure_of, change, message):
+    recipe = TINY | {"methods": {"DocSplit": {"family": "docsplit", "options": change}}}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    said = failure_of(reproduce.main, *place, "--dry_run")
+    assert "train DocSplit seed=0" in said
+    assert message in said
+
+
+def test_mistakes_are_one_line(place, tmp_path):
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(TINY | {"method": {}}))
+    output = finish(start(tmp_path / "wrong.yaml"), code=1)
+    assert "Traceback" not in output
+    assert "method, which a recipe of a reproduction does not know" in output
+
+
+def test_an_encoder_that_is_not_there_is_refused_before_any_work(place, failure_of):
+    assert "There is no ./nowhere" in failure_of(reproduce.main, *place, "--model_name_or_path", "./nowhere")
