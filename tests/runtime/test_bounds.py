@@ -60,7 +60,7 @@ def test_a_program_is_told_as_a_command_line_is():
 
 
 def test_every_option_that_takes_a_number_has_a_row_and_every_row_an_option():
-    scripts = {*(script for script in RIGHT if " " not in script), "search"}
+    scripts = {*(script for script in RIGHT if " " not in script), "search", "reproduce"}
     parsers = [parser_of(script) for script in scripts]
     parsers += [verb for parser in parsers for verb in verbs_of(parser).values()]
     numbers = {name for parser in parsers for name in numbers_of(parser)}

@@ -17,6 +17,7 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import smooth, word_vectors
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
+from docsplit.runtime.command import SHOW_TRACEBACK
 from docsplit.training.run import Run
 from tests.conftest import make_corpus
 
@@ -187,7 +188,9 @@ def test_general_documents_join_the_corpus(pull, documents, tmp_path, capsys):
     assert set(ids) == {document_id(text) for text in rows}
 
 
-def test_what_cannot_act_is_refused(pull, tmp_path):
+def test_what_cannot_act_is_refused(pull, tmp_path, monkeypatch):
+    monkeypatch.setenv(SHOW_TRACEBACK, "1")  # or it would end the process in one line
+
     def message(*words, **how):
         with pytest.raises(ValueError) as failure:  # noqa: PT011 (whose message is what is tested)
             pull(*words, **how)
