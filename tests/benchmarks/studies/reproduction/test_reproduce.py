@@ -18,6 +18,7 @@ from benchmarks.engine.cells import words_of
 from benchmarks.engine.results import read_results
 from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.hypotheses import read_hypotheses
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from tests.conftest import make_corpus
 from tests.processes import ROOT
@@ -182,6 +183,14 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     seeds = len(yaml.safe_load((RECIPES / f"{name}.yaml").read_text())["seeds"])
     assert f"({seeds} pretraining seeds)" in here
     assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in ("docsplit", "bregman", "graph"))
+
+
+def test_the_ideas_begin_where_the_papers_tables_do_and_have_claims_of_their_own(tmp_path, shown):
+    small, ideas = (yaml.safe_load((RECIPES / f"{name}.yaml").read_text()) for name in ("small", "ideas"))
+    assert ideas["start"] == small["start"]
+    assert set(read_hypotheses(ideas)) == {"I1", "I2", "I3", "I4"}
+    words = ("--dry_run", "--data_dir", tmp_path, "--output_dir", tmp_path / "o")
+    assert "every command parses" in shown(RECIPES / "ideas.yaml", *words)
 
 
 @pytest.mark.parametrize(
