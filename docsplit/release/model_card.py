@@ -1,6 +1,6 @@
 """The README.md of a checkpoint, made from the files of its folder alone: every number of the card is in one of them.
 
-    python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0]
+    python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0] [--address you/docsplit]
 
 The files are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
 the evaluation scripts put there with --push_results, and an earlier card for its licence.
@@ -77,7 +77,7 @@ def write_card(directory: str | Path, address: str | None = None, licence: str |
     """Write README.md of a checkpoint, and return its text.
 
     Args:
-        address: user/name on the Hub. Default: where its run pushed it, else the name of the folder.
+        address: user/name on the Hub, or a folder. Default: where its run pushed it, else the name of the folder.
         licence: of the weights, by its identifier on the Hub. Default: that of the card before, else of the start.
 
     Raises:
@@ -235,7 +235,9 @@ def _made_by(config: Any, run: RunRecord | None) -> str:
     family = family_of(config)
     reader = family.token_encoder(config)
     model = f"{code(reader.model_type)} of {reader.num_hidden_layers} layers{family.layers(config)}"
-    return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}."
+    dtype = one_line(str(config.dtype)).removeprefix("torch.")
+    stored = "" if dtype in ("None", "float32") else f" Its weights are stored in {code(dtype)}."
+    return f"This {model} started from {code(start) if start else 'random weights'} and learnt {learnt}.{stored}"
 
 
 def _view(settings: Settings, run: RunRecord | None) -> str:
@@ -322,13 +324,15 @@ def _papers(config: Any, settings: Settings, options: dict[str, str]) -> list[st
 
 
 def main() -> None:
-    """Write the card of a folder again, with a licence if one is given."""
+    """Write the card of a folder again, with a licence and an address if they are given."""
     parser = CommandParser(__doc__, prog="python -m docsplit.release.model_card")
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
+    parser.add_argument("--address", help="what loads it in the card's examples: user/name on the Hub, or a folder "
+                        "(default: where its run pushed it, else the name of the folder)")  # fmt: skip
     options = parser.parse_args()
     directory = options.directory
-    write_card(directory, licence=options.license)
+    write_card(directory, options.address, options.license)
     print(f"Written: {directory / 'README.md'}")
 
 

@@ -315,7 +315,7 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
 def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
     content = ModelCard.load(card)
     assert content.data.eval_results
-    assert content.data.model_name == card.parent.name
+    assert content.data.model_name.split("/")[-1] == card.parent.name
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", content.text)
     assert "training.png" in pictures
     assert all((card.parent / picture).exists() for picture in pictures)

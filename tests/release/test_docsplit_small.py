@@ -1,0 +1,55 @@
+"""The encoder that lies in the repository: it loads without a network, and its card is that of its files."""
+
+import re
+import shutil
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from docsplit.release.model_card import write_card
+from tests.conftest import make_corpus
+from tests.processes import ROOT
+
+FOLDER = ROOT / "model_cards" / "docsplit_small"
+MOST_BYTES = 3_000_000
+
+
+def test_it_loads_as_readme_and_card_say(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for page in (ROOT / "README.md", FOLDER / "README.md"):
+        snippets = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+        (snippet,) = [code for code in snippets if 'SentenceTransformer("model_cards/docsplit_small")' in code]
+        exec(compile(snippet, page, "exec"), names := {})
+        assert names["model"].encode("A text.").shape == (64,)
+    assert names["embeddings"].shape == (2, 64)
+
+
+def test_all_its_forms_agree():
+    texts = [row["text"] for row in make_corpus(6)]
+    vectors = SentenceTransformer(str(FOLDER), device="cpu", model_kwargs={"dtype": torch.float32}).encode(texts)
+    encoder, head = AutoModel.from_pretrained(FOLDER), AutoModelForMaskedLM.from_pretrained(FOLDER, variant="mlm")
+    assert encoder.dtype == torch.float16
+    inputs = AutoTokenizer.from_pretrained(FOLDER)(
+        texts, padding=True, truncation=True, max_length=128, return_tensors="pt"
+    )
+    mask = inputs["attention_mask"][..., None]
+    for model in (encoder.float(), head.float().base_model):
+        with torch.no_grad():
+            states = model(**inputs).last_hidden_state
+        np.testing.assert_allclose(((states * mask).sum(1) / mask.sum(1)).numpy(), vectors, atol=1e-5)
+
+
+def test_it_is_small_and_in_half_precision():
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    with safe_open(FOLDER / "model.safetensors", "pt") as weights:
+        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F16"}  # noqa: SIM118
+
+
+def test_its_card_is_made_of_its_files(tmp_path):
+    shutil.copytree(FOLDER, copy := tmp_path / FOLDER.name)
+    assert write_card(copy, "model_cards/docsplit_small") == (FOLDER / "README.md").read_text()
