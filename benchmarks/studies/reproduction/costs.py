@@ -38,15 +38,15 @@ def trained_tokens(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> floa
     """Project the tokens of a training, each pass counted, times what a token of this encoder costs more.
 
     The whole document is read twice in the view simcse, and once, in two parts, in others; of passages, the
-    first 50. Masked LM is a pass more, and so is a third of one for the gradient cache. A method whose corpus is not the
-    recipe's may say how many documents it has, and the tokens of one.
+    first 50. Masked LM is a pass more, and so is a third of one for the gradient cache. A method with a corpus of its
+    own may say how many documents that has, and the tokens of one.
     """
     step: Options = {
         "recipe": method.get("recipe"),
         "options": recipe.get("common", {}) | (method.get("options") or {}),
     }
     options = options_of(step)
-    processes = _processes(launch_of(recipe, method))
+    processes = processes_of(launch_of(recipe, method))
     batch = options.get("per_device_train_batch_size", 8) * processes
     documents, tokens = (method.get(name, recipe[name]) for name in ("documents", "document_tokens"))
     epochs = options.get("num_train_epochs", 1) * documents / batch
@@ -64,6 +64,7 @@ def launch_of(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Sequence[
     return method.get("launch", recipe.get("launch")) or []
 
 
-def _processes(launch: Sequence[Any]) -> int:
+def processes_of(launch: Sequence[Any]) -> int:
+    """Return how many processes these words of the launcher start."""
     words = list(map(str, launch))
     return int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1
