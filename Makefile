@@ -38,7 +38,7 @@ quickstart: install  ## train an encoder from nothing, in minutes on two cores, 
 	$(BIN)/python explore.py outputs/quickstart.index --max_documents 1000
 
 test: install-dev  ## the default tests, WORKERS at a time, without GPUs: `python -m pytest -m gpu` is for these
-	CUDA_VISIBLE_DEVICES= OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= CUDA_VISIBLE_DEVICES= OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-all: install-dev  ## and the slow ones
 	CUDA_VISIBLE_DEVICES= $(BIN)/python -m pytest -m "not gpu"

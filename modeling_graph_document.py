@@ -43,6 +43,7 @@ class GraphDocumentConfig(PreTrainedConfig):
         graph_layer_norm: after each skip connection.
         graph_queries: a query too goes through the layers, alone with itself; False: it is its passage's vector.
         passage_words: words of a passage, about.
+        passage_pooling: what a passage's vector is made of. "cls": the paper's. "mean": the mean of its states.
     """
 
     model_type = "graph_document"
@@ -63,6 +64,7 @@ class GraphDocumentConfig(PreTrainedConfig):
         graph_layer_norm: bool = False,
         graph_queries: bool = False,
         passage_words: int = 100,
+        passage_pooling: str = "cls",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)  # first: it resets the attention implementation of the configurations in it
@@ -74,13 +76,15 @@ class GraphDocumentConfig(PreTrainedConfig):
         self.graph_hidden_size, self.graph_layers, self.graph_heads = graph_hidden_size, graph_layers, graph_heads
         self.graph_kind, self.gat_version, self.graph_join_heads = graph_kind, gat_version, graph_join_heads
         self.graph_feature_dropout, self.graph_attention_dropout = graph_feature_dropout, graph_attention_dropout
-        self.graph_layer_norm, self.graph_queries, self.passage_words = graph_layer_norm, graph_queries, passage_words
+        self.graph_layer_norm, self.graph_queries = graph_layer_norm, graph_queries
+        self.passage_words, self.passage_pooling = passage_words, passage_pooling
         self.check()
 
     def check(self) -> None:
         """Raise a ValueError for a value that is not possible."""
         choices: dict[str, tuple[Any, ...]] = {"graph_kind": ("full", "section", "star"), "gat_version": (1, 2)}
-        for name, values in (choices | {"graph_join_heads": ("concat", "average")}).items():
+        choices |= {"graph_join_heads": ("concat", "average"), "passage_pooling": ("cls", "mean")}
+        for name, values in choices.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {values}.")
         for name, least in {"graph_hidden_size": 1, "graph_layers": 0, "graph_heads": 1, "passage_words": 1}.items():
@@ -229,10 +233,20 @@ class GraphDocumentModel(PreTrainedModel):
         """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
 
-    def encode_passages(self, input_ids: Tensor, attention_mask: Any, starts: Any = None, **more: Any) -> Tensor:
-        """Turn passages (P, T), padded on the right, or one row and their `starts` in it, into (P, H): equation 1."""
+    def encode_passages(self, input_ids: Tensor, attention_mask: Any, borders: Any = None, **more: Any) -> Tensor:
+        """Turn passages (P, T), padded on the right, or a row with `borders` (P + 1,), into (P, H): equation 1."""
         states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask, **more)[0]
-        projected = self.project(states[:, 0] if starts is None else states[0, starts])
+        wide = torch.promote_types(states.dtype, torch.float32)
+        if self.config.passage_pooling == "cls":
+            summaries = states[:, 0] if borders is None else states[0, borders[:-1]]
+        elif borders is None:
+            summaries = (states * attention_mask[..., None].to(states.dtype)).sum(dim=1, dtype=wide)
+            summaries = summaries / attention_mask.sum(dim=1, keepdim=True)
+        else:  # what fills up the row is one passage more
+            lengths = F.pad(borders, (0, 1), value=states.shape[1]).diff()
+            summaries = torch.segment_reduce(states[0].to(wide), "sum", lengths=lengths, unsafe=True)[:-1]
+            summaries = summaries / lengths[:-1, None]
+        projected = self.project(summaries.to(states.dtype))
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))
 
     def combine(self, row_vectors: Tensor, rows: Any) -> Tensor:

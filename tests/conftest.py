@@ -104,10 +104,11 @@ def unrecorded(folder: Path) -> set[str]:
 
 
 @pytest.fixture
-def failure_of(run_here: Callable[..., None]) -> Callable[..., str]:
-    """The message that a script ends with, given options that are wrong."""
+def failure_of(run_here: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """The message that a script ends with, given options that are wrong, in a folder of this test alone."""
 
     def run(main: Callable[[], None], *words: object) -> str:
+        monkeypatch.chdir(tmp_path)
         with pytest.raises((ValueError, OSError)) as failure:
             run_here(main, *words)
         return str(failure.value)

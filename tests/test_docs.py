@@ -24,7 +24,7 @@ from docsplit.training import arguments
 from docsplit.training.adaptation.options import AdaptOptions
 from tests.processes import ROOT, run
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ALL_PAGES = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "model_cards/README.md"))]
 ARGUMENTS = {
     "adapt.py": [AdaptOptions],
@@ -67,7 +67,8 @@ ALL = [(page.name, command) for page in PAGES for command, _ in commands(page)]
 
 def test_commands_are_found():
     assert len(ALL) > 25
-    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md", "gpu.md"}
+    studies = {page.name for page in (ROOT / "docs" / "studies").glob("*.md")}
+    assert {name for name, _ in ALL} >= {"README.md", "tutorial.md", "results.md", "scaling.md", "gpu.md", *studies}
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
@@ -187,9 +188,12 @@ def test_messages_that_are_explained_are_those_of_the_code():
 
 
 def test_each_page_is_in_the_index():
-    index = (ROOT / "docs" / "README.md").read_text()
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text()
+    assert len([*docs.glob("studies/*.md")]) > 5
+    for page in sorted(docs.rglob("*.md")):
+        name = page.relative_to(docs).as_posix()
+        assert name == "README.md" or f"]({name})" in index, name
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)

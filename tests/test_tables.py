@@ -19,6 +19,7 @@ from tests.processes import ROOT
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "studies").glob("*.md")),
     *sorted((ROOT / "model_cards").glob("*/README.md")),
 ]
 SHARED = ROOT / "benchmarks" / "results" / "small_encoders"
@@ -134,6 +135,9 @@ def test_the_comparison_sees_a_wrong_digit_a_wrong_spread_and_a_wrong_row():
     for right, wrong in (("34.6", "34.7"), ("± 1.2", "± 1.3"), ("34.6 ± 1.2", "40.0 ± 2.0"), ("777", "778")):
         assert unexplained(table.replace(right, wrong), [{"rows": results}]) != [], wrong
     assert len(ALL) > 10
+    studies = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "studies").glob("*.md")}
+    assert len(studies) > 5
+    assert studies <= {page for page, _ in ALL}  # each has a measured table
 
 
 def test_means_of_seeds_are_of_one_method():

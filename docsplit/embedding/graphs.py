@@ -145,4 +145,4 @@ class GraphEmbedder:
         if self.layout.packing is None:
             return self.model.encode_passages(features["input_ids"], features["attention_mask"])
         with reading_pack():
-            return self.model.encode_passages(**features, starts=features["cu_seq_lens_q"][:-1].long())
+            return self.model.encode_passages(**features, borders=features["cu_seq_lens_q"].long())

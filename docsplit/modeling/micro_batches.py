@@ -59,8 +59,8 @@ class PaddedRows:
         """Return what attention takes besides: nothing, for the mask says it."""
         return {}
 
-    def starts(self) -> dict[str, Tensor]:
-        """Return what an encoder of passages takes besides: each row begins with the first of its tokens."""
+    def row_borders(self) -> dict[str, Tensor]:
+        """Return what an encoder of passages takes besides: nothing, for the mask says where each row ends."""
         return {}
 
     def states_of_masked(self, states: Tensor) -> Tensor:
@@ -111,9 +111,9 @@ class Pack:
         """Return where rows begin and end, as attention takes it."""
         return packed_inputs(self.borders, self.longest)
 
-    def starts(self) -> dict[str, Tensor]:
-        """Return what an encoder of passages takes besides: where rows begin, (R',)."""
-        return {"starts": self.borders[: self.num_rows].long()}
+    def row_borders(self) -> dict[str, Tensor]:
+        """Return what an encoder of passages takes besides: where rows begin and the last ends, (R' + 1,)."""
+        return {"borders": self.borders[: self.num_rows + 1].long()}
 
     def states_of_masked(self, states: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""

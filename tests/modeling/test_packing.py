@@ -178,7 +178,7 @@ def test_an_encoder_that_reads_packs_otherwise_is_refused():
         pack_encoders([model.encoder.base_model], 64, torch.float32)
 
 
-@pytest.mark.parametrize("kind", ["big_bird", "graph", "qwen3"])
+@pytest.mark.parametrize("kind", ["big_bird", "graph", "graph of means", "qwen3"])
 def test_families(kind):
     """BigBird is refused; a decoder's last token and a graph's passages are the same in packs."""
     if kind == "big_bird":
@@ -192,7 +192,8 @@ def test_families(kind):
         batch = {name: value for name, value in random_batch().items() if "mlm" not in name}
         wanted, got = loss_and_gradients(model, batch), loss_and_gradients(packed(model, 100), batch)
     else:
-        model, batch = make_model(), passage_batch([(3, 5), (2, 4), (1, 1)])
+        model = make_model(graph={"passage_pooling": "mean" if kind == "graph of means" else "cls"})
+        batch = passage_batch([(3, 5), (2, 4), (1, 1)])
         wanted, got = loss_and_gradients(model, batch), loss_and_gradients(packed(model, 100), batch)
     torch.testing.assert_close(got[0].loss, wanted[0].loss, rtol=1e-4, atol=1e-6)
     for name, gradient in wanted[1].items():

@@ -108,12 +108,14 @@ def combined(verdicts: Sequence[str]) -> str:
 
 
 def read_hypotheses(recipe: Mapping[str, Any], path: Path = FILE) -> dict[str, Hypothesis]:
-    """Read the hypotheses, and check their words; methods that the recipe lacks are left for the report to say.
+    """Read the recipe's own hypotheses, or else those of the papers, and check their words.
+
+    Methods that the recipe lacks are left for the report to say.
 
     Raises:
         ValueError: if one has a kind or a word that there is not.
     """
-    hypotheses = yaml.safe_load(path.read_text(encoding="utf-8"))
+    hypotheses = recipe.get("hypotheses") or yaml.safe_load(path.read_text(encoding="utf-8"))
     shared = {"family", "says", "source", "kind", "evaluation", "a"}
     for name, stated in hypotheses.items():
         if stated["kind"] not in KINDS:

@@ -37,6 +37,7 @@
         sets:
           python_docs: {}
           20News: {recipe: recipes/probe_20news.yaml}        # a set may have options and cost of its own
+    hypotheses: {I1: {family: ideas, ...}}  # optional: in place of hypotheses.yaml
 
 A set whose files are not in the data folder makes no cells: it is `missing`, and tables say what they need.
 """
@@ -59,7 +60,7 @@ Options = dict[str, Any]
 FAMILIES = ("docsplit", "bregman", "graph")
 WORDS = {
     *("title", "hardware", "hours", "seeds", "jobs", "hub", "corpus", "documents", "document_tokens", "speed"),
-    *("start", "common", "launch", "methods", "evaluations", "differences"),
+    *("start", "common", "launch", "methods", "evaluations", "differences", "hypotheses"),
 }
 METHOD_WORDS = {
     *("family", "from", "recipe", "options", "convert", "paper", "name", "words", "random", "seeds", "slower"),

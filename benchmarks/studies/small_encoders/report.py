@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.small_encoders.report
 
-docs/results.md has the commands that train and compare them. Their results.json are kept in
+docs/studies/small_encoders.md has the commands that train and compare them. Their results.json are kept in
 benchmarks/results/small_encoders under the names of `FILES`; this writes the tables beside each, and the picture.
 """
 
@@ -24,9 +24,9 @@ from docsplit.release.card_results import read_json, rows_of_file
 from docsplit.runtime.files import ROOT, write_text
 
 RESULTS = ROOT / "benchmarks" / "results" / "small_encoders"
-PICTURE = ROOT / "docs" / "few_shot_20news.png"
 FILES = ("20newsgroups", "aan")
 PLOTTED = "20newsgroups"
+PICTURE = RESULTS / f"{PLOTTED}.png"
 HEAD = "linear"  # which reads TF-IDF too
 SHOTS = 5
 NAMES = {"random_start": "random start", "MLM_alone": "MLM alone", "tfidf": "TF-IDF"}  # in a reader's words

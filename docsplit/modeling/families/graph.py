@@ -70,15 +70,15 @@ class GraphDocuments(Family):
         config.check()
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
-        """Refuse another pooling than [CLS], and masked LM.
+        """Refuse a pooling of documents, and masked LM.
 
         Raises:
             ValueError: naming both.
         """
         if settings["pooling"] != "cls" or settings["mlm_weight"]:
             raise ValueError(
-                "A graph document model takes the [CLS] state of a passage and has no masked-LM head: leave out "
-                "--pooling and --mlm_weight (in Python pooling='cls', mlm_weight=0)."
+                "A graph document model pools passages by --config_overrides passage_pooling=cls or =mean, and has no "
+                "masked-LM head: leave out --pooling and --mlm_weight (in Python pooling='cls', mlm_weight=0)."
             )
 
     def reads(self, config: Any, tokens: str) -> str:

@@ -24,6 +24,7 @@ def run(forked, run_here, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_two_contenders_and_their_ratios(run, tmp_path):
     results = run(tmp_path / "latest.json", "--contenders", "docsplit", "trainer_dynamic")
     assert {"hardware", "versions", "precision", "peak_flops"} <= set(results)

@@ -163,6 +163,18 @@ def test_a_passage_is_a_tanh_of_its_first_state():
         torch.testing.assert_close(model.encode_passages(input_ids, mask), expected)
 
 
+def test_a_passage_may_be_the_mean_of_its_states():
+    """Of a loop over passages, whatever the padding holds."""
+    model = make_graph_model(passage_pooling="mean")
+    input_ids, mask = random_passages(4)
+    vectors = model.encode_passages(input_ids, mask)
+    for passage, length, vector in zip(input_ids, mask.sum(1).tolist(), vectors, strict=True):
+        states = model.passage_encoder(input_ids=passage[None, :length]).last_hidden_state[0]
+        expected = torch.tanh(model.project.weight @ states.mean(0) + model.project.bias)
+        torch.testing.assert_close(vector, expected)
+    assert not torch.allclose(vectors, make_graph_model().encode_passages(input_ids, mask))
+
+
 def test_edges_of_a_section_graph():
     """Passages a b | c d e | f of three sections, b and c absent: the first present ones are a, d and f."""
     present = torch.tensor([[True, True, True, True, False]])
@@ -503,7 +515,7 @@ def test_what_a_graph_document_model_has_not():
         "reverse_loss": False,
     }
     for settings in ({"pooling": "mean"}, {"mlm_weight": 0.1}):
-        with pytest.raises(ValueError, match=r"takes the \[CLS\] state of a passage and has no masked-LM head"):
+        with pytest.raises(ValueError, match="passage_pooling=cls or =mean, and has no masked-LM head"):
             DocSplitForContrastivePretraining(graph_config(), GraphDocumentModel(graph_config()), **settings)
     with pytest.raises(ValueError, match="LoRA does not work with a graph document model"):
         make_model().add_lora(4)

@@ -111,10 +111,10 @@ def test_pages_show_the_results():
     folder = ROOT / "benchmarks" / "results"
     generated = report.markdown(read_results(folder / "graph.json"))
     assert (folder / "graph.md").read_text(encoding="utf-8") == generated
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"<!-- from \.\./benchmarks/results/graph\.json -->\n\n((?:\|.*\n)+)", page)
-    assert 5 < len(shown.splitlines()) <= 2 + 8
-    assert set(shown.splitlines()) <= set(generated.splitlines())
+    page = (ROOT / "docs" / "studies" / "graph.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- from \.\./\.\./benchmarks/results/graph\.json -->\n\n((?:\|.*\n)+)", page)
+    assert len(shown.splitlines()) > 5
+    assert shown in generated
 
 
 def test_the_figure_says_what_was_measured(tmp_path, monkeypatch):

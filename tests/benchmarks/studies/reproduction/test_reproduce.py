@@ -19,6 +19,7 @@ from benchmarks.engine.cells import words_of
 from benchmarks.engine.results import read_results
 from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
+from benchmarks.studies.reproduction.hypotheses import read_hypotheses
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from docsplit.release.hub import release_files
 from tests.conftest import make_corpus
@@ -206,6 +207,14 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in ("docsplit", "bregman", "graph"))
 
 
+def test_the_ideas_begin_where_the_papers_tables_do_and_have_claims_of_their_own(tmp_path, shown):
+    small, ideas = (yaml.safe_load((RECIPES / f"{name}.yaml").read_text()) for name in ("small", "ideas"))
+    assert ideas["start"] == small["start"]
+    assert set(read_hypotheses(ideas)) == {"I1", "I2", "I3", "I4"}
+    words = ("--dry_run", "--data_dir", tmp_path, "--output_dir", tmp_path / "o")
+    assert "every command parses" in shown(RECIPES / "ideas.yaml", *words)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -214,12 +223,12 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
         ({"corpus": "outputs/nothing"}, "outputs/nothing"),
     ],
 )
-def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, failure_of, change, message):
+def test_a_dry_run_refuses_a_command_that_its_script_refuses(place, tmp_path, run_here, change, message):
     recipe = TINY | {"methods": {"DocSplit": {"family": "docsplit", "options": change}}}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(recipe))
-    said = failure_of(reproduce.main, *place, "--dry_run")
-    assert "train DocSplit seed=0" in said
-    assert message in said
+    with pytest.raises(ValueError, match="train DocSplit seed=0") as failure:
+        run_here(reproduce.main, *place, "--dry_run")
+    assert message in str(failure.value)
 
 
 def test_mistakes_are_one_line(place, tmp_path):
