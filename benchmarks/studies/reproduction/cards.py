@@ -75,15 +75,15 @@ class PaperCard:
 CARDS = (
     PaperCard(
         "docsplit_bert",
-        "BERT-base that learns from Wikipedia which two random halves of sentences are one document: DocSplit_bert of "
-        "the DocSplit papers.",
+        "BERT-base that learns on Wikipedia to match the two halves of a document, whose sentences are divided at "
+        "random: DocSplit_bert of the DocSplit papers.",
         ["DocSplit"],
         ["length, schedule, warm-up, weight decay", "truncation"],
     ),
     PaperCard(
         "docsplit_long",
-        "Longformer-base that learns from Wikipedia which two random halves of sentences are one document, of up to "
-        "4,096 tokens each: DocSplit_long of the DocSplit papers.",
+        "Longformer-base that learns on Wikipedia to match the two halves of a document, of up to 4,096 tokens each, "
+        "whose sentences are divided at random: DocSplit_long of the DocSplit papers.",
         ["DocSplit_long"],
         ["length, schedule, warm-up, weight decay", "a document of the Longformer: [CLS]"],
     ),
