@@ -21,8 +21,10 @@ the code, data and options that it uses, so a change runs again what it concerns
 are not in --data_dir stay in the tables and say what they need (docs/datasets.md).
 
 OUTPUT_DIR gets report.md and report.html (each number with a link to its JSON and command, the paper's beside it),
-results.json, cells.json and the folder cells/. The hypotheses of recipes/reproduction/hypotheses.yaml are judged by a
-bootstrap over pretraining seeds and test items. docs/results.md says how to read the report.
+results.json, cells.json and the folder cells/. There each trained encoder has its card, with what was measured of it:
+cells/KEY/encoder/README.md, whose KEY --list names (docs/publishing.md publishes it). The hypotheses of
+recipes/reproduction/hypotheses.yaml are judged by a bootstrap over pretraining seeds and test items. docs/results.md
+says how to read the report.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -63,8 +65,9 @@ def main() -> None:
     """List, project, or run the cells of a recipe and write the report."""
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
-    from benchmarks.engine.cells import only_runner, run, show
+    from benchmarks.engine.cells import run, show
     from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+    from benchmarks.studies.reproduction.measured_cards import add_measured
     from benchmarks.studies.reproduction.plan import make_plan, read_recipe
     from benchmarks.studies.reproduction.report import write_report
     from docsplit.runtime.disk.output_folder import OutputFolder, Writer
@@ -84,16 +87,32 @@ def main() -> None:
         return
     study = open_study(plan, options)
     if options.list:
-        with only_runner(study.work_dir) as is_alone:
-            print(show(study, is_active=not is_alone))
+        print(show(study, is_active=is_running(options.output_dir)))
         print_needs(study, plan)
         return
     with OutputFolder(options.output_dir, Writer("reproduce.py", "--output_dir", WRITES)):
         running = argparse.Namespace(output=options.output_dir / "cells.json", jobs=jobs, budget_hours=None, nice=0,
                                      retry=options.retry)  # fmt: skip
         code = run(study, running)
-        print(write_report(open_study(plan, options, whole=True), plan, hypotheses, options))
+        everything = open_study(plan, options, whole=True)
+        print(write_report(everything, plan, hypotheses, options))
+        print(add_measured(everything))
     sys.exit(code)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a run has an output folder; nothing is written there to find out."""
+    from filelock import FileLock, Timeout
+
+    from docsplit.runtime.disk.output_folder import LOCK
+
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):  # a kill left it
+            return False
+    except Timeout:
+        return True
 
 
 def open_study(plan: Any, options: argparse.Namespace, whole: bool = False, data_dir: str | None = None) -> Any:

@@ -1,6 +1,6 @@
 """The README.md of a checkpoint, made from the files of its folder alone: every number of the card is in one of them.
 
-    python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0] [--address you/docsplit]
+    python -m docsplit.release.model_card outputs/docsplit [--license apache-2.0] [--hub_model_id you/docsplit]
 
 The files are config.json, `all_results.json` and `run.json` of the pretraining, `evaluations/*/results.json`, which
 the evaluation scripts put there with --push_results, and an earlier card for its licence.
@@ -328,11 +328,14 @@ def main() -> None:
     parser = CommandParser(__doc__, prog="python -m docsplit.release.model_card")
     parser.add_argument("directory", type=Path, help="of a checkpoint of this project")
     parser.add_argument("--license", help="of the weights, as the Hub names it; later cards keep it")
-    parser.add_argument("--address", help="what loads it in the card's examples: user/name on the Hub, or a folder "
-                        "(default: where its run pushed it, else the name of the folder)")  # fmt: skip
+    parser.add_argument(
+        "--hub_model_id", help="what loads it: user/name (default: where its run pushed it, else the folder's)"
+    )
     options = parser.parse_args()
-    directory = options.directory
-    write_card(directory, options.address, options.license)
+    directory, address = options.directory, options.hub_model_id
+    if address is not None and not is_hub_name(address):
+        raise ValueError(f"--hub_model_id is {address!r}, expected user/name.")
+    write_card(directory, address, options.license)
     print(f"Written: {directory / 'README.md'}")
 
 

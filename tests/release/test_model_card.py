@@ -41,6 +41,7 @@ RUN = {
     "model_name_or_path": "google/bert_uncased_L-2_H-128_A-2", "lora_r": "8"}, "hardware": "Some CPU, 2 cores, 24 GB",
     "processes": 1, "versions": {"torch": "2.13.0", "spacy": None}, "commit": "0123abc", "hub_model_id": None,
 }  # fmt: skip
+TRAINED = sorted(path.with_name("README.md") for path in (ROOT / "model_cards").glob("*/all_results.json"))
 NASTY = 'Q"uote: a\n---\nlicense: stolen\n<script>alert(1)</script> | *x* `y` [z](http://w) {{ 7 * 7 }} é\ud800'
 
 
@@ -103,6 +104,15 @@ def test_it_is_made_again_from_the_folder_alone(directory, tmp_path):
     (moved / "README.md").unlink()
     run("-m", "docsplit.release.model_card", moved)
     assert (moved / "README.md").read_text() == expected
+
+
+def test_a_card_tells_readers_to_load_where_it_will_be(directory, monkeypatch):
+    folder = directory(all_results=RESULTS, run=RUN)
+    monkeypatch.setattr("sys.argv", ["model_card.py", str(folder), "--hub_model_id", "someone/name"])
+    model_card.main()
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.model_name == "someone/name"
+    assert 'SentenceTransformer("someone/name")' in card.text
 
 
 def test_no_name_can_break_a_card(directory, tmp_path):
@@ -254,6 +264,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         (["FOLDER/nowhere"], "has no config.json with the settings"),
         (["FOLDER", "--licence", "mit"], "unknown option --licence. Did you mean --license?"),
         (["FOLDER", "--license", "M I T"], "'M I T' is no licence as the Hub names them"),
+        (["FOLDER", "--hub_model_id", "name"], "--hub_model_id is 'name', expected user/name."),
         ([], "missing: directory"),
     ],
 )
@@ -311,7 +322,7 @@ def test_a_licence_is_stated_once_and_kept(directory, caplog):
     assert "cannot be read, and a licence that it may state does not count" in caplog.text
 
 
-@pytest.mark.parametrize("card", sorted((ROOT / "model_cards").glob("*/README.md")), ids=lambda card: card.parent.name)
+@pytest.mark.parametrize("card", TRAINED, ids=lambda card: card.parent.name)
 def test_the_cards_that_are_shipped_are_valid_and_have_their_pictures(card):
     content = ModelCard.load(card)
     assert content.data.eval_results

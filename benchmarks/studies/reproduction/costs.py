@@ -6,9 +6,11 @@ from typing import Any
 
 import yaml
 
+from docsplit.data.views import OF_PASSAGES
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
+MOST_PASSAGES = 50  # of a document that is read in passages, in training
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,23 @@ def options_of(step: Mapping[str, Any]) -> Options:
 def trained_tokens(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> float:
     """Project the tokens of a training, each pass counted, times what a token of this encoder costs more.
 
-    The whole document is read twice in the view simcse, and once, in two parts, in others. Masked LM is a pass more,
-    and so is a third of one for the gradient cache.
+    The whole document is read twice in the view simcse, and once, in two parts, in others; of passages, the
+    first 50. Masked LM is a pass more, and so is a third of one for the gradient cache. A method with a corpus of its
+    own may say how many documents that has, and the tokens of one.
     """
     step: Options = {
         "recipe": method.get("recipe"),
         "options": recipe.get("common", {}) | (method.get("options") or {}),
     }
     options = options_of(step)
-    processes = _processes(launch_of(recipe, method))
+    processes = processes_of(launch_of(recipe, method))
     batch = options.get("per_device_train_batch_size", 8) * processes
-    epochs = options.get("num_train_epochs", 1) * recipe["documents"] / batch
+    documents, tokens = (method.get(name, recipe[name]) for name in ("documents", "document_tokens"))
+    epochs = options.get("num_train_epochs", 1) * documents / batch
     steps = options["max_steps"] if options.get("max_steps", -1) > 0 else epochs
-    longest, tokens = options.get("max_seq_length", 512), recipe["document_tokens"]
-    whole = 2 * min(tokens, longest) if options.get("view", "docsplit") == "simcse" else min(tokens, 2 * longest)
+    view, longest = options.get("view", "docsplit"), options.get("max_seq_length", 512)
+    most = longest * (MOST_PASSAGES if view in OF_PASSAGES else 2)
+    whole = 2 * min(tokens, longest) if view == "simcse" else min(tokens, most)
     passes = float(options.get("contrastive_weight", 1) > 0) + float(options.get("mlm_weight", 0.1) > 0)
     passes += 1 / 3 if options.get("cache_gradients") else 0
     return steps * batch * whole * passes * method.get("slower", 1)
@@ -59,6 +64,7 @@ def launch_of(recipe: Mapping[str, Any], method: Mapping[str, Any]) -> Sequence[
     return method.get("launch", recipe.get("launch")) or []
 
 
-def _processes(launch: Sequence[Any]) -> int:
+def processes_of(launch: Sequence[Any]) -> int:
+    """Return how many processes these words of the launcher start."""
     words = list(map(str, launch))
     return int(words[words.index("--num_processes") + 1]) if "--num_processes" in words else 1

@@ -20,7 +20,8 @@
         from: start                         # or another method, or a name on the Hub
         recipe: recipes/docsplit_bert.yaml  # optional
         options: {view: docsplit}
-        launch: [--num_processes, 1]        # in place of the recipe's; slower: 2 says that a token costs twice as much
+        corpus: data/mimic/train.jsonl      # in place of the recipe's, as are documents, document_tokens and launch
+        launch: [--num_processes, 1]        # slower: 2 says that a token costs twice as much
         convert: {max_positions: 1024}      # made a Longformer first; without `options` and `recipe` that is all
         paper: DocSplit_bert                # its row, or rows, in the papers' tables
       BERT: {family: docsplit, name: bert-base-uncased}      # measured as it is
@@ -63,7 +64,7 @@ WORDS = {
 }
 METHOD_WORDS = {
     *("family", "from", "recipe", "options", "convert", "paper", "name", "words", "random", "seeds", "slower"),
-    *("corpus", "again", "read", "launch"),
+    *("corpus", "documents", "document_tokens", "again", "read", "launch"),
 }
 EVALUATION_WORDS = {"family", "kind", "methods", "options", "train", "cost", "sets"}
 SET_WORDS = {"recipe", "options", "cost", "corpus", "train", "methods"}

@@ -94,6 +94,19 @@ def test_each_paper_row_is_filled_in_the_paper_recipe():
     assert not {name for name in empty if name.startswith(("DocSplit", "SimCSE", "Graph-roberta", "g ", "sigma"))}
 
 
+def test_the_paper_recipe_reads_the_corpus_that_the_papers_recipes_name():
+    """Another one is stated by the method; what is not trained may read any."""
+    recipe = recipe_of("paper")
+    plan = make_plan(recipe, with_all_data=True)
+    trained = [(name, one) for name, one in recipe["methods"].items()
+               if "recipe" in one and one["options"].get("learning_rate") != 0]  # fmt: skip
+    assert len(trained) > 30
+    for name, method in trained:
+        stated = yaml.safe_load((ROOT / method["recipe"]).read_text())["corpus"]
+        step = plan.study["groups"][f"train {name}"]["steps"][-1]
+        assert step["options"]["corpus"].replace("{data_dir}", "data") == method.get("corpus", stated), name
+
+
 @pytest.fixture
 def tiny(tmp_path):
     """A recipe on files in a folder."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 
 import reproduce
 import run_docsplit_pretraining
@@ -20,6 +21,7 @@ from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
 from benchmarks.studies.reproduction.hypotheses import read_hypotheses
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
+from docsplit.release.hub import release_files
 from tests.conftest import make_corpus
 from tests.processes import ROOT
 
@@ -128,8 +130,10 @@ def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_p
     while not (children := steps_of(killed, tmp_path / "out")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert re.search(r"^running .*  train DocSplit seed=0$", shown(*words, "--list"), re.MULTILINE)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
+    assert re.search(r"^stopped .*  train DocSplit seed=0$", shown(*words, "--list"), re.MULTILINE)
     while any(is_alive(child) for child in children):
         assert time.monotonic() < deadline, "a step outlives its runner"
         time.sleep(0.05)
@@ -154,7 +158,24 @@ def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_p
                    if (row["metric"], row["features"], row["shots"]) == ("accuracy", "raw", None)]  # fmt: skip
     assert row["ours"] == pytest.approx(100 * accuracy)
     assert "needs FakeNews: see docs/datasets.md" in (tmp_path / "out" / "report.html").read_text()
-    assert "2 done; left: 0.00 hours" in shown(*words, "--list")
+    listed = shown(*words, "--list")
+    assert "2 done; left: 0.00 hours" in listed
+
+    # The encoder's card is where --list says, with what was measured, and a push takes it
+    (key,) = re.findall(r"done .* (\w{16})  train DocSplit seed=0", listed)
+    encoder = tmp_path / "out" / "cells" / key / "encoder"
+    card = ModelCard.load(encoder / "README.md")
+    assert f"{100 * accuracy:.1f}" in card.text.partition("### Classification: ")[2]
+    assert accuracy == pytest.approx(
+        next(one.metric_value for one in card.data.eval_results if one.metric_name == "accuracy (linear)"), abs=5e-5
+    )
+    assert encoder / "README.md" in release_files(encoder)
+    kept = encoder / "evaluations" / "classification_tiny" / "results.json"
+    before = kept.stat().st_mtime_ns
+    with pytest.raises(SystemExit) as ended:
+        shown(*words)
+    assert ended.value.code == 0
+    assert kept.stat().st_mtime_ns == before
 
 
 def test_the_list_and_the_hours(place, tmp_path, shown):
@@ -163,6 +184,7 @@ def test_the_list_and_the_hours(place, tmp_path, shown):
     assert "train DocSplit seed=0: after train start" in listed
     assert "classification tiny: DocSplit seed=0: after train DocSplit seed=0" in listed
     assert "needs FakeNews: see docs/datasets.md" in listed
+    assert not (tmp_path / "out").exists()  # a run refuses what is of no run
     projected = shown(*place, "--output_dir", tmp_path / "out", "--dry_run")
     seconds = (2 * 8 * 2 * 32 / 1000 + 36) + (2 * 8 * 60 * 2 / 1000 + 36) + (360 + 36 + 36)
     assert re.search(rf"\ndocsplit +3 cells +{seconds / 3600:.2f} hours", projected), projected

@@ -1,0 +1,63 @@
+"""What a reproduction measured, in the cards of the encoders that it trained.
+
+The training of a cell writes its encoder's card. An evaluation is a cell of its own, so its results come into the card
+when all cells have run: as those of the evaluation scripts do with --push_results, but under the name of the cell.
+"""
+
+import contextlib
+import io
+import re
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.engine.study import Study
+from docsplit.release.card_results import EVALUATIONS
+from docsplit.release.model_card import add_results
+from docsplit.release.run_record import RUN_FILE
+from docsplit.runtime.disk.sealed import read_json
+
+RESULTS, CURVE = "results.json", "few_shot.png"  # of an evaluation, as cards take them
+
+
+def add_measured(study: Study) -> str:
+    """Put the results of finished cells into the cards of encoders that cells trained; return what to print.
+
+    Results that are in a card since they were measured are not put there again.
+    """
+    cards = set()
+    for cell in study.cells()[0].values():
+        record = study.record(cell)
+        measured = study.work_dir / (record.key if record is not None else cell.key) / "measured"
+        if record is None or record.status != "done" or not (measured / RESULTS).exists():
+            continue
+        contents = read_json(measured / RESULTS)
+        folders = {Path(row["encoder"]) for row in contents["rows"]}
+        trained = sorted(
+            folder for folder in folders if study.work_dir in folder.parents and (folder / RUN_FILE).exists()
+        )
+        cards |= {folder / "README.md" for folder in trained}
+        name = re.sub(r"\W+", "_", f"{cell.fields['task']} {cell.fields['data']}")
+        if old := [
+            folder for folder in trained if not _has(folder / EVALUATIONS / name / RESULTS, measured / RESULTS)
+        ]:
+            title = str(cell.fields["task"])
+            _add(old, name, title[0].upper() + title[1:], contents["data"], measured)
+    where = f"{study.work_dir}/KEY/encoder/README.md"
+    return f"Cards of trained encoders that have what was measured: {len(cards)} ({where}; --list names each KEY)."
+
+
+def _has(kept: Path, measured: Path) -> bool:
+    """Whether a card took its results after they were measured."""
+    return kept.exists() and kept.stat().st_mtime >= measured.stat().st_mtime
+
+
+def _add(encoders: list[Path], name: str, title: str, data: str, measured: Path) -> None:
+    """Add an evaluation under a name of its own: `add_results` takes that of its folder, and cells' are all alike."""
+    with TemporaryDirectory() as parent, contextlib.redirect_stdout(io.StringIO()):  # it prints a line a card
+        folder = Path(parent) / name
+        folder.mkdir()
+        for file in (RESULTS, CURVE):
+            if (measured / file).exists():
+                shutil.copy(measured / file, folder)
+        add_results([str(encoder) for encoder in encoders], title, data, folder)
