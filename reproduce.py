@@ -29,11 +29,13 @@ says how to read the report.
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.files import ROOT
 
 SPEEDS = ("recipe", "measured")
 WRITES = ("report.md", "report.html", "results.json", "cells.json", "cells.npz", "cells/**/*")
@@ -58,7 +60,14 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not Path.cwd().samefile(ROOT):  # in which cells run
+        for name in ("recipe", "output_dir", "data_dir", "corpus", "model_name_or_path"):
+            given = getattr(options, name)
+            if given is not None and (name.endswith("_dir") or Path(given).exists()):
+                setattr(options, name, type(given)(Path(given).resolve()))
+        os.chdir(ROOT)
+    return options
 
 
 def main() -> None:

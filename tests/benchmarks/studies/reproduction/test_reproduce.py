@@ -207,6 +207,16 @@ def test_the_recipes_parse_and_say_their_hours(name, hours, tmp_path, shown):
     assert all(re.search(rf"\n{family} +\d+ cells", everything) for family in ("docsplit", "bregman", "graph"))
 
 
+def test_it_runs_from_any_folder(place, encoder, tmp_path, shown, monkeypatch):
+    """Where names of the command line are those of that folder."""
+    (tmp_path / "start").symlink_to(encoder)
+    monkeypatch.chdir(tmp_path)
+    here = [word.relative_to(tmp_path) if isinstance(word, Path) else word for word in place]
+    listed = shown(*here, "--model_name_or_path", "start", "--output_dir", "o", "--dry_run")
+    assert "every command parses" in listed
+    assert listed == shown(*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "o", "--dry_run")
+
+
 def test_the_ideas_begin_where_the_papers_tables_do_and_have_claims_of_their_own(tmp_path, shown):
     small, ideas = (yaml.safe_load((RECIPES / f"{name}.yaml").read_text()) for name in ("small", "ideas"))
     assert ideas["start"] == small["start"]
