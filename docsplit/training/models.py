@@ -44,7 +44,7 @@ def load_start(options: RunOptions) -> DocSplitForContrastivePretraining | None:
     model_args, settings = options.model, given_settings(options)
     if model_args.model_name_or_path is None:
         _refuse_overrides_of_the_tokenizer(model_args.config_overrides or "")
-        config = _random_config(model_args)
+        config = random_config(model_args)
         checked_settings(config, settings)
         _check_sizes(config, model_args)
         return None
@@ -215,7 +215,7 @@ def describe_start(start: DocSplitForContrastivePretraining | None, options: Run
     """Describe device, precision and attention of a run, from the result of `load_start`: documents take long."""
     args = options.training
     dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
-    config = start.config if start is not None else _random_config(options.model)
+    config = start.config if start is not None else random_config(options.model)
     reader = family_of(config).token_encoder(config)
     if start is None:
         reader = _build_without_memory(reader, options.model).config  # which chooses the attention
@@ -224,17 +224,21 @@ def describe_start(start: DocSplitForContrastivePretraining | None, options: Run
 
 def _random(model_args: ModelArguments, tokenizer: Any, settings: Settings) -> DocSplitForContrastivePretraining:
     family = family_named(model_args.model_type)
-    known = family.token_encoder(_random_config(model_args))
+    known = family.token_encoder(random_config(model_args))
     ids = {name: getattr(tokenizer, name) for name in OF_THE_TOKENIZER if hasattr(known, name)}
-    config = _random_config(model_args, vocab_size=len(tokenizer), **ids)
+    config = random_config(model_args, vocab_size=len(tokenizer), **ids)
     config._attn_implementation = model_args.attn_implementation
     if "mlm_weight" not in settings and family.default_settings.get("mlm_weight") == 0:
         logger.info(f"A {model_args.model_type} has no masked-LM head: mlm_weight is 0.")
     return DocSplitForContrastivePretraining(config, **settings)
 
 
-def _random_config(model_args: ModelArguments, **values: Any) -> Any:
-    """Make the configuration of a random start; `values` are those of the encoder that reads tokens."""
+def random_config(model_args: ModelArguments, **values: Any) -> Any:
+    """Make the configuration of a random start; `values` are those of the encoder that reads tokens.
+
+    Raises:
+        ValueError: for --config_overrides that cannot be.
+    """
     kind, family = model_args.model_type, family_named(model_args.model_type)
     if family.built_on is None:
         return AutoConfig.for_model(kind, **values, **parse_config_overrides(kind, model_args.config_overrides))

@@ -211,6 +211,8 @@ def test_config_overrides_have_the_types_of_the_configuration():
     overrides = parse_config_overrides("bert", "hidden_size=32,hidden_dropout_prob=0,hidden_act=relu")
     assert overrides == {"hidden_size": 32, "hidden_dropout_prob": 0.0, "hidden_act": "relu"}
     assert parse_config_overrides("bert", None) == {}
+    assert parse_config_overrides("roberta", "pad_token_id=0") == {"pad_token_id": 0}  # by default 1
+    assert parse_config_overrides("graph_document", "graph_layers=0") == {"graph_layers": 0}
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ def test_the_ideas_begin_where_the_papers_tables_do_and_have_claims_of_their_own
     [
         ({"view": "docsplt"}, "docsplt"),
         ({"no_such_option": 1}, "no_such_option"),
+        ({"model_type": "graph_document", "config_overrides": "graph_kind=line"}, "graph_kind is 'line'"),
         ({"corpus": "outputs/nothing"}, "outputs/nothing"),
     ],
 )
