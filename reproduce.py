@@ -21,10 +21,8 @@ the code, data and options that it uses, so a change runs again what it concerns
 are not in --data_dir stay in the tables and say what they need (docs/datasets.md).
 
 OUTPUT_DIR gets report.md and report.html (each number with a link to its JSON and command, the paper's beside it),
-results.json, cells.json and the folder cells/. There each trained encoder has its card, with what was measured of it:
-cells/KEY/encoder/README.md, whose KEY --list names (docs/publishing.md publishes it). The hypotheses of
-recipes/reproduction/hypotheses.yaml are judged by a bootstrap over pretraining seeds and test items. docs/results.md
-says how to read the report.
+results.json, cells.json, and cells/KEY/encoder with each trained encoder and its card. A bootstrap judges the claims of
+recipes/reproduction/hypotheses.yaml. docs/results.md says how to read the report.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -60,19 +58,24 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
-    options = parser.parse_args()
-    if not Path.cwd().samefile(ROOT):  # in which cells run
-        for name in ("recipe", "output_dir", "data_dir", "corpus", "model_name_or_path"):
-            given = getattr(options, name)
-            if given is not None and (name.endswith("_dir") or Path(given).exists()):
-                setattr(options, name, type(given)(Path(given).resolve()))
-        os.chdir(ROOT)
-    return options
+    return parser.parse_args()
+
+
+def go_to_the_code(options: argparse.Namespace) -> None:
+    """Make the folder of the code the current one, as cells have it, and keep what options named."""
+    if Path.cwd().samefile(ROOT):
+        return
+    for name in ("recipe", "output_dir", "data_dir", "corpus", "model_name_or_path"):
+        given = getattr(options, name)
+        if given is not None and (name.endswith("_dir") or Path(given).exists()):
+            setattr(options, name, type(given)(Path(given).resolve()))
+    os.chdir(ROOT)
 
 
 def main() -> None:
     """List, project, or run the cells of a recipe and write the report."""
     options = parse_options()
+    go_to_the_code(options)
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from benchmarks.engine.cells import run, show
     from benchmarks.studies.reproduction.hypotheses import read_hypotheses
