@@ -21,8 +21,8 @@ the code, data and options that it uses, so a change runs again what it concerns
 are not in --data_dir stay in the tables and say what they need (docs/datasets.md).
 
 OUTPUT_DIR gets report.md and report.html (each number with a link to its JSON and command, the paper's beside it),
-results.json, cells.json, and cells/KEY/encoder with each trained encoder and its card. A bootstrap judges the claims of
-recipes/reproduction/hypotheses.yaml. docs/results.md says how to read the report.
+results.json, cells.json, and cells/KEY/encoder with each trained encoder and its card. A bootstrap judges the claims
+of recipes/reproduction/hypotheses.yaml. docs/results.md says how to read the report.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
