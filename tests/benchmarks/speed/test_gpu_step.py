@@ -90,6 +90,7 @@ def test_packs_and_compilation_are_asked_of_the_model(step_job, monkeypatch):
     assert done == [step_job.dtype, "compile"]
 
 
+@pytest.mark.slow
 def test_a_row_of_a_new_process_and_those_that_cannot_be(step_job, forked):
     row = gpu_step.measure_row(OurStep, dataclasses.replace(step_job, rounds=1))
     assert row["tokens_per_second_min"] == row["tokens_per_second"] == row["tokens_per_second_max"] > 0
