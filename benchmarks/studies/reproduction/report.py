@@ -104,7 +104,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
     if "differences" in recipe:
         yield Text(f"What differs from the papers: {recipe['differences'].strip()}")
     yield from _verdicts(reported)
-    for family in FAMILIES:
+    for family in [family for family in FAMILIES if reported.tables[family]]:
         yield Heading(2, TITLES[family])
         for table in reported.tables[family]:
             yield from _table(reported, table)

@@ -8,7 +8,7 @@ set of the same name; a set that the paper has not, python_docs for example, is 
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.engine.results import Results, Row
@@ -159,11 +159,25 @@ class Numbers:
 
 
 def joint_tables(plan: Plan, numbers: Numbers, family: str) -> Iterator[JointTable]:
-    """Yield the tables of a family."""
+    """Yield the tables of a family; of a recipe with hypotheses of its own those that it fills, without other rows."""
     for filled in TABLES:
         if filled.family == family:
-            table = read_paper(filled.paper).table(filled.table, filled.part)
-            yield by_set(filled, table, numbers) if filled.method else by_method(plan, filled, table, numbers)
+            paper = read_paper(filled.paper).table(filled.table, filled.part)
+            table = by_set(filled, paper, numbers) if filled.method else by_method(plan, filled, paper, numbers)
+            if "hypotheses" not in plan.recipe:
+                yield table
+            elif (ours := without_others(plan, table)).rows:
+                yield ours
+
+
+def without_others(plan: Plan, table: JointTable) -> JointTable:
+    """Return a table without the rows and columns of methods and sets that the recipe has not."""
+    sets = plan.recipe["evaluations"].get(table.filled.evaluation, {}).get("sets", {})
+    kept = {name: [figure for figure in figures if figure.data in sets] for name, figures in table.rows.items()
+            if any(figure.method in plan.recipe["methods"] for figure in figures)}  # fmt: skip
+    rows = {name: figures for name, figures in kept.items() if figures}
+    columns = [figure.column for figure in next(iter(rows.values()), [])]
+    return replace(table, note="", columns=columns, rows=rows)
 
 
 def columns_of(plan: Plan, filled: Filled, table: PaperTable) -> list[tuple[str | None, str]]:

@@ -103,6 +103,20 @@ def test_each_table_has_the_papers_rows_columns_and_numbers(contents, filled):
             assert figure["ours"] is not None or figure["lacks"]
 
 
+def test_a_recipe_with_claims_of_its_own_has_its_own_rows_alone(tmp_path):
+    """In the papers' tables that it fills, with sets that are not here and cells that have not run."""
+    recipe = read_recipe(ROOT / "recipes" / "reproduction" / "ideas.yaml")
+    plan = make_plan(recipe, tmp_path / "no data")
+    study = Study(plan.study, tmp_path / "cells", {"data_dir": "no data"})
+    options = argparse.Namespace(recipe="ideas.yaml", output_dir=tmp_path)
+    write_report(study, plan, read_hypotheses(recipe), options)
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert {row["row"] for row in rows} == {*recipe["evaluations"]["classification"]["methods"]}
+    assert {row["column"].split()[0] for row in rows} == {"python_docs", "20News"}
+    assert {row["lacks"] for row in rows} == {"not run yet", "needs 20News: see docs/datasets.md"}
+    assert "Bregman" not in (tmp_path / "report.md").read_text()
+
+
 def test_a_set_that_is_not_here_says_what_it_needs(contents):
     table = "DocSplit v2, Table 1"
     assert (
