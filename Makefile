@@ -37,6 +37,7 @@ quickstart: install  ## train an encoder from nothing, in minutes on two cores, 
 	$(BIN)/python search.py query outputs/quickstart.index "shortest path between two nodes of a graph" --count 3
 	$(BIN)/python explore.py outputs/quickstart.index --max_documents 1000
 
+# Its processes import what others compiled, also where PYTHONDONTWRITEBYTECODE is set
 test: install-dev  ## the default tests, WORKERS at a time, without GPUs: `python -m pytest -m gpu` is for these
 	PYTHONDONTWRITEBYTECODE= CUDA_VISIBLE_DEVICES= OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

@@ -233,20 +233,17 @@ class GraphDocumentModel(PreTrainedModel):
         """Return the passage encoder's input embeddings."""
         return self.passage_encoder.get_input_embeddings()
 
-    def encode_passages(self, input_ids: Tensor, attention_mask: Any, borders: Any = None, **more: Any) -> Tensor:
-        """Turn passages (P, T), padded on the right, or a row with `borders` (P + 1,), into (P, H): equation 1."""
+    def encode_passages(self, input_ids: Tensor, attention_mask: Any, pool: Any = None, **more: Any) -> Tensor:
+        """Turn passages (P, T), padded on the right, into (P, H): equation 1; `pool` is for other layouts."""
         states = self.passage_encoder(input_ids=input_ids, attention_mask=attention_mask, **more)[0]
-        wide = torch.promote_types(states.dtype, torch.float32)
-        if self.config.passage_pooling == "cls":
-            summaries = states[:, 0] if borders is None else states[0, borders[:-1]]
-        elif borders is None:
-            summaries = (states * attention_mask[..., None].to(states.dtype)).sum(dim=1, dtype=wide)
-            summaries = summaries / attention_mask.sum(dim=1, keepdim=True)
-        else:  # what fills up the row is one passage more
-            lengths = F.pad(borders, (0, 1), value=states.shape[1]).diff()
-            summaries = torch.segment_reduce(states[0].to(wide), "sum", lengths=lengths, unsafe=True)[:-1]
-            summaries = summaries / lengths[:-1, None]
-        projected = self.project(summaries.to(states.dtype))
+        if pool is not None:
+            pooled = pool(states, pooling=self.config.passage_pooling)
+        elif self.config.passage_pooling == "cls":
+            pooled = states[:, 0]
+        else:
+            wide, mask = torch.promote_types(states.dtype, torch.float32), attention_mask[..., None]
+            pooled = (states * mask.to(states.dtype)).sum(dim=1, dtype=wide) / mask.sum(dim=1)
+        projected = self.project(pooled.to(states.dtype))
         return torch.tanh(projected.to(torch.promote_types(projected.dtype, torch.float32)))
 
     def combine(self, row_vectors: Tensor, rows: Any) -> Tensor:

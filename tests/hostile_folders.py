@@ -238,8 +238,8 @@ NO_JSON = {
 HEADER = (2**63 - 1).to_bytes(8, "little")
 
 
-def _cases() -> Iterator[Case]:
-    # Code that a folder brings
+def _code() -> Iterator[Case]:
+    """Code that a folder brings."""
     for kind in ("longformer", "graph"):
         yield Case("its code was replaced", kind, _replaced_code, loads=True)
     yield Case("its code was replaced", "words", _replaced_code, loads=True)
@@ -270,7 +270,10 @@ def _cases() -> Iterator[Case]:
     )
     yield Case("an activation of os", "stock", _values("2_Dense/config.json", activation_function="torch.os.system"))
     yield Case("an activation that is no text", "stock", _values("2_Dense/config.json", activation_function=5))
-    # Options that would let code run
+
+
+def _options_of_loading() -> Iterator[Case]:
+    """Options that would let code run."""
     trusting = {"trust_remote_code": True}
     for key in ("model_kwargs", "model_args", "config_kwargs", "config_args", "processor_kwargs", "tokenizer_args"):
         yield Case(f"{key} trust code", "stock", _with_code(
@@ -286,14 +289,20 @@ def _cases() -> Iterator[Case]:
         {"peft_type": "LORA", "base_model_name_or_path": "evil/base", "megatron_core": "evil", "megatron_config": {}}
     )))  # fmt: skip
     yield Case("an adapter of nothing", "plain", _text("adapter_config.json", "[]"))
-    # Pickles
+
+
+def _pickles() -> Iterator[Case]:
+    """Pickles."""
     for kind in ("plain", "stock", "ours", "longformer", "graph", "words"):
         yield Case("pickled weights", kind, _pickle())
     for protocol in (2, 4):
         yield Case(f"a plain pickle, protocol {protocol}", "plain", _pickle(protocol=protocol))
     yield Case("pickled Dense weights", "stock", _pickle("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"))
     yield Case("weights that are a pickle", "plain", _pickle(pickled="model.safetensors", protocol=4))
-    # Sizes
+
+
+def _sizes() -> Iterator[Case]:
+    """Sizes that no memory has, and values that are no sizes."""
     huge = {"hidden_size": 10**9, "num_hidden_layers": 10**9, "vocab_size": 10**12, "intermediate_size": 10**15}
     huge |= {"max_position_embeddings": 10**12, "num_attention_heads": 10**9, "type_vocab_size": 10**14}
     for name, value in huge.items():
@@ -315,7 +324,10 @@ def _cases() -> Iterator[Case]:
         yield Case(f"{name} is {value!r}", "plain", _values("config.json", **{name: value}), loads=name in (
             "rope_scaling", "id2label", "pad_token_id", "dtype", "layer_norm_eps", "quantization_config"
         ))  # fmt: skip
-    # Files that are no JSON, or say something else
+
+
+def _no_json() -> Iterator[Case]:
+    """Files that are no JSON, or say something else."""
     for name, text in NO_JSON.items():
         yield Case(f"config.json is {name}", "plain", _text("config.json", text))
         yield Case(f"modules.json is {name}", "ours", _text("modules.json", text), loads=name == "a list")
@@ -394,7 +406,10 @@ def _cases() -> Iterator[Case]:
             },
         ),
     )
-    # Weights
+
+
+def _weights() -> Iterator[Case]:
+    """Weights that are cut, of other shapes, or elsewhere."""
     for share in (0, 0.01, 0.5, 0.99):
         for kind in ("plain", "ours"):
             yield Case(f"{share:.0%} of the weights", kind, _cut("model.safetensors", share))
@@ -443,4 +458,4 @@ def _settings(name: str, value: Any) -> Change:
     return change
 
 
-CASES = list(_cases())
+CASES = [*_code(), *_options_of_loading(), *_pickles(), *_sizes(), *_no_json(), *_weights()]

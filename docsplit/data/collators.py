@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
-from docsplit.data.views import FIRST_IS_QUERY, OF_PASSAGES, VIEWS, View, simcse
+from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
 from docsplit.modeling.settings import IGNORED
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
@@ -234,7 +234,7 @@ class PassageCollator(DocSplitCollator):
         seed: int = 42,
         prompt: str = "",
         sketches: bool = False,
-        max_passages: int = 50,
+        max_passages: int = MOST_PASSAGES,
     ):
         super().__init__(tokenizer, view, max_seq_length, mlm, seed, prompt, sketches)
         if not self.of_passages:

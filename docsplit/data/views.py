@@ -108,6 +108,7 @@ VIEWS: dict[str, Callable[[np.ndarray, np.random.Generator], tuple[View, View]]]
     "passage_vs_rest": passage_vs_rest,
 }
 OF_PASSAGES = {"passages", "passage_vs_rest"}
+MOST_PASSAGES = 50  # of a document, in pretraining
 QUERY_DOCUMENT = "query_document"  # pairs of documents, of `docsplit.data.query_documents`
 # Embedded like a query by models that embed queries otherwise (graph document model, section 3.3)
 FIRST_IS_QUERY = {"passage_vs_rest"}

@@ -16,7 +16,9 @@ from docsplit.embedding.project_modules import plain_encoder
 from docsplit.modeling.encoding import Rows
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer, rows_of
 from docsplit.modeling.families.table import family_of
+from docsplit.modeling.micro_batches import pool_texts
 from docsplit.modeling.packed_attention import reading_pack
+from docsplit.modeling.pooling import Pooling
 from modeling_graph_document import GraphDocumentModel
 
 logger = logging.getLogger(__name__)
@@ -144,5 +146,9 @@ class GraphEmbedder:
     def _forward(self, features: dict[str, Any]) -> Tensor:
         if self.layout.packing is None:
             return self.model.encode_passages(features["input_ids"], features["attention_mask"])
+
+        def pool(states: Tensor, pooling: Pooling) -> Tensor:
+            return pool_texts(states[0], features["cu_seq_lens_q"].long(), states.shape[1], pooling)
+
         with reading_pack():
-            return self.model.encode_passages(**features, borders=features["cu_seq_lens_q"].long())
+            return self.model.encode_passages(**features, pool=pool)

@@ -209,7 +209,7 @@ def encode_micro_batch(
     if part.masked is None or batch.mlm_targets is None:
         with part.reading():
             if hasattr(base_model, "encode_passages"):
-                return base_model.encode_passages(**inputs, **part.limits(), **part.row_borders()), None
+                return base_model.encode_passages(**inputs, **part.limits(), **part.passage_pool()), None
             return part.pool(base_model(**inputs, **part.limits())[0], batch.attention_mask, pooling), None
     # The rows and their masked copies go through the encoder together: half the calls, and half the times that the
     # gradient of the vocabulary is written. A micro-batch without any masked token still takes part, with an empty

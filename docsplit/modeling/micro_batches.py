@@ -8,6 +8,7 @@ the backward pass is no copy of them. Nothing here waits for the device.
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -59,8 +60,8 @@ class PaddedRows:
         """Return what attention takes besides: nothing, for the mask says it."""
         return {}
 
-    def row_borders(self) -> dict[str, Tensor]:
-        """Return what an encoder of passages takes besides: nothing, for the mask says where each row ends."""
+    def passage_pool(self) -> dict[str, Any]:
+        """Return what `encode_passages` takes besides: nothing, it pools padded rows by itself."""
         return {}
 
     def states_of_masked(self, states: Tensor) -> Tensor:
@@ -111,17 +112,17 @@ class Pack:
         """Return where rows begin and end, as attention takes it."""
         return packed_inputs(self.borders, self.longest)
 
-    def row_borders(self) -> dict[str, Tensor]:
-        """Return what an encoder of passages takes besides: where rows begin and the last ends, (R' + 1,)."""
-        return {"borders": self.borders[: self.num_rows + 1].long()}
+    def passage_pool(self) -> dict[str, Any]:
+        """Return what `encode_passages` takes besides: how the passages of a pack are pooled."""
+        return {"pool": partial(self.pool, attention_mask=None)}
 
     def states_of_masked(self, states: Tensor) -> Tensor:
         """Return the states (M, H) of the masked tokens, in the last copy of (1, N, H)."""
         assert self.masked is not None
         return states[0][self.masked.places]
 
-    def pool(self, states: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
-        """Pool the states (1, N, H) of the first copy: (R', H)."""
+    def pool(self, states: Tensor, attention_mask: Tensor | None, pooling: Pooling) -> Tensor:
+        """Pool the states (1, N, H) of the first copy: (R', H); borders say what a mask would."""
         return pool_texts(states[0], self.borders[: self.num_rows + 1].long(), len(self.numbers), pooling)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:

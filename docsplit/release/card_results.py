@@ -195,12 +195,10 @@ def evaluation_text(results: Json, evaluations: Sequence[CardEvaluation]) -> str
         rows, task = evaluation.rows, evaluation.task
         shown = tables_of_rows(rows, task)
         tables = "\n\n".join(f"#### {inline(table.title)}\n\n{table.markdown()}" for table in shown)
-        groups = [row.encoder for row in rows if evaluation.encoder in row.members]
-        this = (
-            f"{inline(groups[0].partition('=')[0])} is the mean over seeds of which this model is one"
-            if groups
-            else (f"{inline(evaluation.encoder)} is this model")
-        )
+        groups = [row for row in rows if evaluation.encoder in row.members]
+        name = groups[0].encoder.partition("=")[0] if groups else evaluation.encoder
+        is_mean = groups and len(groups[0].members) > 1
+        this = f"{inline(name)} is {'the mean over seeds of which this model is one' if is_mean else 'this model'}"
         note = (
             "Percent; ± is the standard deviation over draws of the labels, or over trainings of the head. "
             f"{this}; all rows are from one run."

@@ -214,6 +214,9 @@ def parse_config_overrides(model_type: str, overrides: str | None) -> Options:
     except (ValueError, TypeError) as error:
         raise ValueError(f"--config_overrides is {overrides!r}, and a value is of the wrong type: {error}.") from error
     values, defaults = {name: getattr(config, name) for name in names}, AutoConfig.for_model(model_type)
+    if hasattr(config, "check"):  # one of ours, which knows what each may be
+        config.check()
+        return values
     for name, value in values.items():
         if not _can_be(name, value, getattr(defaults, name)):
             raise ValueError(f"--config_overrides {name}={value}: no such number can be here.")
@@ -224,7 +227,6 @@ def _can_be(name: str, value: Any, default: Any) -> bool:
     """Whether a number is finite, and stays at least 1 where the default is a count, at least 0 where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return True
-    may_be_zero = name.endswith("_id") or name == "graph_layers"  # of a token; no graph: the mean of passages
-    is_count = isinstance(value, int) and isinstance(default, int) and default > 0 and not may_be_zero
+    is_count = isinstance(value, int) and isinstance(default, int) and default > 0 and not name.endswith("_id")
     least = 1 if is_count else 0 if isinstance(default, int | float) and default >= 0 else -math.inf
     return math.isfinite(value) and value >= least

@@ -77,6 +77,8 @@ def test_the_text_says_which_row_is_this_model(group):
         {}, [evaluation_of(group[:1], "a1")]
     )
     assert "a1 is this model" in evaluation_text({}, [evaluation_of(group[1], "a1")])
+    named = replace(group[0], encoder="A=a1", members=["a1"])  # one encoder with a name
+    assert "A is this model" in evaluation_text({}, [evaluation_of([named], "a1")])
     assert evaluation_text({}, []) == "Nothing was measured."
 
 

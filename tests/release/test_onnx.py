@@ -153,7 +153,7 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "settings",
     [
-        {"graph_kind": "section", "gat_version": 2},
+        {"graph_kind": "section", "gat_version": 2, "passage_pooling": "mean"},
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"graph_layers": 0, "graph_kind": "section"}, marks=pytest.mark.slow),
     ],

@@ -6,11 +6,10 @@ from typing import Any
 
 import yaml
 
-from docsplit.data.views import OF_PASSAGES
+from docsplit.data.views import MOST_PASSAGES, OF_PASSAGES
 from docsplit.runtime.files import ROOT
 
 Options = dict[str, Any]
-MOST_PASSAGES = 50  # of a document that is read in passages, in training
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,11 @@ class GraphDocuments(Family):
         return f"a document of any length, read in passages of about {config.passage_words} words ({tokens} each),"
 
     def layers(self, config: Any) -> str:
-        """Say how many layers of graph attention there are."""
+        """Say how many layers of graph attention there are, and what is not the paper's: means of passages."""
+        passages = "the means of its passages" if config.passage_pooling == "mean" else "its passages"
         if not config.graph_layers:
-            return ", whose passages' vectors are averaged,"
-        return f", with {config.graph_layers} of graph attention over its passages (`{config.graph_kind}` graph),"
+            return f", which averages {passages},"
+        return f", with {config.graph_layers} of graph attention over {passages} (`{config.graph_kind}` graph),"
 
     def with_transformers(self, address: str) -> str:
         """Describe the inputs and outputs of the model's forward."""
