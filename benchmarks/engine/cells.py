@@ -33,7 +33,8 @@ cell, or `{folder}`, the cell's own. A value that is one such name and nothing e
 The key of a cell is a hash of the code, the contents of the data, and the options; paths given by --set are left out.
 A finished cell leaves `cell.json` in its folder, whole or not at all; the results are put together from these, so a
 kill loses at most the steps that ran. A cell that stands in the results is finished too: a study goes on from them
-where the folders are lost, on another machine for example. Cells of other code, data or options are kept in the
+where the folders are lost, on another machine for example. What a cell to do needs from a lost folder is made again,
+and compared with what it was by a hash of its weights. Cells of other code, data or options are kept in the
 results, apart, and come back with that code, or with --any_code. Failed cells keep the end of their log and are run
 again with --retry alone. A cell begins when those that it needs are done; their keys are part of its own. The code
 must not change while a study runs: use a worktree.
@@ -64,7 +65,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from benchmarks.engine.results import Record, Results, Row, check_rows, read_results, write_results
-from benchmarks.engine.study import RECORD, Cell, Study, resolve
+from benchmarks.engine.study import RECORD, Cell, Study, resolve, weights_in
 from docsplit.runtime.disk.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
 from docsplit.runtime.ending import end_with
 from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
@@ -109,6 +110,7 @@ class Running:
         self.folder = self.study.folder(self.cell)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.variables = self.study.paths | self.study.folders_needed(self.cell) | {"folder": str(self.folder)}
+        self.read_weights = self.study.weights_needed(self.cell)
         # Of steps that were finished before: by the clock, and of the cores
         self.seconds, self.cpu_seconds = _spent(self.folder / SPENT, len(self.cell.steps))
         write_text(self.folder / PID, str(os.getpid()))
@@ -171,6 +173,8 @@ class Running:
             seconds=round(sum(self.seconds), 1),
             cpu_seconds=round(sum(self.cpu_seconds), 1),
             steps=[round(seconds, 1) for seconds in self.seconds],
+            weights=weights_in(self.folder),
+            read_weights=self.read_weights,
             rows=rows,
         )
         if error is not None:
@@ -179,6 +183,9 @@ class Running:
             record.log = log.splitlines()[-TAIL_LINES:]
         record.write(self.folder / RECORD)
         (self.folder / PID).unlink()
+        if error is None and (before := self.study.weights_before.get(self.cell.content)):
+            same = "as before, bit for bit" if before == record.weights else "otherwise than before"
+            print(f"{self.cell.name} ran again, and its weights came out {same}.", flush=True)
 
     def _rows(self) -> Iterator[Row]:
         """Yield what the steps measured, each row with the cell's fields."""
@@ -279,8 +286,7 @@ def run(study: Study, options: argparse.Namespace) -> int:
         while True:
             cells, _ = study.cells()
             busy = {job.cell.key for job in running}
-            to_do = [cell for key, cell in cells.items() if key not in busy and study.record(cell) is None]
-            to_do = [cell for cell in to_do if study.is_ready(cell)]
+            to_do = [cell for key, cell in study.to_do(cells).items() if key not in busy and study.is_ready(cell)]
             spent = sum(record.seconds for cell in cells.values() if (record := study.record(cell)))
             spent += sum(time.monotonic() - job.started for job in running)
             has_time = budget_hours is None or spent < 3600 * budget_hours

@@ -41,6 +41,8 @@ class Record:
     rows: list[Row] = field(default_factory=list)
     error: str | None = None
     log: list[str] | None = None  # the end of a failed step's
+    weights: str | None = None  # hash of the weights that it left for other cells
+    read_weights: dict[str, str] = field(default_factory=dict)  # and of those that it read, by the variable of `needs`
 
     @classmethod
     def from_json(cls, values: Any, path: Path) -> "Record":
@@ -53,10 +55,13 @@ class Record:
             record = cls(**values)
         except TypeError as error:
             raise Damaged(f"{path} is damaged: it holds no record of a cell ({error}).") from error
-        texts = (record.name, record.status, record.key, record.content, record.commit or "", record.error or "")
+        texts = (record.name, record.status, record.key, record.content)
+        texts += tuple(text or "" for text in (record.commit, record.error, record.weights))
         numbers = [record.seconds, record.cpu_seconds, *_as_list(record.steps)]
         if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
             raise Damaged(f"{path} is damaged: a record of a cell has values of another type.")
+        if not isinstance(record.read_weights, dict):
+            raise Damaged(f"{path} is damaged: a record of a cell has no names of the weights that it read.")
         check_rows(record.rows, path)
         return record
 
@@ -205,7 +210,8 @@ def _fill_in_samples(rows: Mapping[str, list[Row]], path: Path) -> None:
             raise Damaged(f"{path.with_suffix('.json')} is damaged: cell {key} has no numbers of samples.")
         ends = np.cumsum([row[SAMPLES] for row in sampled[key]])
         if ends[-1] != len(steps):
-            raise Damaged(f"{path} is damaged: it has {len(steps)} samples of cell {key}, not {ends[-1]}.")
+            places = f"{path.with_suffix('.json')} or {path}"
+            raise Damaged(f"{places} is damaged: there are {len(steps)} samples of cell {key}, not {ends[-1]}.")
         for row, some in zip(sampled[key], np.split(steps, ends[:-1])):
             row[SAMPLES] = (some / STEPS).tolist()
 

@@ -19,6 +19,7 @@ from docsplit.runtime.disk.sealed import Damaged
 from docsplit.runtime.files import ROOT, hash_of_code, versions
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
+WEIGHTS = "*.safetensors"  # anywhere in a cell's folder
 FIELDS = ("data", "task", "method", "seed")  # of each row, beside cell, metric, value and seconds
 STUDY_WORDS = {"variables", "code", "formerly", "groups"}
 GROUP_WORDS = {"grid", "cases", "code", "data", "fields", "steps", "measures", "selection", "from", "needs"}
@@ -93,6 +94,7 @@ class Study:
         self.finished = before.cells | before.apart
         done = {record.content: record for record in self.finished.values() if record.status == "done"}
         self.of_any_code = done if any_code else {}
+        self.weights_before: dict[str, str | None] = {}  # of forgotten cells, by content
         content = yaml.safe_load(source.read_text(encoding="utf-8")) if isinstance(source, Path) else source
         if unknown := _unknown_words(content):
             named = source if isinstance(source, Path) else "A study"
@@ -251,26 +253,50 @@ class Study:
 
     def forget(self, cell: Cell) -> None:
         """Let a finished cell run again."""
+        if (record := self.record(cell)) is not None:
+            self.weights_before[cell.content] = record.weights
         (self.folder(cell) / RECORD).unlink(missing_ok=True)
         self.finished.pop(cell.key, None)
         self.of_any_code.pop(cell.content, None)
 
-    def is_ready(self, cell: Cell) -> bool:
-        """Whether all cells that it needs are done; one whose folder is lost is forgotten, with a line."""
-        ready = True
-        for other in cell.needs.values():
-            record = self.record(other)
-            if record is not None and record.status == "done" and not (self.work_dir / record.key).is_dir():
+    def to_do(self, cells: Mapping[str, Cell]) -> dict[str, Cell]:
+        """Return the cells that are not finished, and forget those whose folders they need and are lost."""
+        to_do = {key: cell for key, cell in cells.items() if self.record(cell) is None}
+        lost = [(cell, other) for cell in to_do.values() for other in cell.needs.values() if self._is_lost(other)]
+        if not lost:
+            return to_do
+        for cell, other in lost:
+            if self.record(other) is not None:  # said once, of the first cell that needs it
                 print(f"{cell.name} needs the folder of {other.name}, which is lost: that one runs again.", flush=True)
                 self.forget(other)
-                record = None
-            ready = ready and record is not None and record.status == "done"
-        return ready
+        return self.to_do(cells)  # the forgotten ones need others in turn
+
+    def _is_lost(self, cell: Cell) -> bool:
+        record = self.record(cell)
+        return record is not None and record.status == "done" and not (self.work_dir / record.key).is_dir()
+
+    def is_ready(self, cell: Cell) -> bool:
+        """Whether all cells that it needs are done."""
+        records = map(self.record, cell.needs.values())
+        return all(record is not None and record.status == "done" for record in records)
 
     def folders_needed(self, cell: Cell) -> dict[str, str]:
         """Return the folders of the cells that it needs, by their variables."""
         records = {name: self.record(other) for name, other in cell.needs.items()}
         return {name: str(self.work_dir / (record or cell.needs[name]).key) for name, record in records.items()}
+
+    def weights_needed(self, cell: Cell) -> dict[str, str]:
+        """Return the hashes of the weights of the cells that it needs, by their variables, where they are known."""
+        records = {name: self.record(other) for name, other in cell.needs.items()}
+        return {name: record.weights for name, record in records.items() if record is not None and record.weights}
+
+    def outdated(self, cell: Cell) -> set[str]:
+        """Return the names of the cells that ran again after this finished one read them, directly or not, and came
+        out otherwise: it says nothing of their weights of today."""
+        record = self.record(cell)
+        read, today = record.read_weights if record is not None else {}, self.weights_needed(cell)
+        changed = {cell.needs[name].name for name, value in today.items() if read.get(name, value) != value}
+        return changed.union(*map(self.outdated, cell.needs.values()))
 
     def results(self) -> Results:
         """Return the records of all finished cells; those of other code, data or options are kept, apart."""
@@ -280,6 +306,14 @@ class Study:
         not_run = [cell.name for cell in cells.values() if cell.content not in finished]
         apart = {key: record for key, record in self.finished.items() if key not in records}
         return Results(versions(), not_run, waiting, records, apart)
+
+
+def weights_in(folder: Path) -> str | None:
+    """Return a hash of all weights in a folder; None if it has none."""
+    digest, files = hashlib.blake2b(digest_size=8), sorted(folder.rglob(WEIGHTS))
+    for path in files:
+        digest.update(f"{path.relative_to(folder).as_posix()};".encode() + path.read_bytes())
+    return digest.hexdigest() if files else None
 
 
 def _unknown_words(content: Mapping[str, Any]) -> set[str]:

@@ -1,8 +1,12 @@
-"""A report as blocks, and the blocks as Markdown and as one HTML file that opens offline."""
+"""A report as blocks, and the blocks as Markdown and as one HTML file that opens offline.
+
+The HTML leads to files in the folders of cells. The Markdown does not: it may be kept without them, beside cells.json,
+which has each cell under its key.
+"""
 
 import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from docsplit.evaluation.results.markdown import Markdown, code, inline, markdown_table
 
@@ -18,7 +22,7 @@ class Cell:
     """A cell of a table: our number or why there is none, the paper's, and where ours is from."""
 
     text: str
-    link: str | None = None  # "#anchor" or a file beside the report
+    link: str | None = None  # "#anchor", or a file in the folder of a cell
     paper: str | None = None
     is_number: bool = True
 
@@ -48,15 +52,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Source:
-    """What a number is from: files beside the report, and the commands that make them."""
+    """What a number is from: cells, their files where they are here, and the commands of the first one."""
 
     anchor: str
     title: str
-    files: Sequence[str]
-    commands: Sequence[str] = field(default_factory=list)
+    cells: Mapping[str, str | None]  # by key: its JSON, beside the report
+    commands: Sequence[str]
 
 
 Block = Heading | Text | Table | Source
+CELLS = "cells.json"
 
 
 def as_markdown(blocks: Iterable[Block]) -> str:
@@ -71,8 +76,8 @@ def _markdown(block: Block) -> str:
         return inline(block.text)
     if isinstance(block, Table):
         return markdown_table(block.header, [[_markdown_cell(cell) for cell in row] for row in block.rows])
-    files = ", ".join(f"[{inline(file)}](<{file}>)" for file in block.files)
-    lines = [f'<a id="{block.anchor}"></a>{inline(block.title)}: {files or "no file"}']
+    keys = ", ".join(map(str, map(code, block.cells)))
+    lines = [f'<a id="{block.anchor}"></a>{inline(block.title)}: {keys} in [{CELLS}]({CELLS})']
     return "\n".join([*lines, *(f"- {code(command)}" for command in block.commands)])
 
 
@@ -80,7 +85,8 @@ def _markdown_cell(cell: Cell | str) -> Markdown:
     if isinstance(cell, str):
         return inline(cell)
     text = str(inline(cell.text))
-    text = f"[{text}]({cell.link})" if cell.link else text
+    if cell.link:
+        text = f"[{text}]({cell.link})" if cell.link.startswith("#") else str(code(cell.link))
     paper = f" (paper {inline(cell.paper)})" if cell.paper is not None else ""
     return Markdown(text + paper)
 
@@ -103,11 +109,10 @@ def _html(block: Block) -> str:
         header = "".join(f"<th>{html.escape(name)}</th>" for name in block.header)
         rows = "\n".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in block.rows)
         return f"<table><tr>{header}</tr>\n{rows}</table>"
-    files = ", ".join(f'<a href="{html.escape(file)}">{html.escape(file)}</a>' for file in block.files)
+    links = [(key, file or CELLS) for key, file in block.cells.items()]
+    files = ", ".join(f'<a href="{html.escape(file)}">{html.escape(key)}</a>' for key, file in links)
     commands = "".join(f"<li><code>{html.escape(command)}</code></li>" for command in block.commands)
-    return (
-        f'<p id="{html.escape(block.anchor)}">{html.escape(block.title)}: {files or "no file"}</p><ul>{commands}</ul>'
-    )
+    return f'<p id="{html.escape(block.anchor)}">{html.escape(block.title)}: {files}</p><ul>{commands}</ul>'
 
 
 def _html_cell(cell: Cell | str) -> str:

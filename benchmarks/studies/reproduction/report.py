@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,7 +101,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
     yield Heading(1, recipe["title"])
     yield Text(HOW_TO_READ)
     yield Text(f"Made for {recipe['hardware']}, {recipe['hours']} hours; pretraining seeds: "
-               f"{', '.join(map(str, recipe['seeds']))}. {reported.results.what_is_missing()}")  # fmt: skip
+               f"{', '.join(map(str, recipe['seeds']))}. {_progress(reported)}")  # fmt: skip
     if "differences" in recipe:
         yield Text(f"What differs from the papers: {recipe['differences'].strip()}")
     yield from _verdicts(reported)
@@ -119,6 +120,17 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
     yield Heading(2, "Where each number is from")
     for name in _groups(reported):
         yield _source(reported, name)
+
+
+def _progress(reported: Reported) -> str:
+    """Say how many cells ran, and of which trainings and evaluations some did not."""
+    cells = list(reported.study.cells()[0].values())
+    left = [cell.group for cell in cells if reported.study.record(cell) is None]
+    to_do = Counter("trainings" if group.startswith("train ") else group.split(":")[0] for group in left)
+    failed = [record.name for record in reported.results.failed]
+    parts = [f"{len(cells) - to_do.total()} of {len(cells)} cells ran."]
+    parts += [f"Not run: {', '.join(f'{name} ({count})' for name, count in to_do.items())}."] if to_do else []
+    return " ".join([*parts, *([f"Failed: {', '.join(failed)}."] if failed else [])])
 
 
 def anchor_of(group: str) -> str:
@@ -142,10 +154,13 @@ def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
     notes = [f"The paper: {table.note}."] if table.note else []
     notes += [table.filled.differs] if table.filled.differs else []
     groups = {figure.group for figures in table.rows.values() for figure in figures if figure.ours is not None}
-    commits = {reported.results.cells[cell.key].commit for group in groups if group for cell in
-               reported.cells_of(group) if cell.key in reported.results.cells}  # fmt: skip
+    cells = [cell for group in groups if group for cell in reported.cells_of(group)]
+    commits = {record.commit for cell in cells if (record := reported.study.record(cell)) is not None}
     if len(commits) > 1:
         notes.append(f"Its cells were made by different code: commits {', '.join(sorted(map(str, commits)))}.")
+    if outdated := set().union(*(reported.study.outdated(cell) for cell in cells)):
+        notes.append(f"Some of its cells read weights that came out otherwise when they were trained again: "
+                     f"{', '.join(sorted(outdated))}.")  # fmt: skip
     if notes:
         yield Text(" ".join(notes))
     rows: list[list[Cell | str]] = [
@@ -305,9 +320,9 @@ def _source(reported: Reported, group: str) -> Source:
     )
     commands = [f"{whole} --only {shlex.quote(group)}"]
     commands += [] if not cells else commands_of(reported.study, cells[0], options.output_dir)
-    folders = [(reported.study.record(cell) or cell).key for cell in cells]
-    files = [f"cells/{key}/{RECORD}" for key in folders if (reported.study.work_dir / key / RECORD).exists()]
-    return Source(anchor_of(group), group, files or ["cells.json"], commands)
+    keys = [record.key for cell in cells if (record := reported.study.record(cell)) is not None]
+    files = {key: f"cells/{key}/{RECORD}" for key in keys if (reported.study.work_dir / key / RECORD).exists()}
+    return Source(anchor_of(group), group, {key: files.get(key) for key in keys}, commands)
 
 
 def commands_of(study: Study, cell: StudyCell, output_dir: Path) -> list[str]:

@@ -27,6 +27,7 @@ while options.wait is not None and not options.wait.exists():
     time.sleep(0.01)
 rows = [{"head": "linear", "score": options.value}, {"head": "knn", "score": 0.0}]
 (options.output_dir / "results.json").write_text(json.dumps({"rows": rows}))
+(options.output_dir / "model.safetensors").write_text(str(options.value) + os.environ.get("TOY_LUCK", ""))
 """
 MEASURE = {"metric": "score", "file": "{folder}/out/results.json", "where": {"head": "linear"}, "value": "score"}
 

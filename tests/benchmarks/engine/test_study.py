@@ -165,6 +165,36 @@ def test_a_cell_waits_for_what_it_needs_and_a_lost_folder_is_made_again(study, t
     assert sorted(started) == ["measured seed=0", "measured seed=1", "trained seed=1 method=b"]
 
 
+def test_weights_that_are_made_again_are_compared_with_what_others_read(study, tmp_path, monkeypatch):
+    start = study(chain())
+    start().communicate(timeout=60)
+    cells = {cell.name: cell for cell in study_of(tmp_path).cells()[0].values()}
+    records = {name: study_of(tmp_path).record(cell) for name, cell in cells.items()}
+    assert records["measured seed=0"].read_weights == {"encoder": records["trained seed=0 method=b"].weights}
+    assert records["trained seed=0 method=b"].read_weights == {"origin": records["start"].weights}
+    assert len({record.weights for record in records.values()}) == 3  # those of two seeds are equal here
+
+    def run_again(lost):
+        for name in ("measured seed=1", *lost):  # one is to do, and needs what is lost
+            shutil.rmtree(tmp_path / "work" / cells[name].key)
+        results = read_results(tmp_path / "results.json")
+        results.cells.pop(cells["measured seed=1"].key)
+        write_results(results, tmp_path / "results.json")
+        output, _ = start().communicate(timeout=60)
+        return output, {name for name, cell in cells.items() if study_of(tmp_path).outdated(cell)}
+
+    lost = "trained seed=1 method=b", "start"
+    output, outdated = run_again(lost)
+    assert [f"{name} ran again, and its weights came out as before, bit for bit." in output for name in lost] == [1, 1]
+    assert not outdated
+
+    monkeypatch.setenv("TOY_LUCK", "another machine")
+    output, outdated = run_again(lost)
+    assert output.count("its weights came out otherwise than before") == 2
+    assert outdated == {"trained seed=0 method=b", "measured seed=0"}
+    assert study_of(tmp_path).outdated(cells["measured seed=0"]) == {"start"}
+
+
 def test_nothing_begins_behind_a_cell_that_failed(study, tmp_path):
     groups = chain()
     groups["start"]["cases"] = [{"own": {"value": -1}}]
