@@ -14,6 +14,8 @@ from markdown_it import MarkdownIt
 from benchmarks.engine.results import SAMPLES, Record
 from benchmarks.engine.study import RECORD, Study
 from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+from benchmarks.studies.reproduction.pages import Cell as PageCell
+from benchmarks.studies.reproduction.pages import Source, Table, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from benchmarks.studies.reproduction.report import anchor_of, write_report
 from benchmarks.studies.reproduction.tables import TABLES
@@ -214,6 +216,19 @@ def test_what_others_wrote_is_text(reported):
     assert links
     assert all(re.fullmatch(r"#from-[\w-]+|cells[\w/.]+", link) for link in links)
     assert HOSTILE in "".join(part.content for part in parts if part.type.startswith("text"))
+
+
+def test_markdown_may_be_kept_without_the_folders_of_cells(reported):
+    file = "cells/KEY/measured/report.html"
+    blocks = [Table(["cell"], [[PageCell("report.html", file)]]), Source("from-a", "a", {"KEY": file}, [])]
+    text, page = as_markdown(blocks), as_html("title", blocks)
+    assert page.count(f'href="{file}"') == 2
+    assert re.findall(r"\]\((.*?)\)", text) == ["cells.json"]
+    assert text.count("KEY") == 2
+    whole = (reported / "report.md").read_text()
+    assert {link for link in re.findall(r"\]\((.*?)\)", whole) if link[0] != "#" and link != "javascript:1"} == {
+        "cells.json"
+    }
 
 
 def test_verdicts_stand_beside_the_numbers(contents):
