@@ -55,8 +55,8 @@ class Record:
             record = cls(**values)
         except TypeError as error:
             raise Damaged(f"{path} is damaged: it holds no record of a cell ({error}).") from error
-        texts = (record.name, record.status, record.key, record.content)
-        texts += tuple(text or "" for text in (record.commit, record.error, record.weights))
+        texts = [record.name, record.status, record.key, record.content]
+        texts += [text or "" for text in (record.commit, record.error, record.weights)]
         numbers = [record.seconds, record.cpu_seconds, *_as_list(record.steps)]
         if not all(isinstance(text, str) for text in texts) or not all(map(_is_number, numbers)):
             raise Damaged(f"{path} is damaged: a record of a cell has values of another type.")
