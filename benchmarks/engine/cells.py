@@ -315,7 +315,8 @@ def run(study: Study, options: argparse.Namespace) -> int:
     if not has_time:
         print(f"--budget_hours {budget_hours} are spent: no further cell was started.")
     print(show(study, is_active=False) + f"\nWritten: {output}")
-    return 1 if results.failed else 0
+    records = map(study.record, study.cells()[0].values())
+    return 1 if any(record is not None and record.status == "failed" for record in records) else 0
 
 
 def add_options(parser: argparse.ArgumentParser, work_dir: str | None = None, output: str | None = None) -> None:

@@ -121,6 +121,12 @@ class Study:
         return ["docsplit", *sorted(files | {path.name for path in ROOT.glob("modeling_*.py")})]
 
     def cells(self) -> tuple[dict[str, Cell], dict[str, int]]:
+        """Every cell that is known by now, by key, and how many more of each group wait for another one's; of those
+        that `only` names."""
+        cells, waiting = self.all_cells()
+        return self._chosen(cells), waiting
+
+    def all_cells(self) -> tuple[dict[str, Cell], dict[str, int]]:
         """Every cell that is known by now, by key, and how many more of each group wait for another one's."""
         cells: dict[str, Cell] = {}
         cells_of: dict[str, list[Cell]] = {}
@@ -144,7 +150,7 @@ class Study:
             cells_of[name] = [self._cell(name, each, self._needed(name, each, cells_of)) for each in combined]
             for cell in cells_of[name]:
                 cells.setdefault(cell.key, cell)
-        return self._chosen(cells), waiting
+        return cells, waiting
 
     def _needed(
         self, group_name: str, variables: Variables, cells_of: Mapping[str, Sequence[Cell]]
@@ -299,8 +305,9 @@ class Study:
         return changed.union(*map(self.outdated, cell.needs.values()))
 
     def results(self) -> Results:
-        """Return the records of all finished cells; those of other code, data or options are kept, apart."""
-        cells, waiting = self.cells()
+        """Return the records of all finished cells, whatever `only` says; those of other code, data or options are
+        kept, apart."""
+        cells, waiting = self.all_cells()
         records = {record.key: record for cell in cells.values() if (record := self.record(cell))}
         finished = {record.content for record in records.values()}
         not_run = [cell.name for cell in cells.values() if cell.content not in finished]

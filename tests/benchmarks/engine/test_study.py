@@ -1,9 +1,11 @@
 """The cells of a study: what makes one another one, and what a YAML may say."""
 
 import shutil
+from argparse import Namespace
 
 import pytest
 
+from benchmarks.engine.cells import run
 from benchmarks.engine.results import Record, Results, read_results, write_results
 from benchmarks.engine.study import Study, resolve
 from tests.benchmarks.engine.conftest import CASES
@@ -133,6 +135,28 @@ def test_only_keeps_what_is_needed(study, tmp_path):
     )
     names = [cell.name for cell in some.cells()[0].values()]
     assert names == ["start", "trained seed=1 method=b", "measured seed=1"]
+
+
+def test_the_results_are_those_of_all_cells_whatever_runs(study, tmp_path):
+    study({"all": {"cases": [*CASES, {"method": "c", "own": {"value": -1}}]}}, variables={"seed": 0})
+    output = tmp_path / "results.json"
+
+    def run_only(pattern):
+        only = Study(tmp_path / "study.yaml", tmp_path / "work", {"data_file": str(tmp_path / "data.txt")}, output,
+                     only=[pattern])  # fmt: skip
+        return run(only, Namespace(output=output, jobs=1, nice=0, budget_hours=None, retry=False))
+
+    assert [run_only(f"method={method}") for method in "cab"] == [1, 0, 0]  # what is left out fails nothing
+    results = read_results(output)
+    assert {record.name[-1]: record.status for record in results.cells.values()} == {
+        "a": "done",
+        "b": "done",
+        "c": "failed",
+    }
+    assert (results.apart, results.not_run) == ({}, [])
+    shutil.rmtree(tmp_path / "work")
+    assert run_only("method=a") == 0
+    assert read_results(output) == results
 
 
 @pytest.mark.parametrize("needs", ["nothing", "measured"])
