@@ -1,6 +1,6 @@
 """Run the papers' tables from one recipe, and write ours beside the papers' as one report.
 
-    # two CPU cores, about six hours, three pretraining seeds; killed anywhere, the same command goes on
+    # two CPU cores, about five hours, three pretraining seeds; killed anywhere, the same command goes on
     python reproduce.py recipes/reproduction/small.yaml --dry_run
     python reproduce.py recipes/reproduction/small.yaml --data_dir data
 
