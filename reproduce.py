@@ -58,6 +58,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="cells at a time (default: the recipe's)")
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
+    parser.add_argument("--finished", type=Path, metavar="CELLS_JSON",
+                        help="cells.json of a run elsewhere, whose finished cells count here; what others need of its "
+                        "encoders is trained again")  # fmt: skip
     return parser.parse_args()
 
 
@@ -65,7 +68,7 @@ def go_to_the_code(options: argparse.Namespace) -> None:
     """Make the folder of the code the current one, as cells have it, and keep what options named."""
     if Path.cwd().samefile(ROOT):
         return
-    for name in ("recipe", "output_dir", "data_dir", "corpus", "model_name_or_path"):
+    for name in ("recipe", "output_dir", "data_dir", "corpus", "model_name_or_path", "finished"):
         given = getattr(options, name)
         if given is not None and (name.endswith("_dir") or Path(given).exists()):
             setattr(options, name, type(given)(Path(given).resolve()))
@@ -88,6 +91,8 @@ def main() -> None:
     for name in (options.corpus, options.model_name_or_path):
         if name is not None:
             refuse_missing_path(name, "what is here, or a name on the Hub")
+    if options.finished is not None and not options.finished.is_file():
+        raise FileNotFoundError(f"There is no file {options.finished}: --finished names the cells.json of a run.")
     recipe = read_recipe(Path(options.recipe))
     hypotheses = read_hypotheses(recipe)
     if options.corpus is not None:
@@ -135,7 +140,7 @@ def open_study(plan: Any, options: argparse.Namespace, whole: bool = False, data
     for name, value in (("given_start", options.model_name_or_path), ("given_corpus", options.corpus)):
         given |= {} if value is None else {name: value}
     results, only = options.output_dir / "cells.json", None if whole else options.only
-    return Study(plan.study, options.output_dir / "cells", given, results, options.any_code, only)
+    return Study(plan.study, options.output_dir / "cells", given, results, options.any_code, only, options.finished)
 
 
 def dry_run(plan: Any, options: argparse.Namespace, jobs: int) -> None:

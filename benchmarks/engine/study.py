@@ -74,6 +74,7 @@ class Study:
         given: variables that win over those of the YAML; values that are paths stay out of the keys.
         results: written before, from which finished cells are known where their folders are lost.
         any_code: whether cells that other code ran count as finished too.
+        elsewhere: results of a run elsewhere, of which the same holds.
         only: patterns of names; the cells that have none of them in their name, and that none of those needs, are left
             out. None: all are kept.
 
@@ -89,9 +90,10 @@ class Study:
         results: Path | None = None,
         any_code: bool = False,
         only: Sequence[str] | None = None,
+        elsewhere: Path | None = None,
     ):
-        before = read_results(results) if results is not None and results.exists() else Results()
-        self.finished = before.cells | before.apart
+        before = [read_results(path) for path in (elsewhere, results) if path is not None and path.exists()]
+        self.finished = {key: record for some in before for key, record in (some.apart | some.cells).items()}
         done = {record.content: record for record in self.finished.values() if record.status == "done"}
         self.of_any_code = done if any_code else {}
         self.weights_before: dict[str, str | None] = {}  # of forgotten cells, by content

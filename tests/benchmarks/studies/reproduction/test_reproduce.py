@@ -177,6 +177,17 @@ def test_a_killed_reproduction_goes_on_to_the_same_results(place, encoder, tmp_p
     assert ended.value.code == 0
     assert kept.stat().st_mtime_ns == before
 
+    # On another machine its cells count as finished, without the encoder
+    elsewhere, cells = tmp_path / "elsewhere", tmp_path / "out" / "cells.json"
+    with pytest.raises(SystemExit) as ended:
+        shown(*words[:-1], elsewhere, "--finished", cells)
+    assert ended.value.code == 0
+    assert read_results(elsewhere / "cells.json") == read_results(cells)
+    assert json.loads((elsewhere / "results.json").read_text())["rows"] == contents["rows"]
+    assert not (elsewhere / "cells").exists()
+    with pytest.raises(FileNotFoundError, match="--finished names the"):
+        run_here(reproduce.main, *words, "--finished", tmp_path / "nothing.json")
+
 
 def test_the_list_and_the_hours(place, tmp_path, shown):
     """By hand: start 2 x 8 x 64 tokens and a process, training 2 x 8 x 60 x 2 passes, measuring 360,000 and 36 s."""
