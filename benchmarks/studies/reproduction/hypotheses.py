@@ -29,6 +29,9 @@ from docsplit.runtime.files import ROOT
 FILE = ROOT / "recipes" / "reproduction" / "hypotheses.yaml"
 SHOWN, REFUTED, OPEN = "shown", "refuted", "open"
 LEVEL = 0.05
+NUM_SAMPLES = (
+    20_000  # p is at least 2 in so many, and Holm multiplies it with the number of a family's tests: some 300
+)
 ALL, FEW = "all", "few"
 KINDS = {  # the words that a hypothesis of each kind has, beside family, says, source, kind, evaluation and a
     "greater": {"b", "shots", "heads", "heads_of_b", "metric"},
@@ -174,6 +177,8 @@ class Measured:
             return None
         rows = [seeds[seed] for seed in sorted(seeds, key=lambda seed: -1 if seed is None else seed)]
         samples = np.stack([np.array(row[SAMPLES]) for row in rows], axis=1)
+        if len(rows) > 1:  # each set of documents with several draws of the seeds
+            samples = np.tile(samples, (max(NUM_SAMPLES // len(samples), 1), 1))
         return Resampled(np.array([row["value"] for row in rows]), samples, len(rows))
 
     def pair(self, places: Sequence[Place], metric: str | None = None) -> tuple[list[Resampled], list[str]]:
@@ -187,7 +192,8 @@ class Measured:
         known = [system for system in systems if system is not None]
         if lacking:
             return [], lacking
-        return resample([items for items, _ in known], pretraining_seeds=[seeds for _, seeds in known]), []
+        items, seeds = zip(*known)
+        return resample(items, NUM_SAMPLES, pretraining_seeds=seeds), []
 
 
 def place_of(row: Row) -> Place:

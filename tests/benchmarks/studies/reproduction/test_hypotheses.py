@@ -72,6 +72,16 @@ def test_a_claim_is_shown_or_refuted_by_all_heads_or_by_none(means, verdict, dis
     assert [test.head for test in comparison.tests] == HEADS
 
 
+def test_a_clear_difference_stays_clear_among_the_tests_of_a_family():
+    """The bootstrap draws so often that its least p survives Holm's correction."""
+    rows = rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.2)}, shots=None)
+    (comparison,) = one("greater", rows, shots=["all"], heads=HEADS[:1]).comparisons
+    family = [comparison, *(Comparison("other", tests=list(comparison.tests)) for _ in range(299))]
+    correct(family)
+    assert comparison.tests[0].corrected < 0.05
+    assert comparison.verdict == SHOWN
+
+
 def test_a_head_that_was_not_measured_leaves_it_open():
     rows = rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.5)})
     judged = one("greater", rows, shots=["all"])
