@@ -52,7 +52,7 @@ def numbers(value, label=None) -> Iterator[tuple[str | None, float, float | None
         label = next((str(value[name]) for name in LABELS if isinstance(value.get(name), str)), label)
         for name, item in value.items():
             base = name.removesuffix("_mean") if name != "mean" else ""
-            spread = value.get("std") if name in ("mean", "value") else value.get(f"{base}_std")
+            spread = value.get("std") if name in ("mean", "value", "ours") else value.get(f"{base}_std")
             if isinstance(item, int | float) and not isinstance(item, bool):
                 yield label, item, None
                 if isinstance(spread, int | float):
