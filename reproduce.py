@@ -11,18 +11,15 @@
     # from an encoder of yours, on a folder of your documents
     python reproduce.py recipes/reproduction/small.yaml --model_name_or_path my/encoder --corpus notes/
 
-    # one GPU, about an hour; the papers' weights and data on eight GPUs
+    # one GPU, about an hour (`paper.yaml`: the papers' weights and data, on eight)
     python reproduce.py recipes/reproduction/medium.yaml --output_dir outputs/reproduction_medium
-    python reproduce.py recipes/reproduction/paper.yaml --dry_run
 
 The rows of all methods start from ONE masked language model, which is trained first, unless the recipe or
 --model_name_or_path names encoders. A cell trains or measures one encoder of one seed. It is kept under the hash of
-the code, data and options that it uses, so a change runs again what it concerns and nothing else. Cells whose data
-are not in --data_dir stay in the tables and say what they need (docs/datasets.md).
+the code, data and options that it uses. Cells whose data are not in --data_dir say what they need (docs/datasets.md).
 
-OUTPUT_DIR gets report.md and report.html (each number with a link to its JSON and command, the paper's beside it),
-results.json, cells.json, and cells/KEY/encoder with each trained encoder and its card. A bootstrap judges the claims
-of recipes/reproduction/hypotheses.yaml. docs/results.md says how to read the report.
+OUTPUT_DIR gets report.md and report.html, results.json, cells.json, and cells/KEY/encoder with each trained encoder
+and its card. docs/results.md says how to read the report, and what judges the papers' claims.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
@@ -59,8 +56,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--retry", action="store_true", help="run failed cells again")
     parser.add_argument("--any_code", action="store_true", help="count cells that other code made as finished")
     parser.add_argument("--finished", type=Path, metavar="CELLS_JSON",
-                        help="cells.json of a run elsewhere, whose finished cells count here; what others need of its "
-                        "encoders is trained again")  # fmt: skip
+                        help="cells.json of another machine: its finished cells count here")  # fmt: skip
     return parser.parse_args()
 
 

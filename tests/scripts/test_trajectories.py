@@ -10,6 +10,7 @@ from tests.trajectories import NUM_STEPS, TRAJECTORIES, VARIANTS, first_differen
 
 RECORDED = json.loads(TRAJECTORIES.read_text())
 TOLERANCE = 1e-4  # relative: another machine sums in another order
+ROUNDING = 1e-5  # absolute: losses of 0.007 are differences of cosines near 1
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkl.is_available(), reason="the recorded dropout was drawn by MKL: others draw another"
@@ -36,7 +37,7 @@ def test_every_variant_is_recorded():
 
 @pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.processes == 1])
 def test_the_losses_are_the_recorded_ones(name, train):
-    assert train(name).losses == pytest.approx(RECORDED[name], rel=TOLERANCE)
+    assert train(name).losses == pytest.approx(RECORDED[name], rel=TOLERANCE, abs=ROUNDING)
 
 
 def test_another_seed_has_other_losses(train):

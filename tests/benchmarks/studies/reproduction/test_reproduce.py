@@ -228,9 +228,9 @@ def test_it_runs_from_any_folder(place, encoder, tmp_path, shown, monkeypatch):
     assert listed == shown(*place, "--model_name_or_path", encoder, "--output_dir", tmp_path / "o", "--dry_run")
 
 
-def test_the_ideas_begin_where_the_papers_tables_do_and_have_claims_of_their_own(tmp_path, shown):
+def test_the_ideas_begin_as_the_papers_tables_do_but_wider_and_have_claims_of_their_own(tmp_path, shown):
     small, ideas = (yaml.safe_load((RECIPES / f"{name}.yaml").read_text()) for name in ("small", "ideas"))
-    assert ideas["start"] == small["start"]
+    assert ideas["start"] | {"config_overrides": small["start"]["config_overrides"]} == small["start"]
     assert set(read_hypotheses(ideas)) == {"I1", "I2", "I3", "I4"}
     words = ("--dry_run", "--data_dir", tmp_path, "--output_dir", tmp_path / "o")
     assert "every command parses" in shown(RECIPES / "ideas.yaml", *words)
