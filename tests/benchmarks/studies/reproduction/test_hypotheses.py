@@ -192,7 +192,9 @@ def test_a_number_is_compared_with_nothing(mean, verdict):
         for seed in range(SEEDS)
     ]  # fmt: skip
     claim = CLAIM | {"kind": "positive", "evaluation": "sentences", "metric": "inner_minus_inter"}
-    assert judge({"H": claim}, rows)[0].verdict == verdict
+    judged = judge({"H": claim}, rows)[0]
+    assert judged.verdict == verdict
+    assert (300 * judged.comparisons[0].tests[0].difference.p_value < 0.05) == (verdict != OPEN)  # survives Holm
 
 
 @pytest.mark.parametrize(("ends", "verdict"), [((0.1, 0.3), SHOWN), ((-0.3, -0.1), REFUTED), ((-0.1, 0.3), OPEN)])

@@ -159,7 +159,6 @@ def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     curve = next(line for line in text.splitlines() if line.startswith("| graph, python_docs, seed 1"))
     assert re.findall(r"\[([\d.]+)\]", curve) == ["12.5", "50.0"]  # Figure 5
     assert "Figures 6 and 7" in text
-    assert "(crop)" not in text
     assert re.search(
         r"\. 11 of \d+ cells ran\. Not run: trainings \(\d+\), classification python_docs \(\d+\), .*\. "
         r"Failed: links python_docs: crop seed=0, ",
