@@ -29,9 +29,7 @@ from docsplit.runtime.files import ROOT
 FILE = ROOT / "recipes" / "reproduction" / "hypotheses.yaml"
 SHOWN, REFUTED, OPEN = "shown", "refuted", "open"
 LEVEL = 0.05
-NUM_SAMPLES = (
-    20_000  # p is at least 2 in so many, and Holm multiplies it with the number of a family's tests: some 300
-)
+NUM_SAMPLES = 20_000  # the least p is 2 in so many; Holm multiplies it with the tests of a family, some 300
 ALL, FEW = "all", "few"
 KINDS = {  # the words that a hypothesis of each kind has, beside family, says, source, kind, evaluation and a
     "greater": {"b", "shots", "heads", "heads_of_b", "metric"},
