@@ -4,7 +4,8 @@ import hashlib
 import json
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
@@ -298,13 +299,24 @@ class Study:
         records = {name: self.record(other) for name, other in cell.needs.items()}
         return {name: record.weights for name, record in records.items() if record is not None and record.weights}
 
-    def outdated(self, cell: Cell) -> set[str]:
-        """Return the names of the cells that ran again after this finished one read them, directly or not, and came
-        out otherwise: it says nothing of their weights of today."""
-        record = self.record(cell)
-        read, today = record.read_weights if record is not None else {}, self.weights_needed(cell)
-        changed = {cell.needs[name].name for name, value in today.items() if read.get(name, value) != value}
-        return changed.union(*map(self.outdated, cell.needs.values()))
+    def read_differently(self, cells: Iterable[Cell]) -> set[str]:
+        """Return the names of the cells whose weights these finished cells read in more than one version, directly or
+        through others: such a cell ran again between them and came out otherwise, so that they cannot be compared."""
+        hashes: dict[str, set[str]] = defaultdict(set)
+        waiting, seen = list(cells), set[str]()
+        while waiting:
+            cell = waiting.pop()
+            record = self.record(cell)
+            if record is None or cell.key in seen:
+                continue
+            seen.add(cell.key)
+            for name, other in cell.needs.items():
+                if name in record.read_weights:
+                    hashes[other.name].add(record.read_weights[name])
+            if cell.needs and record.weights:  # what it read is followed below: it must be what the others know it by
+                hashes[cell.name].add(record.weights)
+            waiting += cell.needs.values()
+        return {name for name, values in hashes.items() if len(values) > 1}
 
     def results(self) -> Results:
         """Return the records of all finished cells, whatever `only` says; those of other code, data or options are

@@ -158,9 +158,8 @@ def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
     commits = {record.commit for cell in cells if (record := reported.study.record(cell)) is not None}
     if len(commits) > 1:
         notes.append(f"Its cells were made by different code: commits {', '.join(sorted(map(str, commits)))}.")
-    if outdated := set().union(*(reported.study.outdated(cell) for cell in cells)):
-        notes.append(f"Some of its cells read weights that came out otherwise when they were trained again: "
-                     f"{', '.join(sorted(outdated))}.")  # fmt: skip
+    if differing := reported.study.read_differently(cells):
+        notes.append(f"Its cells read different weights of {', '.join(sorted(differing))}, which ran more than once.")
     if notes:
         yield Text(" ".join(notes))
     rows: list[list[Cell | str]] = [
