@@ -86,6 +86,13 @@ class Comparison:
         """Whether one head is clear and another one is not, or says the opposite."""
         return len({test.sign for test in self.tests}) > 1
 
+    @property
+    def heads(self) -> str:
+        """How many heads are clear, and on what: `heads: 3 for, 1 unclear`."""
+        counts = {"for": 1, "against": -1, "unclear": 0}
+        numbers = {side: sum(test.sign == sign for test in self.tests) for side, sign in counts.items()}
+        return "heads: " + ", ".join(f"{number} {side}" for side, number in numbers.items() if number)
+
 
 @dataclass
 class Judged:

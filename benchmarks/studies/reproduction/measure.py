@@ -41,7 +41,7 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
     "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
 }
 CONTENT_WORDS = "nouns_verbs"
-GROWTH = "growth beyond the null"  # rank correlation of R with length, less that of R with as many random words
+GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
 ABOUT: Row = {"features": "raw", "shots": None, "runs": 1, "std": None}
 DENOMINATORS = ", denominators"  # ends the metric of the row that has them, where they are not all 1
 
@@ -113,7 +113,7 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
             yield ABOUT | {"head": "redundancy", "metric": f"R, {row['length']}", "value": row["r_mean"]}
     for row in redundancy.get("growth", []):
         if row["variant"] == CONTENT_WORDS:
-            values = {end: row[f"r_minus_r_null{end}"] for end in ("", "_low", "_high")}
+            values = {end: row[f"r_to_null{end}"] for end in ("", "_low", "_high")}
             yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
                            "high": values["_high"]}  # fmt: skip
 

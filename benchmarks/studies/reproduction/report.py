@@ -188,7 +188,7 @@ def _verdicts(reported: Reported) -> Iterator[Block]:
     details: list[list[Cell | str]] = []
     for one in reported.judged:
         for comparison in one.comparisons:
-            verdict = comparison.verdict + (" (heads disagree)" if comparison.heads_disagree else "")
+            verdict = comparison.verdict + (f" ({comparison.heads})" if comparison.heads_disagree else "")
             if comparison.lacks is not None:
                 details.append([one.name, comparison.name, "", comparison.lacks, "", "", verdict])
             for test in comparison.tests:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from docsplit.evaluation.analysis.estimates import Estimate, Json, over_documents
-from docsplit.evaluation.results.bootstrap import interval, paired_bootstrap, resample
+from docsplit.evaluation.results.bootstrap import interval, resample
 from docsplit.evaluation.results.items import ItemPairs, rank_correlation
 
 PARTS = ("NOUN", "VERB", "PROPN")
@@ -130,8 +130,8 @@ def redundancy_rows(content: ContentWords, seed: int = 0) -> tuple[list[Redundan
         these means, with 95 % intervals over documents; `left_out` are documents without one of the words (D = 0).
         And for each variant Spearman's rank correlation of a document's words with R, R_null and R / R_null, with
         95 % intervals over documents: R grows with length beyond its null only where the last one is above 0. NaN
-        where lengths or values are all equal, also in one of the drawn sets. `r_minus_r_null` is the first
-        correlation less the second on the same documents, with interval and p.
+        where lengths or values are all equal, also in one of the drawn sets. The first less the second says
+        nothing: R_null is a mean of draws, so that it follows length more closely, in shuffled text too.
     """
     rows, growth = [], []
     classes = length_class(content.words)
@@ -158,17 +158,13 @@ def _estimates(r: np.ndarray, r_null: np.ndarray) -> dict[str, Estimate]:
 
 
 def _growth(words: np.ndarray, r: np.ndarray, r_null: np.ndarray) -> dict[str, float]:
-    """Rank correlations with the number of words, their intervals, and the paired difference of R and its null."""
+    """Return the rank correlations with the number of words, and their intervals."""
     values = {"r": r, "r_null": r_null, "r_to_null": r / r_null}
     if not len(words):
-        names = [f"{name}{end}" for name in (*values, "r_minus_r_null") for end in ("", "_low", "_high")]
-        return dict.fromkeys([*names, "r_minus_r_null_p_value"], np.nan)
+        return dict.fromkeys([f"{name}{end}" for name in values for end in ("", "_low", "_high")], np.nan)
     systems = [ItemPairs(words[None], value[None]) for value in values.values()]
-    resampled = dict(zip(values, resample(systems, statistic=rank_correlation)))
     row: dict[str, float] = {}
-    for name, system in resampled.items():
+    for name, system in zip(values, resample(systems, statistic=rank_correlation)):
         low, high = interval(system, is_share=False)
         row |= {name: float(system.scores[0]), f"{name}_low": low, f"{name}_high": high}
-    compared = paired_bootstrap(resampled["r"], resampled["r_null"])
-    row |= {"r_minus_r_null": compared.difference, "r_minus_r_null_low": compared.low}
-    return row | {"r_minus_r_null_high": compared.high, "r_minus_r_null_p_value": compared.p_value}
+    return row

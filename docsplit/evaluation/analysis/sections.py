@@ -71,7 +71,6 @@ def redundancy_section(contents: RedundancyContents, data: str, folder: Path) ->
         caption = f"{VARIANT_NAMES[variant]}. {BETWEEN}"
         tables.append(Table(f"{caption} Left out, without any of them: {left_out:,} documents.", header, cells))
     correlations = {"r": "R", "r_null": "R of the null", "r_to_null": "R / R of the null"}
-    correlations |= {"r_minus_r_null": "first less second"}
     cells = [
         [VARIANT_NAMES[row["variant"]], *(_correlation(row, name) for name in correlations)] for row in contents.growth
     ]

@@ -1,6 +1,7 @@
 """The rows of one encoder: each measure with what its test items add."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from benchmarks.engine.results import SAMPLES
 from benchmarks.studies.reproduction import measure
 from benchmarks.studies.reproduction.hypotheses import Measured, place_of
+from docsplit.evaluation.analysis.redundancy import content_words, redundancy_rows
 from docsplit.evaluation.results.items import ItemScores
 from docsplit.evaluation.results.result import Result
 from docsplit.evaluation.results.task import CLASSIFICATION, MULTI_LABEL_CLASSIFICATION
@@ -63,3 +65,18 @@ def test_tfidf_and_svd_is_measured_like_an_encoder(corpus_file, tmp_path):
     assert accuracy["runs"] == 2
     assert np.mean(accuracy[SAMPLES]) == pytest.approx(accuracy["value"])
     assert accuracy["value"] > 0.6  # the topics have words of their own: chance is a third
+
+
+@pytest.mark.parametrize("num_topics", [1, 10], ids=["shuffled words", "topics"])
+def test_growth_beyond_the_null_is_none_where_length_alone_makes_words_recur(num_topics, tmp_path):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 120, 150).tolist()
+    texts = [[f"w{rng.integers(60)}of{number % num_topics}" for _ in range(n)] for number, n in enumerate(lengths)]
+    tagged = [(lemmas, ["NOUN"] * len(lemmas)) for lemmas in texts]
+    rows, growth = redundancy_rows(content_words(tagged, lengths))
+    contents = {"redundancy": {"rows": [row.to_json() for row in rows], "growth": growth}}
+    (tmp_path / "analysis.json").write_text(json.dumps(contents))
+    measured = list(measure.rows_of_analysis(SimpleNamespace(measured=[]), tmp_path))
+    (beyond,) = [row for row in measured if row["metric"] == measure.GROWTH]
+    assert (beyond["low"] > 0) == (num_topics > 1)
+    assert beyond["high"] > 0
