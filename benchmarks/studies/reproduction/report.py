@@ -15,10 +15,13 @@ from benchmarks.engine.results import Results, Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
 from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
+from benchmarks.studies.reproduction.measure import DRAWN
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
 from benchmarks.studies.reproduction.tables import (
     NOT_IN_RECIPE,
+    NOT_RUN,
+    RAW,
     Figure,
     Gain,
     JointTable,
@@ -112,6 +115,7 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
         if family == "docsplit":
             yield from _gains(reported)
             yield from _labels_curve(reported)
+            yield from _attention(reported)
         if family == "graph":
             yield from _settings(reported)
             yield from _convergence(reported)
@@ -238,6 +242,25 @@ def _labels_curve(reported: Reported) -> Iterator[Block]:
     yield Table(["", *map(str, labels), "all"], lines)
 
 
+def _attention(reported: Reported) -> Iterator[Block]:
+    """Figure 3 of SimLTE: attention of the last layer to the words of each part of speech."""
+    yield Heading(3, f"{read_paper('simlte').short}, Figure 3: attention by part of speech")
+    yield Text("Attention to a word, 1 if all words of its document had as much; mean over seeds. The paper prints no "
+               "number: it says that SimLTE has on nouns more than 1.4 times BERT's and SimCSE's (NYT).")  # fmt: skip
+    rows: list[list[Cell | str]] = []
+    for (evaluation, data, method), group in reported.plan.evaluated.items():
+        metrics = DRAWN["attention"] if evaluation == "attention" else ()
+        numbers = [reported.numbers.look_up("attention", data, method, "attention", RAW, None, one) for one in metrics]
+        shown = [NOT_RUN if one is None else
+                 Cell(f"{one[0]:.2f}" + ("" if one[1] is None else f" ± {one[1]:.2f}"), f"#{anchor_of(group)}")
+                 for one in numbers]  # fmt: skip
+        rows += [[f"{method}, {data}", *shown]] if shown else []
+    missing = {one.needs for one in reported.plan.missing if one.evaluation == "attention"}
+    yield Table(["", *(name.removesuffix("_to_uniform") for name in DRAWN["attention"])], rows)
+    if missing:
+        yield Text(f"Not measured: {'; '.join(sorted(missing))}.")
+
+
 def _settings(reported: Reported) -> Iterator[Block]:
     """Table 6: the settings of fine-tuning, ours beside the paper's."""
     from docsplit.evaluation.arguments import ProbeArguments
@@ -286,7 +309,9 @@ def _reports(reported: Reported) -> Iterator[Block]:
                  if (reported.study.folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
         yield Heading(3, f"{read_paper('graph').short}, {title}")
         if not cells:
-            yield Text("Not in this recipe." if not groups else "Not run yet.")
+            ran = any(reported.study.record(cell) is not None for group in groups for cell in reported.cells_of(group))
+            yield Text(f"The pictures are where the cells ran. To make them anew: --only '{evaluation}'."
+                       if ran else "Not run yet." if groups else "Not in this recipe.")  # fmt: skip
             continue
         files = [f"cells/{cell.key}/measured/report.html" for cell in cells]
         yield Table(
