@@ -41,6 +41,7 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
     "attention": ("noun_to_uniform", "verb_to_uniform", "adjective_to_uniform", "other_to_uniform"),
 }
 CONTENT_WORDS = "nouns_verbs"
+DATA_SETS = "data sets"  # the head of the rows that describe the data
 GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
 ABOUT: Row = {"features": "raw", "shots": None, "runs": 1, "std": None}
 DENOMINATORS = ", denominators"  # ends the metric of the row that has them, where they are not all 1
@@ -95,7 +96,7 @@ def _five_decimals(values: np.ndarray) -> list[float]:
 
 
 def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
-    """Yield the rows of clusters, of what has values on drawn sets of documents, and of redundancy.
+    """Yield the rows of clusters, of what has values on drawn sets of documents, of redundancy, and of the data.
 
     Cosines of sentences and attention to words are no sums over documents: their `samples` are the values on sets of
     documents that were drawn with replacement, the same for every encoder, and the row is marked as `drawn`.
@@ -108,6 +109,7 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
                     yield ABOUT | {"head": head, "metric": name, "value": float(resampled.scores[0]), "drawn": True,
                                    SAMPLES: _five_decimals(resampled.samples[:, 0])}  # fmt: skip
     redundancy = json.loads((folder / "analysis.json").read_text(encoding="utf-8")).get("redundancy", {})
+    yield from rows_of_texts(evaluation.split) if redundancy else ()
     for row in redundancy.get("rows", []):
         if row["n"] and row["variant"] == CONTENT_WORDS:
             yield ABOUT | {"head": "redundancy", "metric": f"R, {row['length']}", "value": row["r_mean"]}
@@ -116,6 +118,16 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
             values = {end: row[f"r_to_null{end}"] for end in ("", "_low", "_high")}
             yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
                            "high": values["_high"]}  # fmt: skip
+
+
+def rows_of_texts(split: Any) -> Iterator[Row]:
+    """Yield the number of documents and classes and their words, all parts together: DocSplit v1, Table 1."""
+    from docsplit.evaluation.results.records import text_statistics
+
+    texts = [text for part in split.texts.values() for text in part]
+    (counted,) = text_statistics("", {"all": texts}, len(split.class_names))
+    for name in ("documents", "classes", "mean_words", "median_words", "max_words"):
+        yield ABOUT | {"head": DATA_SETS, "metric": name.replace("_", " "), "value": float(getattr(counted, name))}
 
 
 def rows_of_svd(data_args: LabelledArguments, args: ProbeArguments) -> list[Row]:

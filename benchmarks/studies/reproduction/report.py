@@ -15,7 +15,7 @@ from benchmarks.engine.results import Results, Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
 from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
-from benchmarks.studies.reproduction.measure import DRAWN
+from benchmarks.studies.reproduction.measure import DATA_SETS, DRAWN
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
 from benchmarks.studies.reproduction.tables import (
@@ -148,7 +148,7 @@ def _groups(reported: Reported) -> list[str]:
 
 
 def _cell(figure: Figure) -> Cell:
-    paper = None if figure.paper is None else str(figure.paper)
+    paper = None if figure.paper is None else f"{figure.paper:,}"
     link = f"#{anchor_of(figure.group)}" if figure.ours is not None and figure.group else None
     return Cell(figure.text, link, paper, figure.ours is not None)
 
@@ -407,6 +407,7 @@ def verdict_of(judged: Sequence[Judged], table: JointTable, figure: Figure) -> s
             comparison.verdict
             for comparison in one.comparisons
             if one.stated["evaluation"] == table.filled.evaluation
+            and table.filled.head != DATA_SETS
             and (comparison.method, comparison.data) == (figure.method, figure.data)
             and (comparison.shots is None) == (table.shots is None)
         ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.engine.results import Results, Row
+from benchmarks.studies.reproduction.measure import DATA_SETS
 from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, papers_rows
 from docsplit.evaluation.results.paper_numbers import Number, PaperTable, read_paper
 
@@ -20,6 +21,7 @@ NOT_IN_RECIPE, NOT_RUN, FAILED = "not in this recipe", "not run yet", "failed"
 FEW_OF_OURS = 5  # labels a class, of sets that no paper has
 MEAN = "mean "  # begins the metric of a column over all sets of a table
 OF_CELLS = ("hours", "trained, %", "parameters")  # columns that are no measures of test items
+COUNTS = ("documents", "classes", "mean words", "median words", "max words")  # shown without decimals
 PERCENT_FROM = 1.5  # a paper's column with a larger number is in percent
 
 
@@ -53,8 +55,11 @@ def _bregman(part: str, head: str, features: str) -> Filled:
                   with_paper=features == RAW, differs=differs)  # fmt: skip
 
 
+READ = "Ours are the documents that the recipe reads, all parts together."
 FACTORS = "By the MLP on frozen embeddings; the paper's are fine-tuned end to end. One seed a level."
 TABLES = (
+    Filled("docsplit", "docsplit_v1", "1", "words", head=DATA_SETS, method="documents", differs=READ),
+    Filled("docsplit", "docsplit_v2", "of section 4.2", "words", head=DATA_SETS, method="documents", differs=READ),
     *(_classification("1", head, features) for head in ("mlp", "linear") for features in (RAW, STANDARDIZED)),
     *(_classification("2", head, features) for head in ("mlp", "linear") for features in (RAW, STANDARDIZED)),
     Filled("docsplit", "docsplit_v1", "3", "links"),
@@ -99,6 +104,8 @@ class Figure:
         """Return our number as it is shown, or what it lacks."""
         if self.ours is None:
             return self.lacks or ""
+        if self.metric in COUNTS:
+            return f"{self.ours:,.0f}"
         scale, digits = (100, 1) if self.percent else (1, 3)
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
         return f"{scale * self.ours:.{digits}f}{spread}"
@@ -155,7 +162,7 @@ class Numbers:
         status = self.statuses.get(group)
         if status is None:
             return NOT_IN_RECIPE
-        return "the measure is not of this method" if status == "done" else FAILED if status == "failed" else NOT_RUN
+        return "does not apply" if status == "done" else FAILED if status == "failed" else NOT_RUN
 
 
 def joint_tables(plan: Plan, numbers: Numbers, family: str) -> Iterator[JointTable]:

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from benchmarks.engine.results import SAMPLES, Record
 from benchmarks.engine.study import RECORD, Study
 from benchmarks.studies.reproduction.hypotheses import read_hypotheses
+from benchmarks.studies.reproduction.measure import DATA_SETS
 from benchmarks.studies.reproduction.pages import Cell as PageCell
 from benchmarks.studies.reproduction.pages import Source, Table, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
@@ -50,7 +51,8 @@ def reported(tmp_path_factory):
     recipe = read_recipe(SMALL)
     recipe["methods"][HOSTILE] = {"family": "docsplit", "words": "tfidf"}
     recipe["evaluations"]["classification"]["methods"] = [*recipe["evaluations"]["classification"]["methods"], HOSTILE]
-    recipe["evaluations"]["attention"]["options"]["spacy_pipeline"] = "spacy"  # nothing is tagged here
+    for name in ("words", "attention"):
+        recipe["evaluations"][name]["options"]["spacy_pipeline"] = "spacy"  # nothing is tagged here
     plan = make_plan(recipe, folder / "no data")
     study = Study(plan.study, folder / "cells", {"data_dir": "no data"})
     for cell in study.cells()[0].values():
@@ -76,6 +78,9 @@ def reported(tmp_path_factory):
             row = {"head": "attention", "features": "raw", "shots": None, "runs": 1, "std": None, "seconds": 1.0}
             row |= {"metric": "noun_to_uniform", "value": 1.5 + 0.25 * cell.fields["seed"]}
             write_done(study, cell, [fields | row])
+        elif cell.group == "words python_docs: documents":
+            row = {"head": DATA_SETS, "features": "raw", "shots": None, "runs": 1, "std": None, "seconds": 1.0}
+            write_done(study, cell, [fields | row | {"metric": "documents", "value": 12345.0}])
         elif cell.group == "graph attention python_docs: graph":  # on another machine: its pictures are not here
             write_done(study, cell, [])
         elif cell.group == "links python_docs: crop":
@@ -150,6 +155,17 @@ def test_our_numbers_are_means_over_seeds_in_the_papers_unit(contents):
     assert (other["ours"], other["paper"]) == (pytest.approx(50), None)
 
 
+def test_the_table_of_data_sets_has_counts_of_ours_and_no_verdict(reported, contents):
+    """The measurement that counts the words also decides a claim, of which this table says nothing."""
+    documents = row_of(contents, "DocSplit v1, Table 1", "python_docs", "documents")
+    assert (documents["ours"], documents["verdict"]) == (12345, "")
+    lines = (reported / "report.md").read_text().partition("DocSplit v1, Table 1")[2].splitlines()
+    line = next(line for line in lines if line.startswith("| python_docs (ours"))
+    assert "[12,345](" in line
+    assert "does not apply" in line
+    assert row_of(contents, "DocSplit v2, Table of section 4.2", "python_docs", "documents")["ours"] == 12345
+
+
 def test_gains_are_means_over_sets_of_relative_gains(contents):
     gains = {(one["title"], one["of"], one["over"]): one for one in contents["gains"]}
     assert round(gains["DocSplit v2, Table 1", "DocSplit_bert", "SimCSE"]["paper"], 2) == 3.90
@@ -170,7 +186,7 @@ def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     assert "The pictures are where the cells ran." in text  # Figures 6 and 7
     assert text.count("Not run yet.") == 1, "clusters have not run"
     assert re.search(
-        r"\. 17 of \d+ cells ran\. Not run: trainings \(\d+\), classification python_docs \(\d+\), .*\. "
+        r"\. 18 of \d+ cells ran\. Not run: trainings \(\d+\), classification python_docs \(\d+\), .*\. "
         r"Failed: links python_docs: crop seed=0, ",
         text,
     )
