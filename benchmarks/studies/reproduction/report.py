@@ -19,6 +19,7 @@ from benchmarks.studies.reproduction.measure import DATA_SETS, DRAWN
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
 from benchmarks.studies.reproduction.tables import (
+    NO_ENCODER,
     NOT_IN_RECIPE,
     NOT_RUN,
     RAW,
@@ -174,7 +175,7 @@ def _table(reported: Reported, table: JointTable) -> Iterator[Block]:
 
 def _named(row: str, figures: Sequence[Figure]) -> str:
     """Return the paper's name of a row, and ours where it is another one."""
-    ours = list(dict.fromkeys(figure.method for figure in figures if figure.method and figure.method != row))
+    ours = list(dict.fromkeys(one.method for one in figures if one.method not in (None, row, NO_ENCODER)))
     return f"{row} (ours: {', '.join(ours)})" if ours and len(ours) < 3 else row
 
 

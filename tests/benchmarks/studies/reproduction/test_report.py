@@ -160,7 +160,7 @@ def test_the_table_of_data_sets_has_counts_of_ours_and_no_verdict(reported, cont
     documents = row_of(contents, "DocSplit v1, Table 1", "python_docs", "documents")
     assert (documents["ours"], documents["verdict"]) == (12345, "")
     lines = (reported / "report.md").read_text().partition("DocSplit v1, Table 1")[2].splitlines()
-    line = next(line for line in lines if line.startswith("| python_docs (ours"))
+    line = next(line for line in lines if line.startswith("| python_docs "))
     assert "[12,345](" in line
     assert "does not apply" in line
     assert row_of(contents, "DocSplit v2, Table of section 4.2", "python_docs", "documents")["ours"] == 12345
