@@ -157,6 +157,8 @@ class Measured:
             if not row["metric"].endswith(DENOMINATORS):
                 above = _as_runs(row)
                 denominators = below.get((place_of(row), row["seed"], row["metric"]), np.ones_like(above))
+                if row["seed"] in self.items[place_of(row)]:
+                    raise ValueError(f"Two measurements of {place_of(row)} with seed {row['seed']}.")
                 self.items[place_of(row)][row["seed"]] = ItemScores(above, denominators)
                 if row["shots"] is not None:
                     self.labels[row["task"], row["data"]].add(row["shots"])
@@ -203,13 +205,7 @@ class Measured:
 
 def place_of(row: Row) -> Place:
     """Return what identifies the samples of a row but for its seed."""
-    return (
-        row["task"],
-        row["data"],
-        row["method"],
-        f"{row['head'].partition(' k1')[0]} {row['features']}",
-        row["shots"],
-    )
+    return (row["task"], row["data"], row["method"], f"{row['head']} {row['features']}", row["shots"])
 
 
 def _as_runs(row: Row) -> np.ndarray:
@@ -266,14 +262,17 @@ def _comparison(
     """Compare two methods with each head."""
     labels = "all labels" if shots is None else f"{shots} labels a class"
     comparison = Comparison(f"{' v '.join(methods)}, {data}, {labels}", data, methods[0], shots)
+    without: dict[str, list[str]] = defaultdict(list)  # the heads that a method has no number with
     for heads in zip(stated["heads"], stated.get("heads_of_b", stated["heads"])):
         places = [(stated["evaluation"], data, method, head, shots) for method, head in zip(methods, heads)]
         systems, lacking = measured.pair(places, stated.get("metric"))
         if lacking:
-            comparison.lacks = f"{' and '.join(lacking)} not measured with {heads[0]}"
+            without[" and ".join(lacking)].append(heads[0])
             continue
         a, b = systems
         comparison.tests.append(compared(heads[0], a, b, stated.get("margin")))
+    if without:
+        comparison.lacks = "; ".join(f"{name} not measured with {', '.join(on)}" for name, on in without.items())
     return comparison
 
 

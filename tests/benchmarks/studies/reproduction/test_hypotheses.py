@@ -90,6 +90,26 @@ def test_a_head_that_was_not_measured_leaves_it_open():
     assert judged.comparisons[0].lacks == "a and b not measured with linear raw"
 
 
+def test_a_system_with_other_parameters_is_another_one():
+    """BM25 is measured with two pairs of parameters: the claim is about the one whose head it names."""
+    rng = np.random.default_rng(0)
+    better, worse = scores(rng, 0.8), scores(rng, 0.5)
+    rows = [*rows_of("a", "hybrid", better), *rows_of("b", "bm25", better), *rows_of("b", "bm25", worse)]
+    for row in rows[-SEEDS:]:
+        row["head"] = "bm25 k1=0.9 b=0.4"
+    (comparison,) = one("greater", rows, shots=["all"], heads=["hybrid raw"], heads_of_b=["bm25 raw"]).comparisons
+    assert comparison.tests[0].difference.difference == 0
+    (comparison,) = one("greater", rows, shots=["all"], heads=["hybrid raw"],
+                        heads_of_b=["bm25 k1=0.9 b=0.4 raw"]).comparisons  # fmt: skip
+    assert comparison.verdict == SHOWN
+
+
+def test_two_measurements_of_one_place_are_refused():
+    rows = rows_of("a", "mlp", scores(np.random.default_rng(0), 0.8))
+    with pytest.raises(ValueError, match=r"Two measurements of .*'mlp raw'.* with seed 0"):
+        Measured([*rows, rows[0]])
+
+
 def test_a_claim_without_measurements_is_open():
     judged = one("greater", [], shots=["all"])
     assert (judged.verdict, judged.comparisons[0].lacks) == (OPEN, "not measured")
