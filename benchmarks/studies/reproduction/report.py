@@ -39,6 +39,7 @@ SUMMED, BASES = (
     ("DocSplit_bert", "DocSplit_long"),
     ("SimCSE", "SimCSE_long", "Contriever", "INSTRUCTOR", "crop", "ICT"),
 )
+TUNED = "fine-tuning of the graph paper"
 REPORTS = {  # evaluations whose figures are in a report of their own
     "clusters": "Figures 3 and 4, maps of documents",
     "graph attention": "Figures 6 and 7, attention of the document node and of all nodes",
@@ -46,7 +47,8 @@ REPORTS = {  # evaluations whose figures are in a report of their own
 HOW_TO_READ = (
     "Each cell has our number, with the deviation over pretraining seeds (over trainings of the head where there is "
     "one encoder), and in brackets the paper's, which is of other weights and data: it is no target. Our number leads "
-    "to its JSON and its command. A cell that could not be measured says why."
+    "to its JSON and its command. A cell that could not be measured says why. † marks a head that gave nearly all "
+    "test documents one class, with one seed at least."
 )
 
 
@@ -182,9 +184,9 @@ def _named(row: str, figures: Sequence[Figure]) -> str:
 def _verdicts(reported: Reported) -> Iterator[Block]:
     yield Heading(2, "What the papers claim")
     yield Text(
-        "Written before the run. shown: every head agrees, in every comparison, after Holm's correction within the "
-        "family; refuted: every head says the opposite in one comparison; open: else. Intervals are 95 %, over "
-        "pretraining seeds and test items."
+        "Written before the run, unless the source says otherwise. shown: every head agrees, in every comparison, "
+        "after Holm's correction within the family; refuted: every head says the opposite in one comparison; open: "
+        "else. Intervals are 95 %, over pretraining seeds and test items."
     )
     rows: list[list[Cell | str]] = [
         [one.name, one.verdict, one.stated["says"], one.stated["source"]] for one in reported.judged
@@ -202,7 +204,7 @@ def _verdicts(reported: Reported) -> Iterator[Block]:
                 p_value = "" if test.corrected is None else f"{test.corrected:.3f}"
                 details.append([one.name, comparison.name, test.head, f"{100 * found.difference:+.1f}", interval,
                                 p_value, verdict])  # fmt: skip
-    header = ["", "comparison", "head", "difference, points", "95 %", "p, Holm", "verdict"]
+    header = ["", "comparison", "head", "difference x 100", "95 %", "p, Holm", "verdict"]
     yield Table(header, details)
 
 
@@ -267,7 +269,7 @@ def _settings(reported: Reported) -> Iterator[Block]:
     from docsplit.evaluation.arguments import ProbeArguments
 
     table = read_paper("graph").table("6")
-    evaluation = reported.plan.recipe["evaluations"].get("fine-tuning of the graph paper")
+    evaluation = reported.plan.recipe["evaluations"].get(TUNED)
     yield Heading(3, f"{read_paper('graph').short}, Table 6: {table.title}")
     rows: list[list[Cell | str]] = []
     for name, values in table.rows.items():
@@ -288,7 +290,7 @@ def _settings(reported: Reported) -> Iterator[Block]:
 def _convergence(reported: Reported) -> Iterator[Block]:
     """Figure 5: the validation accuracy while the encoder is fine-tuned, epoch by epoch."""
     yield Heading(3, f"{read_paper('graph').short}, Figure 5: validation accuracy while fine-tuning")
-    curves = [row for row in reported.results.rows if row.get("curve")]
+    curves = [row for row in reported.results.rows if row.get("curve") and row["task"] == TUNED]
     if not curves:
         yield Text("Not run yet.")
         return
@@ -352,7 +354,8 @@ def _source(reported: Reported, group: str) -> Source:
 
 def commands_of(study: Study, cell: StudyCell, output_dir: Path) -> list[str]:
     """Return the commands of a cell's steps, from the root of the repository."""
-    variables = study.paths | study.folders_needed(cell) | {"folder": str(study.folder(cell))}
+    folder = study.folder(cell) if (record := study.record(cell)) is None else study.work_dir / record.key
+    variables = study.paths | study.folders_needed(cell) | {"folder": str(folder)}
     commands = [shlex.join(["python", *command_of(resolve(step, variables))]) for step in cell.steps]
     shorter = {f"{ROOT}/": "", str(study.work_dir): str(output_dir / "cells")}
     for long, short in shorter.items():

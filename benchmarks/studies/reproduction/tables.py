@@ -40,6 +40,7 @@ class Filled:
     method: str | None = None  # whose numbers fill a table that has a row a data set
     with_paper: bool = True  # False: a head that the paper has not
     differs: str = ""  # from the paper's experiment, beside what the recipe says
+    seed: int | None = None  # the one pretraining seed that counts, where rows have different numbers of them
 
 
 def _classification(table: str, head: str, features: str) -> Filled:
@@ -57,7 +58,14 @@ def _bregman(part: str, head: str, features: str) -> Filled:
 
 NO_ENCODER = "documents"  # the method whose words alone are counted
 READ = "Ours are the documents that the recipe reads, all parts together."
-FACTORS = "By the MLP on frozen embeddings; the paper's are fine-tuned end to end. One seed a level."
+
+
+def _factors(table: str, features: str) -> Filled:
+    differs = f"By the MLP on {features} embeddings; the paper's are fine-tuned end to end. Each row is seed 0 alone."
+    return Filled("bregman", "bregman", table, "factors of the Bregman paper", head="mlp", features=features,
+                  with_paper=features == RAW, differs=differs, seed=0)  # fmt: skip
+
+
 TABLES = (
     Filled("docsplit", "docsplit_v1", "1", "words", head=DATA_SETS, method=NO_ENCODER, differs=READ),
     Filled("docsplit", "docsplit_v2", "of section 4.2", "words", head=DATA_SETS, method=NO_ENCODER, differs=READ),
@@ -72,10 +80,9 @@ TABLES = (
     _bregman("linear layer", "linear", RAW), _bregman("linear layer", "linear", STANDARDIZED),
     Filled("bregman", "bregman", "2", "fine-tuning of the Bregman paper", "fine-tuning"),
     Filled("bregman", "bregman", "3", "few labels of the Bregman paper"),
-    Filled("bregman", "bregman", "4", "factors of the Bregman paper", head="mlp", differs=FACTORS),
+    _factors("4", RAW), _factors("4", STANDARDIZED),
     Filled("bregman", "bregman", "5", "classification of the Bregman paper", head="mlp"),
-    Filled("bregman", "bregman", "6", "factors of the Bregman paper", head="mlp", differs=FACTORS),
-    Filled("bregman", "bregman", "7", "factors of the Bregman paper", head="mlp", differs=FACTORS),
+    _factors("6", RAW), _factors("6", STANDARDIZED), _factors("7", RAW), _factors("7", STANDARDIZED),
     Filled("graph", "graph", "1", "clusters", head="k-means"),
     Filled("graph", "graph", "2", "fine-tuning of the graph paper"),
     Filled("graph", "graph", "3", "ranking"),
@@ -99,6 +106,7 @@ class Figure:
     paper: Number | None = None
     group: str | None = None  # of the study, which measured it
     percent: bool = False
+    one_class: bool = False  # the head gave nearly all test documents one class, with one seed at least
 
     @property
     def text(self) -> str:
@@ -109,7 +117,7 @@ class Figure:
             return f"{self.ours:,.0f}"
         scale, digits = (100, 1) if self.percent else (1, 3)
         spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
-        return f"{scale * self.ours:.{digits}f}{spread}"
+        return f"{scale * self.ours:.{digits}f}{spread}{'†' if self.one_class else ''}"
 
 
 @dataclass(frozen=True)
@@ -146,13 +154,17 @@ class Numbers:
                 if not any(known["cell"] == row["cell"] for known in self.rows[place]):
                     self.rows[place].append(row)
 
-    def look_up(self, *place: Any) -> tuple[float, float | None] | None:
-        """Return mean and deviation: over pretraining seeds; of one encoder over trainings of the head."""
-        rows = self.rows.get(place)
+    def look_up(self, *place: Any, seed: int | None = None) -> tuple[float, float | None] | None:
+        """Return mean and deviation: over pretraining seeds; of one encoder, or seed, over trainings of the head."""
+        rows = [row for row in self.rows.get(place, ()) if seed is None or row["seed"] == seed]
         if not rows:
             return None
         values = [row["value"] for row in rows]
         return statistics.mean(values), (statistics.stdev(values) if len(values) > 1 else rows[0].get("std"))
+
+    def one_class(self, *place: Any) -> bool:
+        """Whether the head gave nearly all test documents one class, with any seed (`Result.warning`)."""
+        return any(row.get("warning") for row in self.rows.get(place, ()))
 
     def lacks(self, evaluation: str, data: str, method: str | None) -> str:
         """Say why there is no number."""
@@ -259,12 +271,14 @@ def _figure(
     method = shown[0] if shown else None
     shots = _shots(table, data)
     own = filled.metrics.get(metric, metric)
-    found = numbers.look_up(filled.evaluation, data, method, head, filled.features, shots, own) if method else None
+    place = (filled.evaluation, data, method, head, filled.features, shots, own)
+    found = numbers.look_up(*place, seed=filled.seed) if method else None
     group = evaluation_group(filled.evaluation, data, method) if method else None
     if found is None:
         lacks = numbers.lacks(filled.evaluation, data, method)
         return Figure(name, title, method, data, metric, lacks=lacks, paper=paper, group=group, percent=percent)
-    return Figure(name, title, method, data, metric, *found, paper=paper, group=group, percent=percent)
+    return Figure(name, title, method, data, metric, *found, paper=paper, group=group, percent=percent,
+                  one_class=numbers.one_class(*place))  # fmt: skip
 
 
 def _percents(table: PaperTable) -> set[str]:
