@@ -247,6 +247,10 @@ class Study:
         """Return the folder that a cell's processes write to."""
         return self.work_dir / cell.key
 
+    def finished_folder(self, cell: Cell) -> Path:
+        """Return the folder that a finished cell lies in, which has another key where other code ran it."""
+        return self.work_dir / (self.record(cell) or cell).key
+
     def record(self, cell: Cell) -> Record | None:
         """Return the record of a finished cell, from its folder or the results; None if it is not finished."""
         path = self.folder(cell) / RECORD
@@ -291,8 +295,7 @@ class Study:
 
     def folders_needed(self, cell: Cell) -> dict[str, str]:
         """Return the folders of the cells that it needs, by their variables."""
-        records = {name: self.record(other) for name, other in cell.needs.items()}
-        return {name: str(self.work_dir / (record or cell.needs[name]).key) for name, record in records.items()}
+        return {name: str(self.finished_folder(other)) for name, other in cell.needs.items()}
 
     def weights_needed(self, cell: Cell) -> dict[str, str]:
         """Return the hashes of the weights of the cells that it needs, by their variables, where they are known."""

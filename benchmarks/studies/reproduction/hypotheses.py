@@ -147,6 +147,8 @@ class Measured:
         self.drawn: dict[tuple[Place, str], dict[int | None, Row]] = defaultdict(dict)
         for row in self.rows:
             if row.get("drawn"):
+                if row["seed"] in self.drawn[place_of(row), row["metric"]]:
+                    raise ValueError(f"Two measurements of {place_of(row)} with seed {row['seed']}.")
                 self.drawn[place_of(row), row["metric"]][row["seed"]] = row
         sampled = [row for row in self.rows if SAMPLES in row and not row.get("drawn")]
         for row in sampled:
@@ -267,7 +269,8 @@ def _comparison(
         places = [(stated["evaluation"], data, method, head, shots) for method, head in zip(methods, heads)]
         systems, lacking = measured.pair(places, stated.get("metric"))
         if lacking:
-            without[" and ".join(lacking)].append(heads[0])
+            head_of = dict(zip(methods, heads))
+            without[" and ".join(lacking)].append(" and ".join(dict.fromkeys(head_of[name] for name in lacking)))
             continue
         a, b = systems
         comparison.tests.append(compared(heads[0], a, b, stated.get("margin")))
@@ -302,15 +305,18 @@ def _interaction(
     """Compare the gain with few labels with the gain with all; seeds are paired by their number."""
     name = f"gain of {' over '.join(methods)}, {data}, {few} labels a class v all"
     comparison = Comparison(name, data, methods[0], few)
+    without = []
     for head in stated["heads"]:
         places = [(stated["evaluation"], data, method, head, shots) for shots in (few, None) for method in methods]
         systems, lacking = measured.pair(places)
         if few is None or lacking:
-            comparison.lacks = f"few or all labels not measured with {head}"
+            without.append(head)
         elif len({system.seeds for system in systems}) > 1:
             comparison.lacks = f"other numbers of pretraining seeds with {head}"
         else:
             comparison.tests.append(HeadTest(head, growth_of_gain(*systems)))
+    if without:
+        comparison.lacks = f"few or all labels not measured with {', '.join(without)}"
     return comparison
 
 
@@ -337,6 +343,8 @@ def _positive(stated: Hypothesis, data: str, method: str, measured: Measured) ->
     rows = measured.values[evaluation, data, method, metric]
     if not rows:
         comparison.lacks = f"{metric} of {method} not measured"
+    elif len({place_of(row) for row in rows}) > 1:
+        raise ValueError(f"{metric} of {method}, {data}, is measured by several heads: one of them has to be named.")
     elif rows[0].get("drawn"):
         system = measured.drawn_system(place_of(rows[0]), metric)
         assert system is not None

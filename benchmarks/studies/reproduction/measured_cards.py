@@ -28,7 +28,7 @@ def add_measured(study: Study) -> str:
     cards = set()
     for cell in study.cells()[0].values():
         record = study.record(cell)
-        measured = study.work_dir / (record.key if record is not None else cell.key) / "measured"
+        measured = study.finished_folder(cell) / "measured"
         if record is None or record.status != "done" or not (measured / RESULTS).exists():
             continue
         contents = read_json(measured / RESULTS)

@@ -239,8 +239,9 @@ def _labels_curve(reported: Reported) -> Iterator[Block]:
         link = f"#{anchor_of(evaluation_group('classification', data, method))}"
         cells: list[Cell | str] = []
         for shots in (*labels, None):
-            found = reported.numbers.look_up("classification", data, method, head, "raw", shots, "accuracy")
-            cells.append("" if found is None else Cell(f"{100 * found[0]:.1f}", link))
+            place = ("classification", data, method, head, "raw", shots, "accuracy")
+            found, mark = reported.numbers.look_up(*place), "†" if reported.numbers.one_class(*place) else ""
+            cells.append("" if found is None else Cell(f"{100 * found[0]:.1f}{mark}", link))
         lines.append([f"{method}, {head}, {data}", *cells])
     yield Table(["", *map(str, labels), "all"], lines)
 
@@ -309,14 +310,14 @@ def _reports(reported: Reported) -> Iterator[Block]:
     for evaluation, title in REPORTS.items():
         groups = [group for (name, _, _), group in reported.plan.evaluated.items() if name == evaluation]
         cells = [cell for group in groups for cell in reported.cells_of(group)
-                 if (reported.study.folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
+                 if (reported.study.finished_folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
         yield Heading(3, f"{read_paper('graph').short}, {title}")
         if not cells:
             ran = any(reported.study.record(cell) is not None for group in groups for cell in reported.cells_of(group))
             yield Text(f"The pictures are where the cells ran. To make them anew: --only '{evaluation}'."
                        if ran else "Not run yet." if groups else "Not in this recipe.")  # fmt: skip
             continue
-        files = [f"cells/{cell.key}/measured/report.html" for cell in cells]
+        files = [f"cells/{reported.study.finished_folder(cell).name}/measured/report.html" for cell in cells]
         yield Table(
             ["cell", "its pictures"], [[cell.name, Cell("report.html", file)] for cell, file in zip(cells, files)]
         )
@@ -354,8 +355,7 @@ def _source(reported: Reported, group: str) -> Source:
 
 def commands_of(study: Study, cell: StudyCell, output_dir: Path) -> list[str]:
     """Return the commands of a cell's steps, from the root of the repository."""
-    folder = study.folder(cell) if (record := study.record(cell)) is None else study.work_dir / record.key
-    variables = study.paths | study.folders_needed(cell) | {"folder": str(folder)}
+    variables = study.paths | study.folders_needed(cell) | {"folder": str(study.finished_folder(cell))}
     commands = [shlex.join(["python", *command_of(resolve(step, variables))]) for step in cell.steps]
     shorter = {f"{ROOT}/": "", str(study.work_dir): str(output_dir / "cells")}
     for long, short in shorter.items():
@@ -374,7 +374,7 @@ def contents_of(reported: Reported) -> dict[str, Any]:
                     "ours": scaled(figure, figure.ours), "std": scaled(figure, figure.std), "lacks": figure.lacks,
                     "paper": None if figure.paper is None else float(figure.paper),
                     "verdict": verdict_of(reported.judged, table, figure), "method": figure.method,
-                    "percent": figure.percent, "source": figure.group,
+                    "percent": figure.percent, "one_class": figure.one_class, "source": figure.group,
                 })  # fmt: skip
     verdicts = [
         {"name": one.name, "verdict": one.verdict, **one.stated,

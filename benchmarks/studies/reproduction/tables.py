@@ -57,7 +57,7 @@ def _bregman(part: str, head: str, features: str) -> Filled:
 
 
 NO_ENCODER = "documents"  # the method whose words alone are counted
-READ = "Ours are the documents that the recipe reads, all parts together."
+READ = "Ours are the documents whose words are counted, all parts together; other evaluations read other numbers."
 
 
 def _factors(table: str, features: str) -> Filled:
@@ -148,11 +148,11 @@ class Numbers:
         self.rows: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         for row in results.rows:
             if row["task"] != "pretraining":
-                head = str(row["head"]).partition(" k1")[0]
-                place = (row["task"], row["data"], row["method"], head, row["features"], row["shots"], row["metric"])
-                # BM25 with other parameters has the same place: the first, with the default ones, counts
-                if not any(known["cell"] == row["cell"] for known in self.rows[place]):
-                    self.rows[place].append(row)
+                names = ("task", "data", "method", "head", "features", "shots", "metric")
+                place = tuple(row[name] for name in names)
+                if any(known["seed"] == row["seed"] for known in self.rows[place]):
+                    raise ValueError(f"Two measurements of {place} with seed {row['seed']}.")
+                self.rows[place].append(row)
 
     def look_up(self, *place: Any, seed: int | None = None) -> tuple[float, float | None] | None:
         """Return mean and deviation: over pretraining seeds; of one encoder, or seed, over trainings of the head."""
@@ -162,9 +162,9 @@ class Numbers:
         values = [row["value"] for row in rows]
         return statistics.mean(values), (statistics.stdev(values) if len(values) > 1 else rows[0].get("std"))
 
-    def one_class(self, *place: Any) -> bool:
-        """Whether the head gave nearly all test documents one class, with any seed (`Result.warning`)."""
-        return any(row.get("warning") for row in self.rows.get(place, ()))
+    def one_class(self, *place: Any, seed: int | None = None) -> bool:
+        """Whether the head gave nearly all test documents one class with any seed, or that one (`Result.warning`)."""
+        return any(row.get("warning") for row in self.rows.get(place, ()) if seed is None or row["seed"] == seed)
 
     def lacks(self, evaluation: str, data: str, method: str | None) -> str:
         """Say why there is no number."""
@@ -278,7 +278,7 @@ def _figure(
         lacks = numbers.lacks(filled.evaluation, data, method)
         return Figure(name, title, method, data, metric, lacks=lacks, paper=paper, group=group, percent=percent)
     return Figure(name, title, method, data, metric, *found, paper=paper, group=group, percent=percent,
-                  one_class=numbers.one_class(*place))  # fmt: skip
+                  one_class=numbers.one_class(*place, seed=filled.seed))  # fmt: skip
 
 
 def _percents(table: PaperTable) -> set[str]:

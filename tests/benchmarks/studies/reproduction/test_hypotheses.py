@@ -88,6 +88,10 @@ def test_a_head_that_was_not_measured_leaves_it_open():
     judged = one("greater", rows, shots=["all"])
     assert judged.verdict == OPEN
     assert judged.comparisons[0].lacks == "a and b not measured with linear raw"
+    judged = one("greater", rows, shots=["all"], heads=["mlp raw", "mlp raw"], heads_of_b=["bm25 raw", "knn raw"])
+    assert judged.comparisons[0].lacks == "b not measured with bm25 raw, knn raw", "the heads of b"
+    judged = one("interaction", rows_with(np.random.default_rng(0), {"mlp raw": (0.9, 0.5)}, shots=5))
+    assert judged.comparisons[0].lacks == "few or all labels not measured with mlp raw, linear raw"
 
 
 def test_a_system_with_other_parameters_is_another_one():
@@ -106,8 +110,9 @@ def test_a_system_with_other_parameters_is_another_one():
 
 def test_two_measurements_of_one_place_are_refused():
     rows = rows_of("a", "mlp", scores(np.random.default_rng(0), 0.8))
-    with pytest.raises(ValueError, match=r"Two measurements of .*'mlp raw'.* with seed 0"):
-        Measured([*rows, rows[0]])
+    for row in (rows[0], rows[0] | {"drawn": True}):
+        with pytest.raises(ValueError, match=r"Two measurements of .*'mlp raw'.* with seed 0"):
+            Measured([*rows[1:], row, row])
 
 
 def test_a_claim_without_measurements_is_open():
@@ -224,6 +229,8 @@ def test_an_interval_alone_counts_as_it_is(ends, verdict):
            "shots": None, "metric": "growth", "value": sum(ends) / 2, "low": ends[0], "high": ends[1]}  # fmt: skip
     claim = CLAIM | {"kind": "positive", "evaluation": "words", "metric": "growth"}
     assert judge({"H": claim}, [row])[0].verdict == verdict
+    with pytest.raises(ValueError, match="measured by several heads"):
+        judge({"H": claim}, [row, row | {"head": "other"}])
 
 
 def test_holm_corrects_for_all_tests_of_a_family():

@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from benchmarks.studies.reproduction.pages import Cell as PageCell
 from benchmarks.studies.reproduction.pages import Source, Table, as_html, as_markdown
 from benchmarks.studies.reproduction.plan import make_plan, read_recipe
 from benchmarks.studies.reproduction.report import anchor_of, write_report
-from benchmarks.studies.reproduction.tables import TABLES
+from benchmarks.studies.reproduction.tables import TABLES, Numbers
 from docsplit.evaluation.results.paper_numbers import read_paper
 from tests.processes import ROOT
 
@@ -180,10 +181,29 @@ def test_a_factor_is_compared_on_the_one_seed_that_its_levels_have(contents):
         assert found["ours"] == pytest.approx(25), "seed 0; the mean of three is 35"
 
 
-def test_a_head_with_one_class_is_marked(reported):
+def test_a_head_with_one_class_is_marked(reported, contents):
     text = (reported / "report.md").read_text()
-    assert "[90.0†](" in text
+    table, curve = (text.partition(f"### DocSplit v2, {name}: ")[2].partition("### ")[0]
+                    for name in ("Table 1", "Figure 2"))  # fmt: skip
+    assert "[90.0†](" in table
+    assert "[90.0†](" in curve
     assert "50.0 ± 10.0†" not in text
+    assert {one["row"] for one in contents["rows"] if one["one_class"]} == {HOSTILE}
+
+
+def test_measurements_of_two_systems_do_not_stand_for_one():
+    """A table shows the BM25 of its head, and two of one head are refused."""
+    plan = make_plan(yaml.safe_load(SMALL.read_text()), Path("no data"))
+    row = {"task": "ranking", "data": "d", "method": "BM25", "head": "bm25", "features": "raw", "shots": None,
+           "metric": "ndcg_at_10", "seed": None, "value": 0.6, "warning": "one class"}  # fmt: skip
+    other = row | {"head": "bm25 k1=0.9 b=0.4", "value": 0.5}
+    numbers = Numbers(plan, SimpleNamespace(rows=[other, row]), {})
+    place = ("ranking", "d", "BM25", "bm25", "raw", None, "ndcg_at_10")
+    assert numbers.look_up(*place) == (0.6, None)
+    assert numbers.one_class(*place)
+    assert not numbers.one_class(*place, seed=0)
+    with pytest.raises(ValueError, match="Two measurements"):
+        Numbers(plan, SimpleNamespace(rows=[row, row]), {})
 
 
 def test_the_papers_curves_are_of_graphs(reported):
@@ -315,14 +335,19 @@ def test_cells_of_other_code_are_said(reported, tmp_path):
     assert "made by different code: commits abc, def" in (tmp_path / "report.md").read_text()
 
 
-def test_a_command_writes_to_the_folder_that_the_results_name(tmp_path):
-    """Of a cell that other code ran too: its key is not the one that today's code gives it."""
+def test_cells_of_other_code_are_where_the_results_name_them(tmp_path):
+    """Commands and pictures: the key of such a cell is not the one that today's code gives it."""
     plan = make_plan(yaml.safe_load(SMALL.read_text()), Path("no data"))
     study = Study(plan.study, tmp_path / "cells", {"data_dir": "no data"}, any_code=True)
-    cell = next(cell for cell in study.cells()[0].values() if cell.group == "classification python_docs: TF-IDF")
-    row = cell.fields | rows_of("TF-IDF", None, 0.5, 0.5)[0] | {"cell": "0123456789abcdef", "seconds": 1.0}
-    study.of_any_code[cell.content] = Record(cell.name, "done", "0123456789abcdef", cell.content, "abc", rows=[row])
+    cells = {cell.group: cell for cell in study.cells()[0].values()}
+    tfidf, clusters = cells["classification python_docs: TF-IDF"], cells["clusters python_docs: MLM"]
+    for cell, key in ((tfidf, "0123456789abcdef"), (clusters, "fedcba9876543210")):
+        rows = [cell.fields | row | {"cell": key, "seconds": 1.0} for row in rows_of("a method", None, 0.5, 0.5)]
+        study.of_any_code[cell.content] = Record(cell.name, "done", key, cell.content, "abc", rows=rows)
+    (tmp_path / "cells" / "fedcba9876543210" / "measured").mkdir(parents=True)
+    (tmp_path / "cells" / "fedcba9876543210" / "measured" / "report.html").touch()
     write_report(study, plan, {}, argparse.Namespace(recipe=SMALL, output_dir=tmp_path))
     text = (tmp_path / "report.md").read_text()
     assert "cells/0123456789abcdef/measured" in text
-    assert cell.key not in text
+    assert tfidf.key not in text
+    assert "`cells/fedcba9876543210/measured/report.html`" in text
