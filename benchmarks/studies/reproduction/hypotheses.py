@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from benchmarks.engine.results import SAMPLES, Row
-from benchmarks.studies.reproduction.measure import DENOMINATORS
+from benchmarks.studies.reproduction.measure import DENOMINATORS, refuse_doubles
 from docsplit.evaluation.results.bootstrap import Difference, Resampled, holm, paired_bootstrap, resample
 from docsplit.evaluation.results.items import ItemScores
 from docsplit.runtime.files import ROOT
@@ -140,6 +140,7 @@ class Measured:
     rows: Sequence[Row]
 
     def __post_init__(self) -> None:
+        refuse_doubles(self.rows)
         self.items: dict[Place, dict[int | None, ItemScores]] = defaultdict(dict)
         self.values: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
         self.labels: dict[tuple[str, str], set[int]] = defaultdict(set)
@@ -147,8 +148,6 @@ class Measured:
         self.drawn: dict[tuple[Place, str], dict[int | None, Row]] = defaultdict(dict)
         for row in self.rows:
             if row.get("drawn"):
-                if row["seed"] in self.drawn[place_of(row), row["metric"]]:
-                    raise ValueError(f"Two measurements of {place_of(row)} with seed {row['seed']}.")
                 self.drawn[place_of(row), row["metric"]][row["seed"]] = row
         sampled = [row for row in self.rows if SAMPLES in row and not row.get("drawn")]
         for row in sampled:
@@ -159,8 +158,6 @@ class Measured:
             if not row["metric"].endswith(DENOMINATORS):
                 above = _as_runs(row)
                 denominators = below.get((place_of(row), row["seed"], row["metric"]), np.ones_like(above))
-                if row["seed"] in self.items[place_of(row)]:
-                    raise ValueError(f"Two measurements of {place_of(row)} with seed {row['seed']}.")
                 self.items[place_of(row)][row["seed"]] = ItemScores(above, denominators)
                 if row["shots"] is not None:
                     self.labels[row["task"], row["data"]].add(row["shots"])
@@ -269,8 +266,9 @@ def _comparison(
         places = [(stated["evaluation"], data, method, head, shots) for method, head in zip(methods, heads)]
         systems, lacking = measured.pair(places, stated.get("metric"))
         if lacking:
-            head_of = dict(zip(methods, heads))
-            without[" and ".join(lacking)].append(" and ".join(dict.fromkeys(head_of[name] for name in lacking)))
+            for name, head in zip(methods, heads):
+                if name in lacking:
+                    without[name].append(head)
             continue
         a, b = systems
         comparison.tests.append(compared(heads[0], a, b, stated.get("margin")))

@@ -43,6 +43,7 @@ DRAWN = {  # numbers of an analysis that have values on drawn documents
 CONTENT_WORDS = "nouns_verbs"
 DATA_SETS = "data sets"  # the head of the rows that describe the data
 GROWTH = "growth beyond the null"  # rank correlation of length with R / R of as many random words
+PLACE = ("task", "data", "method", "head", "features", "shots", "metric", "seed")  # what tells rows apart
 ABOUT: Row = {"features": "raw", "shots": None, "runs": 1, "std": None}
 DENOMINATORS = ", denominators"  # ends the metric of the row that has them, where they are not all 1
 
@@ -118,6 +119,20 @@ def rows_of_analysis(evaluation: Any, folder: Path) -> Iterator[Row]:
             values = {end: row[f"r_to_null{end}"] for end in ("", "_low", "_high")}
             yield ABOUT | {"head": "redundancy", "metric": GROWTH, "value": values[""], "low": values["_low"],
                            "high": values["_high"]}  # fmt: skip
+
+
+def refuse_doubles(rows: Sequence[Row]) -> None:
+    """Check that no two rows measure the same: whoever looks one up would take either for the other in silence.
+
+    Raises:
+        ValueError: if two rows differ in nothing but their values.
+    """
+    seen = set()
+    for row in rows:
+        place = tuple(row.get(name) for name in PLACE)
+        if place in seen:
+            raise ValueError(f"Two measurements of {', '.join(map(str, place))}.")
+        seen.add(place)
 
 
 def rows_of_texts(split: Any) -> Iterator[Row]:

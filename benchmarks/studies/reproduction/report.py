@@ -5,24 +5,22 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.cells import command_of
-from benchmarks.engine.results import Results, Row
+from benchmarks.engine.results import Row
 from benchmarks.engine.study import RECORD, Study, resolve
 from benchmarks.engine.study import Cell as StudyCell
+from benchmarks.studies.reproduction.figures import FIGURES
 from benchmarks.studies.reproduction.hypotheses import Hypothesis, Judged, combined, judge
-from benchmarks.studies.reproduction.measure import DATA_SETS, DRAWN
+from benchmarks.studies.reproduction.measure import DATA_SETS
 from benchmarks.studies.reproduction.pages import Block, Cell, Heading, Source, Table, Text, as_html, as_markdown
-from benchmarks.studies.reproduction.plan import FAMILIES, Plan, evaluation_group, method_named
+from benchmarks.studies.reproduction.plan import FAMILIES, Plan, method_named
+from benchmarks.studies.reproduction.reported import Reported, anchor_of
 from benchmarks.studies.reproduction.tables import (
     NO_ENCODER,
-    NOT_IN_RECIPE,
-    NOT_RUN,
-    RAW,
     Figure,
     Gain,
     JointTable,
@@ -30,7 +28,6 @@ from benchmarks.studies.reproduction.tables import (
     joint_tables,
     relative_gains,
 )
-from docsplit.evaluation.results.paper_numbers import read_paper
 from docsplit.runtime.files import ROOT, versions, write_text
 
 TITLES = {"docsplit": "DocSplit", "bregman": "Self-contrastive Bregman divergence", "graph": "Graph document model"}
@@ -39,34 +36,12 @@ SUMMED, BASES = (
     ("DocSplit_bert", "DocSplit_long"),
     ("SimCSE", "SimCSE_long", "Contriever", "INSTRUCTOR", "crop", "ICT"),
 )
-TUNED = "fine-tuning of the graph paper"
-REPORTS = {  # evaluations whose figures are in a report of their own
-    "clusters": "Figures 3 and 4, maps of documents",
-    "graph attention": "Figures 6 and 7, attention of the document node and of all nodes",
-}
 HOW_TO_READ = (
     "Each cell has our number, with the deviation over pretraining seeds (over trainings of the head where there is "
     "one encoder), and in brackets the paper's, which is of other weights and data: it is no target. Our number leads "
     "to its JSON and its command. A cell that could not be measured says why. † marks a head that gave nearly all "
     "test documents one class, with one seed at least."
 )
-
-
-@dataclass
-class Reported:
-    """What the report is made of."""
-
-    plan: Plan
-    study: Study
-    results: Results
-    numbers: Numbers
-    judged: Sequence[Judged]
-    tables: Mapping[str, Sequence[JointTable]]  # by family
-    options: argparse.Namespace  # of reproduce.py
-
-    def cells_of(self, group: str) -> list[StudyCell]:
-        """Return the cells of a group of the study."""
-        return [cell for cell in self.study.cells()[0].values() if cell.group == group]
 
 
 def write_report(study: Study, plan: Plan, hypotheses: Mapping[str, Hypothesis], options: argparse.Namespace) -> str:
@@ -117,12 +92,8 @@ def blocks_of(reported: Reported) -> Iterator[Block]:
             yield from _table(reported, table)
         if family == "docsplit":
             yield from _gains(reported)
-            yield from _labels_curve(reported)
-            yield from _attention(reported)
-        if family == "graph":
-            yield from _settings(reported)
-            yield from _convergence(reported)
-            yield from _reports(reported)
+        for figure in FIGURES.get(family, ()):
+            yield from figure(reported)
     yield from _trained(reported)
     yield Heading(2, "Where each number is from")
     for name in _groups(reported):
@@ -138,11 +109,6 @@ def _progress(reported: Reported) -> str:
     parts = [f"{len(cells) - to_do.total()} of {len(cells)} cells ran."]
     parts += [f"Not run: {', '.join(f'{name} ({count})' for name, count in to_do.items())}."] if to_do else []
     return " ".join([*parts, *([f"Failed: {', '.join(failed)}."] if failed else [])])
-
-
-def anchor_of(group: str) -> str:
-    """Return the anchor of a group's numbers."""
-    return "from-" + "".join(letter if letter.isalnum() else "-" for letter in group.lower())
 
 
 def _groups(reported: Reported) -> list[str]:
@@ -225,102 +191,6 @@ def _gains(reported: Reported) -> Iterator[Block]:
              "" if gain.points is None else f"{gain.points:+.2f}", ", ".join(gain.sets),
              "" if gain.paper is None else f"{gain.paper:+.2f}"] for gain in gains_of(reported)]  # fmt: skip
     yield Table(["", "gain", "ours, %", "ours, points", "on", "paper, %"], rows)
-
-
-def _labels_curve(reported: Reported) -> Iterator[Block]:
-    """Figure 2: accuracy by the number of labels a class."""
-    rows = [row for row in reported.results.rows if row["task"] == "classification" and row["metric"] == "accuracy"
-            and row["features"] == "raw" and row["head"] in ("mlp", "linear")]  # fmt: skip
-    places = list(dict.fromkeys((row["data"], row["head"], row["method"]) for row in rows))
-    labels = sorted({row["shots"] for row in rows if row["shots"] is not None})
-    yield Heading(3, f"{read_paper('docsplit_v2').short}, Figure 2: accuracy by labels a class")
-    lines: list[list[Cell | str]] = []
-    for data, head, method in places:
-        link = f"#{anchor_of(evaluation_group('classification', data, method))}"
-        cells: list[Cell | str] = []
-        for shots in (*labels, None):
-            place = ("classification", data, method, head, "raw", shots, "accuracy")
-            found, mark = reported.numbers.look_up(*place), "†" if reported.numbers.one_class(*place) else ""
-            cells.append("" if found is None else Cell(f"{100 * found[0]:.1f}{mark}", link))
-        lines.append([f"{method}, {head}, {data}", *cells])
-    yield Table(["", *map(str, labels), "all"], lines)
-
-
-def _attention(reported: Reported) -> Iterator[Block]:
-    """Figure 3 of SimLTE: attention of the last layer to the words of each part of speech."""
-    yield Heading(3, f"{read_paper('simlte').short}, Figure 3: attention by part of speech")
-    yield Text("Attention to a word, 1 if all words of its document had as much; mean over seeds. The paper prints no "
-               "number: it says that SimLTE has on nouns more than 1.4 times BERT's and SimCSE's (NYT).")  # fmt: skip
-    rows: list[list[Cell | str]] = []
-    for (evaluation, data, method), group in reported.plan.evaluated.items():
-        metrics = DRAWN["attention"] if evaluation == "attention" else ()
-        numbers = [reported.numbers.look_up("attention", data, method, "attention", RAW, None, one) for one in metrics]
-        shown = [NOT_RUN if one is None else
-                 Cell(f"{one[0]:.2f}" + ("" if one[1] is None else f" ± {one[1]:.2f}"), f"#{anchor_of(group)}")
-                 for one in numbers]  # fmt: skip
-        rows += [[f"{method}, {data}", *shown]] if shown else []
-    missing = {one.needs for one in reported.plan.missing if one.evaluation == "attention"}
-    yield Table(["", *(name.removesuffix("_to_uniform") for name in DRAWN["attention"])], rows)
-    if missing:
-        yield Text(f"Not measured: {'; '.join(sorted(missing))}.")
-
-
-def _settings(reported: Reported) -> Iterator[Block]:
-    """Table 6: the settings of fine-tuning, ours beside the paper's."""
-    from docsplit.evaluation.arguments import ProbeArguments
-
-    table = read_paper("graph").table("6")
-    evaluation = reported.plan.recipe["evaluations"].get(TUNED)
-    yield Heading(3, f"{read_paper('graph').short}, Table 6: {table.title}")
-    rows: list[list[Cell | str]] = []
-    for name, values in table.rows.items():
-        cells: list[Cell | str] = [name]
-        for (data, _), paper in zip(table.columns, values):
-            ours = NOT_IN_RECIPE
-            if evaluation is not None:
-                stated = evaluation["options"] | (evaluation["sets"].get(data) or {}).get("options", {})
-                names = ("probe_preset", "finetune_learning_rate", "finetune_epochs", "finetune_batch_size")
-                tuning = ProbeArguments(**{name: stated[name] for name in names if name in stated}).finetuning
-                ours = {"learning rate": f"{tuning.learning_rate:g}", "batch size": str(tuning.batch_size),
-                        "epoch": f"{tuning.num_epochs:g}", "warmup": "0.1", "weight decay": "0.01"}[name]  # fmt: skip
-            cells.append(Cell(ours, None, str(paper)))
-        rows.append(cells)
-    yield Table(["", *(str(data) for data, _ in table.columns)], rows)
-
-
-def _convergence(reported: Reported) -> Iterator[Block]:
-    """Figure 5: the validation accuracy while the encoder is fine-tuned, epoch by epoch."""
-    yield Heading(3, f"{read_paper('graph').short}, Figure 5: validation accuracy while fine-tuning")
-    curves = [row for row in reported.results.rows if row.get("curve") and row["task"] == TUNED]
-    if not curves:
-        yield Text("Not run yet.")
-        return
-    longest = max(len(row["curve"]) for row in curves)
-    rows: list[list[Cell | str]] = []
-    for row in curves:
-        values = [entry.get("accuracy", entry.get("macro_f1")) for entry in row["curve"]]
-        link = f"#{anchor_of(evaluation_group(row['task'], row['data'], row['method']))}"
-        shown: list[Cell | str] = [Cell(f"{100 * value:.1f}", link) if value is not None else "" for value in values]
-        rows.append([f"{row['method']}, {row['data']}, seed {row['seed']}", *shown, *[""] * (longest - len(values))])
-    yield Table(["", *(f"epoch {number}" for number in range(1, longest + 1))], rows)
-
-
-def _reports(reported: Reported) -> Iterator[Block]:
-    """Figures that are pictures: the reports of the analyses."""
-    for evaluation, title in REPORTS.items():
-        groups = [group for (name, _, _), group in reported.plan.evaluated.items() if name == evaluation]
-        cells = [cell for group in groups for cell in reported.cells_of(group)
-                 if (reported.study.finished_folder(cell) / "measured" / "report.html").exists()]  # fmt: skip
-        yield Heading(3, f"{read_paper('graph').short}, {title}")
-        if not cells:
-            ran = any(reported.study.record(cell) is not None for group in groups for cell in reported.cells_of(group))
-            yield Text(f"The pictures are where the cells ran. To make them anew: --only '{evaluation}'."
-                       if ran else "Not run yet." if groups else "Not in this recipe.")  # fmt: skip
-            continue
-        files = [f"cells/{reported.study.finished_folder(cell).name}/measured/report.html" for cell in cells]
-        yield Table(
-            ["cell", "its pictures"], [[cell.name, Cell("report.html", file)] for cell, file in zip(cells, files)]
-        )
 
 
 def _trained(reported: Reported) -> Iterator[Block]:

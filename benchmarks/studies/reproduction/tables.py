@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.engine.results import Results, Row
-from benchmarks.studies.reproduction.measure import DATA_SETS
+from benchmarks.studies.reproduction.measure import DATA_SETS, PLACE, refuse_doubles
 from benchmarks.studies.reproduction.plan import Plan, evaluation_group, methods_of, papers_rows
 from docsplit.evaluation.results.paper_numbers import Number, PaperTable, read_paper
 
@@ -146,13 +146,10 @@ class Numbers:
         """Take the results, and the status of each group: "done", "failed", or "to do"."""
         self.plan, self.results, self.statuses = plan, results, statuses
         self.rows: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        refuse_doubles(results.rows)
         for row in results.rows:
             if row["task"] != "pretraining":
-                names = ("task", "data", "method", "head", "features", "shots", "metric")
-                place = tuple(row[name] for name in names)
-                if any(known["seed"] == row["seed"] for known in self.rows[place]):
-                    raise ValueError(f"Two measurements of {place} with seed {row['seed']}.")
-                self.rows[place].append(row)
+                self.rows[tuple(row[name] for name in PLACE if name != "seed")].append(row)
 
     def look_up(self, *place: Any, seed: int | None = None) -> tuple[float, float | None] | None:
         """Return mean and deviation: over pretraining seeds; of one encoder, or seed, over trainings of the head."""

@@ -76,10 +76,16 @@ def test_growth_beyond_the_null_is_none_where_length_alone_makes_words_recur(num
     rows, growth = redundancy_rows(content_words(tagged, lengths))
     contents = {"redundancy": {"rows": [row.to_json() for row in rows], "growth": growth}}
     (tmp_path / "analysis.json").write_text(json.dumps(contents))
-    split = SimpleNamespace(texts={"train": ["a b", "c"], "test": ["d e f g h"]}, class_names=["x", "y"])
+    split = SimpleNamespace(texts={"test": list(map(" ".join, texts))}, class_names=[])
     measured = list(measure.rows_of_analysis(SimpleNamespace(measured=[], split=split), tmp_path))
     (beyond,) = [row for row in measured if row["metric"] == measure.GROWTH]
     assert (beyond["low"] > 0) == (num_topics > 1)
     assert beyond["high"] > 0
-    about_data = {row["metric"]: row["value"] for row in measured if row["head"] == measure.DATA_SETS}
-    assert about_data == {"documents": 3, "classes": 2, "mean words": 8 / 3, "median words": 2, "max words": 5}
+    (documents,) = [row for row in measured if (row["head"], row["metric"]) == (measure.DATA_SETS, "documents")]
+    assert documents["value"] == 150
+
+
+def test_documents_of_all_parts_are_counted():
+    split = SimpleNamespace(texts={"train": ["a b", "c"], "test": ["d e f g h"]}, class_names=["x", "y"])
+    counted = {row["metric"]: row["value"] for row in measure.rows_of_texts(split)}
+    assert counted == {"documents": 3, "classes": 2, "mean words": 8 / 3, "median words": 2, "max words": 5}
