@@ -137,7 +137,9 @@ def test_a_recipe_with_claims_of_its_own_has_its_own_rows_alone(tmp_path):
     assert {row["row"] for row in rows} == {*recipe["evaluations"]["classification"]["methods"]}
     assert {row["column"].split()[0] for row in rows} == {"python_docs", "20News"}
     assert {row["lacks"] for row in rows} == {"not run yet", "needs 20News: see docs/datasets.md"}
-    assert "Bregman" not in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "Bregman" not in text
+    assert "Not measured: not in this recipe." in text, "SimLTE's Figure 3"
 
 
 def test_a_set_that_is_not_here_says_what_it_needs(contents):
@@ -229,6 +231,8 @@ def test_the_numbers_in_the_tables_are_shown_with_the_papers(reported):
     assert re.findall(r"\[([\d.]+)\]", curve) == ["12.5", "50.0"]  # Figure 5
     (attention,) = [line for line in text.splitlines() if line.startswith("| DocSplit, python_docs  ")]  # SimLTE's 3
     assert re.findall(r"\[(.+?)\]", attention) == ["1.75 ± 0.25"]
+    assert attention.count("does not apply") == 3, "verbs, adjectives and others"
+    assert re.search(r"^\| MLM, python_docs +\|( +not run yet \|){4}$", text, re.MULTILINE)
     assert "The pictures are where the cells ran." in text  # Figures 6 and 7
     assert text.count("Not run yet.") == 1, "clusters have not run"
     assert re.search(
