@@ -90,13 +90,13 @@ def convert_checkpoint(options: argparse.Namespace) -> None:
     print(describe_computing(torch.device("cpu"), torch.float32, start.encoder.config))
     source = start.encoder if start.has_head else with_random_head(start.encoder)
     tokenizer = load_tokenizer(options.source)
+    if source.config.pad_token_id is None:
+        source.config.pad_token_id = tokenizer.pad_token_id
     model = convert(source, options.max_positions, options.attention_window, tokenizer.sep_token_id)
     LONGFORMER.patch_forward(model.base_model)
     difference = largest_difference(source, model, tokenizer)
     if not difference <= TOLERANCE:
-        raise RuntimeError(
-            f"On short texts the Longformer differs from its source by {difference:.1e} of the largest."
-        )
+        raise RuntimeError(f"On short texts it differs from its source by {difference:.1e} of the largest number.")
     tokenizer.model_max_length = options.max_positions
     encoder = model if start.has_head else without_head(model)
     if settings is None:

@@ -10,8 +10,10 @@ after another sentence differently, so each sentence is stored in both forms: tw
 import itertools
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import datasets
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LONGEST_WORD = 100  # characters; WordPiece reads a longer word as [UNK]
+_TOKENIZING = threading.RLock()
 _LONG_STRETCH = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 
 
@@ -60,12 +63,31 @@ def check_vocabulary(
             "empty there. Copy it from the checkpoint that this one began from; to pretrain, --tokenizer_name may "
             "name that one."
         )
-    largest = max(vocabulary[token] for token in vocabulary.keys() - tokenizer.get_added_vocab().keys())
-    if embedded is not None and largest >= embedded:
-        raise ValueError(
-            f"The tokenizer of {str(name_or_path)!r} has the id {largest}, but the encoder embeds {embedded}: "
-            "tokenizer.json is of another model."
+    beyond = {token: number for token, number in vocabulary.items() if embedded is not None and number >= embedded}
+    if not beyond:
+        return
+    token, number = min(beyond.items(), key=lambda item: item[1])
+    remedy = "it is of another model. Leave out --tokenizer_name, or copy the encoder's own tokenizer there."
+    if beyond.keys() <= tokenizer.get_added_vocab().keys():
+        remedy = (
+            "the token was added to the tokenizer alone. Call model.resize_token_embeddings(len(tokenizer)) and save "
+            "the model, which then has a random vector for it to train; or take the token out."
         )
+    raise ValueError(
+        f"The tokenizer of {str(name_or_path)!r} has the token {token!r} with the id {number}, but the encoder embeds "
+        f"{embedded} ids: {remedy}"
+    )
+
+
+def share_among_threads(tokenizer: Any) -> None:
+    """Let threads use a tokenizer in turn: each call sets truncation and padding of what all have in common."""
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        tokenizer._encode_plus = MethodType(_encode_plus, tokenizer)
+
+
+def _encode_plus(self: Any, *args: Any, **kwargs: Any) -> Any:
+    with _TOKENIZING:
+        return type(self)._encode_plus(self, *args, **kwargs)
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

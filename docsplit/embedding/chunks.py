@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.data.readers.documents import refuse_table
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches
 from docsplit.modeling.packed_attention import packed_inputs
 from docsplit.modeling.packing import Packing, groups_that_fit
@@ -45,7 +46,6 @@ class Layout:
     max_length: int | None  # tokens of a text, special ones included; None: all
     micro_batch_tokens: int  # bound on texts x longest text
     multiple: int = 1  # what the encoder pads the longest text to
-    padding_side: str = "right"
     overhead: int = MICRO_BATCH_OVERHEAD  # of one more micro-batch, in tokens
     packing: Packing | None = None  # put texts into packs, without padding
 
@@ -69,7 +69,7 @@ def in_chunks(
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Embed chunks of texts, in rounds of one a process.
 
-    A background thread, the only user of the tokenizer, tokenises a process's next chunk while this one embeds.
+    A background thread tokenises a process's next chunk while this one embeds.
 
     Args:
         finish: changes the embeddings of a chunk's texts; what is kept in `cache_dir` is from before.
@@ -77,10 +77,16 @@ def in_chunks(
     Yields: on each process the embeddings (texts of the chunk, H) of all chunks in order, and the seconds they took.
 
     Raises:
-        ValueError: if an embedding is not finite.
+        ValueError: if an embedding is not finite, or the processes have different texts.
         RuntimeError: if another process failed.
     """
+    refuse_table(texts)
     rank, world_size = _rank_and_world_size()
+    if world_size > 1 and len(set(_on_all(lambda: _hash_of_texts(texts)))) > 1:
+        raise ValueError(
+            f"The {world_size} processes were given different texts (process {rank} has {len(texts):,}): give all of "
+            "them the same, in the same order; each embeds its share."
+        )
     in_a_round = CHUNK_TEXTS * world_size
 
     def tokenize(start: int) -> tuple[Path | None, Any]:
@@ -199,15 +205,18 @@ def tokenized_batches(tokenizer: PreTrainedTokenizerBase, texts: list[str], layo
         for name, values in tokenizer(texts[start : start + CHUNK_TEXTS], verbose=False, **limit).items():
             features[name] += [torch.tensor(value, dtype=torch.long) for value in values]
     padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+    for row, ids in enumerate(features["input_ids"]):
+        if not len(ids):  # an empty text, where the tokenizer adds no special tokens: read as one token of padding
+            for name in features:
+                features[name][row] = torch.tensor([1 if name == "attention_mask" else padding.get(name, 0)])
 
     def pad(name: str, rows: list[int]) -> Tensor:  # as `tokenizer.pad`, which is slower
         values = [features[name][row] for row in rows]
-        return pad_sequence(values, True, padding.get(name, 0), layout.padding_side)
+        return pad_sequence(values, True, padding.get(name, 0))
 
     lengths = torch.tensor([len(ids) for ids in features["input_ids"]])
     if layout.packing is not None:
-        texts_ids = [ids if len(ids) else torch.tensor([padding["input_ids"]]) for ids in features["input_ids"]]
-        return _packed(texts_ids, lengths.clamp(min=1), layout.packing, layout.micro_batch_tokens)
+        return _packed(features["input_ids"], lengths, layout.packing, layout.micro_batch_tokens)
     groups = [rows for rows, _ in micro_batches(lengths, layout.micro_batch_tokens, layout.multiple, layout.overhead)]
     return [(rows, {name: pad(name, rows.tolist()) for name in features}) for rows in groups]
 
@@ -265,7 +274,8 @@ def _rank_and_world_size() -> tuple[int, int]:
     return 0, 1
 
 
-def _hash_of_texts(texts: list[str]) -> str:
+def _hash_of_texts(texts: Sequence[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    add_texts(digest, texts)
+    for start in range(0, len(texts), CHUNK_TEXTS):
+        add_texts(digest, texts[start : start + CHUNK_TEXTS])
     return digest.hexdigest()

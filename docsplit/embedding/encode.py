@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import logging
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from docsplit.data.tokenization import cut_into_chunks
+from docsplit.data.tokenization import cut_into_chunks, share_among_threads
 from docsplit.embedding.arguments import LongDocuments
 from docsplit.embedding.chunks import (
     Advance,
@@ -54,6 +55,7 @@ from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
 logger = logging.getLogger(__name__)
 
+_IN_MEMORY = threading.RLock()
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
 LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by
@@ -99,6 +101,7 @@ def encode(
             "DocSplitForContrastivePretraining.from_pretrained(..., pooling=..., max_seq_length=...)."
         )
 
+    share_among_threads(tokenizer)
     budget = micro_batch_tokens or default_micro_batch_tokens(encoder.device)
     embedder: Embedder = _EncoderEmbedder(encoder, tokenizer, budget)
     family = family_of(encoder.config)
@@ -107,13 +110,13 @@ def encode(
         layout = Layout(settings["max_seq_length"], budget)
         embedder = GraphEmbedder(graph, tokenizer, layout, prompt_of(settings), torch.float32)
     shape = (len(texts), embedding_width(encoder.config))
-    was_training = encoder.training
-    try:
-        encoder.eval()
-        with family.attending(encoder):
+    with _IN_MEMORY, family.attending(encoder):  # one thread at a time, for this changes the encoder
+        was_training = encoder.training
+        try:
+            encoder.eval()
             return collect(in_chunks(texts, embedder, show_progress), shape, output_file)[0]
-    finally:
-        encoder.train(was_training)
+        finally:
+            encoder.train(was_training)
 
 
 @torch.no_grad()  # in inference mode autocast would cast all weights anew for each micro-batch
@@ -137,7 +140,8 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
         prompt: put before each text. Default: the model's own for documents, else its default prompt.
         long_documents: what is beyond the model's maximum length is cut off (`truncate`), or a text is embedded in
             pieces of that length and the embeddings averaged, weighted by their numbers of tokens (`chunk_mean`).
-        dtype: of the encoder's matrix products; None: `default_dtype`. The embeddings are float32 in any case.
+        dtype: of the encoder's matrix products; None: `default_dtype`. Weights that are not float32 have their own.
+            The embeddings are float32 in any case.
         cache_dir: where embeddings are kept, under a key of weights, pooling, length, prompt and texts; None: nowhere.
 
     Returns: embeddings (len(texts), H) float32 in the order of the texts, and the seconds that computing them took all
@@ -147,7 +151,10 @@ def embed_documents(  # noqa: PLR0913 (as `SentenceTransformer.encode` has them)
         ValueError: if an embedding is not finite, or the model cannot be cut into pieces.
         RuntimeError: if another process failed.
     """
+    share_among_threads(getattr(model[0], "processor", None))
     dtype = dtype or default_dtype(model.device)
+    if model.dtype != torch.float32:  # it computes as its weights are
+        dtype = torch.float32
     micro_batch_tokens = micro_batch_tokens or default_micro_batch_tokens(model.device)
     prompt = resolve_prompt(model, prompt)
     plain, finish = without_words(model), None
@@ -314,17 +321,18 @@ class _DocumentEmbedder:
         prompted = [self.prompt + text for text in texts]
         encoder = self.modules[0].model
         multiple = family_of(encoder.config).length_multiple(encoder)
-        side = self.tokenizer.padding_side
         overhead = overhead_on(self.model.device)
-        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, side, overhead, self.packing)
+        layout = Layout(self.model.max_seq_length, self.micro_batch_tokens, multiple, overhead, self.packing)
         return tokenized_batches(self.tokenizer, prompted, layout)
 
     def _forward(self, inputs: dict[str, Any]) -> Tensor:
         features = (
             self._read_pack(inputs) if self.packing is not None else self.modules[0](inputs | self.extra_features)
         )
-        # Pooling and what follows in full precision: a bfloat16 sum over hundreds of tokens would not be one.
-        features = {name: value.float() if _is_half(value) else value for name, value in features.items()}
+        # Pooling and what follows in the precision of the weights, float32 as a rule: a bfloat16 sum over hundreds of
+        # tokens would not be one.
+        weights = self.model.dtype
+        features = {name: value.to(weights) if _is_half(value) else value for name, value in features.items()}
         with torch.autocast(self.model.device.type, enabled=False):
             for module in self.modules[1:]:
                 features = module(features)
@@ -378,7 +386,7 @@ def identity(model: SentenceTransformer) -> str:
     state: JsonObject = json.loads(backend.to_str()) if backend is not None else {}
     state |= {"truncation": None, "padding": None}  # of the last call
     if isinstance(tokenizer, PreTrainedTokenizerBase):
-        state |= {"padding_side": tokenizer.padding_side, "pad_token_id": tokenizer.pad_token_id}
+        state |= {"truncation_side": tokenizer.truncation_side, "pad_token_id": tokenizer.pad_token_id}
         state |= {"vocabulary": sorted(tokenizer.get_vocab().items()) if backend is None else None}
     modules = [*without_words(model), *([model[-1]] if words is not None else [])]
     described = [f"{type(module).__qualname__} {getattr(module, 'get_config_dict', dict)()}" for module in modules]

@@ -141,7 +141,7 @@ class GraphEmbedder:
         with torch.autocast(device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             vectors = torch.from_numpy(embed_chunk(self._forward, device, batches, advance))
         with torch.autocast(device.type, enabled=False):
-            return self.model.combine(vectors.to(device), rows).float().cpu().numpy()
+            return self.model.combine(vectors.to(device, self.model.dtype), rows).float().cpu().numpy()
 
     def _forward(self, features: dict[str, Any]) -> Tensor:
         if self.layout.packing is None:

@@ -2,6 +2,9 @@
 
 import logging
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +13,7 @@ from sentence_transformers.models import Dense, Normalize, Transformer
 from sentence_transformers.models import Pooling as PoolingModule
 from sentence_transformers.util import is_sentence_transformer_model
 
-from docsplit.data.tokenization import check_vocabulary
+from docsplit.data.tokenization import check_vocabulary, share_among_threads
 from docsplit.embedding import graphs, project_modules
 from docsplit.embedding.arguments import EncoderArguments, Stated
 from docsplit.embedding.project_modules import (
@@ -31,6 +34,8 @@ from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.launching import refuse_unusable_gpu
 
 logger = logging.getLogger(__name__)
+
+_LOADING = threading.RLock()  # transformers builds models through settings that all threads have in common
 
 
 def load_encoder(
@@ -54,30 +59,18 @@ def load_encoder(
         refuse_unusable_gpu()
     refuse_missing_path(name_or_path, pretrained.EXPECTED)
     pretrained.check_files(name_or_path, {})
-    logs = logging.getLogger("transformers.modeling_utils")
-    level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
-    logs.addFilter(report)
-    # It is read even where nobody wants to see warnings. Not at their level: there, transformers also checks each
-    # model's plan for tensor parallelism, and lists all layers as "not sharded".
-    logs.setLevel(logging.INFO)
-    try:
-        with pretrained.loading(name_or_path):
-            types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
-            is_assembled = not types or types[0] in modules_of_families()
-            if is_assembled:
-                model: SentenceTransformer = _assemble(name_or_path, pooling, device)
-            else:
-                if pooling is not None:
-                    logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
-                has_words = not WITH_WORDS.keys().isdisjoint(types)
-                load = load_with_words if has_words else load_stock
-                model = load(name_or_path, device=device)
-            plain = without_words(model)
-            if _reads_tokens(plain):
-                check_vocabulary(model.tokenizer, name_or_path, getattr(plain[0].config, "vocab_size", None))
-    finally:
-        logs.removeFilter(report)
-        logs.setLevel(level)
+    with _LOADING, _reading_report() as report, pretrained.loading(name_or_path):
+        types = module_types(name_or_path) if is_sentence_transformer_model(name_or_path) else []
+        is_assembled = not types or types[0] in modules_of_families()
+        if is_assembled:
+            model: SentenceTransformer = _assemble(name_or_path, pooling, device)
+        else:
+            if pooling is not None:
+                logger.info(f"{name_or_path} brings its own pooling: --pooling {pooling} is not used for it.")
+            has_words = not WITH_WORDS.keys().isdisjoint(types)
+            load = load_with_words if has_words else load_stock
+            model = load(name_or_path, device=device)
+        plain = without_words(model)
     if report.missing:
         raise ValueError(
             f"{name_or_path!r} lacks {len(report.missing)} weights of its own architecture, such as "
@@ -90,6 +83,9 @@ def load_encoder(
     positions = None
     if _reads_tokens(plain):
         encoder: Any = plain[0].model
+        check_vocabulary(model.tokenizer, name_or_path, getattr(encoder.config, "vocab_size", None))
+        pretrained.pad_on_the_right(model.tokenizer, name_or_path)
+        share_among_threads(model.tokenizer)
         is_ours = is_assembled or getattr(model[0], "inner_type", None) in modules_of_families()
         family_of(encoder.config).prepare_loaded(encoder, is_ours)
         positions = max_positions(encoder.config)
@@ -165,6 +161,22 @@ class _LoadReport(logging.Filter):
                 else:
                     self.missing.add(key.strip())
         return False
+
+
+@contextmanager
+def _reading_report() -> Iterator[_LoadReport]:
+    """Read the report of what is loaded, even where nobody wants to see warnings."""
+    logs = logging.getLogger("transformers.modeling_utils")
+    level, report = logs.level, _LoadReport(logs.getEffectiveLevel())
+    logs.addFilter(report)
+    # Not at the level of warnings: there, transformers also checks each model's plan for tensor parallelism, and lists
+    # all layers as "not sharded".
+    logs.setLevel(logging.INFO)
+    try:
+        yield report
+    finally:
+        logs.removeFilter(report)
+        logs.setLevel(level)
 
 
 def replace_pooling(model: SentenceTransformer, pooling: Pooling) -> str:

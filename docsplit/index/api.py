@@ -8,11 +8,12 @@ The folder is that of search.py. `docsplit.index.index` reads it and `docsplit.i
 """
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from docsplit.data.readers.base import Document
-from docsplit.data.readers.documents import Documents, documents_of
+from docsplit.data.readers.documents import Documents, documents_of, refuse_table
 from docsplit.embedding.encoder import Encoder
 from docsplit.index import changes
 from docsplit.index.arguments import METHODS
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 class Index:
     """An index on disk. Its encoder is loaded when it is first needed, and once.
 
-    Other processes may change the index: every call sees it as it is then.
+    Other processes may change the index: every call sees it as it is then. Several threads may search at once.
 
     Args:
         directory: of the index.
@@ -43,6 +44,7 @@ class Index:
         self.directory = Path(directory)
         self._encoder_path = None if encoder is None else str(encoder)
         self._encoder: Encoder | None = None
+        self._loading = threading.Lock()
         self._reader = Reader(self.directory)
 
     @classmethod
@@ -135,17 +137,20 @@ class Index:
         Raises:
             ValueError: if it is not the same any more.
         """
-        if self._encoder is None:
-            self._encoder = encoder_of_index(self.directory, self._encoder_path, self.directory / "cache")
-        else:  # the index may have been built again
-            check_encoder(self._current().manifest, self._encoder.description)
-        return self._encoder
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = encoder_of_index(self.directory, self._encoder_path, self.directory / "cache")
+            else:  # the index may have been built again
+                check_encoder(self._current().manifest, self._encoder.description)
+            return self._encoder
 
 
 def _with_ids(documents: Documents) -> Documents:
     """Refuse texts without ids."""
     if isinstance(documents, str | Path | Mapping):
         return documents
+
+    refuse_table(documents)
 
     def checked() -> Iterator[Document]:
         for document in documents:

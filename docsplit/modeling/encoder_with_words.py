@@ -73,7 +73,11 @@ class Words(nn.Module):
     def forward(self, word_ids: Tensor, word_starts: Tensor, word_weights: Tensor | None = None) -> Tensor:
         """Return (D, H) float32: directions of length one, zero for a text without any of the tokens."""
         with torch.autocast(word_ids.device.type, enabled=False):
-            return F.normalize(self.table(self.rows[word_ids], word_starts, word_weights), dim=-1)
+            table = self.table.weight.float()  # after `.half()` too, for hundreds of words are summed
+            summed = F.embedding_bag(
+                self.rows[word_ids], table, word_starts, mode="sum", per_sample_weights=word_weights
+            )
+            return F.normalize(summed, dim=-1)
 
     def vectors(self) -> Tensor:
         """Return the vectors of `pieces`, (P, H)."""

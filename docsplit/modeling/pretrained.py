@@ -155,7 +155,19 @@ def load_tokenizer(name: Any, **kwargs: Any) -> Any:
     """
     refuse_missing_path(name, "a folder with a tokenizer, or a model of the Hub (USER/NAME)")
     with loading(name, TOKENIZER):
-        return AutoTokenizer.from_pretrained(name, **NO_CODE | kwargs)
+        tokenizer = AutoTokenizer.from_pretrained(name, **NO_CODE | kwargs)
+    pad_on_the_right(tokenizer, name)
+    return tokenizer
+
+
+def pad_on_the_right(tokenizer: Any, name: Any) -> None:
+    """Let a tokenizer pad on the right: padding on the left would shift positions, so that vectors depend on batches.
+
+    Decoders give the same vectors either way: pooling by the last token finds it by the mask.
+    """
+    if getattr(tokenizer, "padding_side", "right") != "right":
+        tokenizer.padding_side = "right"
+        logger.info(f"The tokenizer of {name} pads on the left: it pads on the right here, and in what is written.")
 
 
 def hub_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:

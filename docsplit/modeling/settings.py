@@ -134,12 +134,23 @@ def checked_settings(config: PreTrainedConfig, overrides: Settings) -> Settings:
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens of a row the encoder has positions for; None: the config has no limit."""
+    """Return how many tokens of a row the encoder has positions for; None: the config has no limit.
+
+    Raises:
+        ValueError: if they are counted from the id of padding, and the config has none.
+    """
     config = family_of(config).token_encoder(config)
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions <= 0:
         return None
-    return positions - (config.pad_token_id + 1) if family_of(config).positions_follow_padding else positions
+    if not family_of(config).positions_follow_padding:
+        return positions
+    if config.pad_token_id is None:
+        raise ValueError(
+            f"The config of {config._name_or_path or 'the encoder'} has no pad_token_id, from which a "
+            f"{config.model_type} counts positions: write the id of the tokenizer's pad token there."
+        )
+    return positions - (config.pad_token_id + 1)
 
 
 def has_pooler(config: PreTrainedConfig) -> bool:

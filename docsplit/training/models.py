@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from docsplit.data.segmentation import DEFAULT_SPLITTER
+from docsplit.data.tokenization import check_vocabulary
 from docsplit.data.views import OF_PASSAGES
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.objectives.table import OBJECTIVES
@@ -162,11 +163,7 @@ def prepare_model(
     model_args, data_args, args = options.model, options.data, options.training
     model = start if start is not None else _random(model_args, tokenizer, given_settings(options))
     _record_view(model.config.docsplit, data_args)
-    if len(tokenizer) > model.config.vocab_size:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} ids, but the encoder embeds {model.config.vocab_size}: leave out "
-            "--tokenizer_name to use the encoder's own."
-        )
+    check_vocabulary(tokenizer, tokenizer.name_or_path, model.config.vocab_size)
     _note_passages(model, data_args)
     family_of(model.config).prepare_for_training(model, model_args.attn_implementation)
     if model_args.lora_r:

@@ -1,8 +1,11 @@
 """Bulk embedding equals one text at a time, and SentenceTransformer."""
 
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -11,8 +14,10 @@ from transformers import BertConfig
 
 from docsplit.embedding import chunks
 from docsplit.embedding import encode as encode_module
+from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.chunks import Layout
 from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode, identity
+from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.graphs import GraphEmbedder
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
@@ -303,3 +308,46 @@ def test_on_a_gpu_texts_are_packed_and_agree(checkpoint, texts, monkeypatch):
     monkeypatch.setattr(encode_module, "packing_on", lambda *_: None)
     padded = vectors(load_encoder(str(checkpoint), device="cuda"), texts, dtype=torch.bfloat16)
     assert (packed * padded).sum(1).min() > 0.99 * (padded * padded).sum(1).max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("long_documents", ["truncate", "chunk_mean"])
+def test_an_encoder_of_16_bits_embeds_nearly_as_before(checkpoint, texts, dtype, long_documents):
+    model = load_encoder(str(checkpoint), device="cpu")
+    expected = vectors(model, texts, long_documents=long_documents)
+    halved = embed_documents(model.to(dtype), texts, long_documents=long_documents)[0]
+    assert halved.dtype == np.float32
+    np.testing.assert_allclose(halved, expected, atol=0.05)
+
+
+def test_a_table_is_refused_by_its_columns(checkpoint):
+    model, table = load_encoder(str(checkpoint)), pd.DataFrame({"text": ["a ship", "a", "b"], "label": [1, 2, 3]})
+    with pytest.raises(ValueError, match=r"DataFrame with the columns .*such as documents\['text'\]"):
+        vectors(model, table)
+    np.testing.assert_array_equal(vectors(model, table["text"][1:]), vectors(model, ["a", "b"]))
+
+
+def test_threads_embed_and_encode_as_one_after_another(checkpoint, texts):
+    """Each use of a tokenizer sets its truncation and padding, which its threads have in common."""
+    encoder, long = Encoder(str(checkpoint), EncoderArguments(["unused"], dtype="float32")), " ".join(texts[:30])
+    model = encoder.model
+    uses = [
+        lambda: encoder.embed_query(texts[0]),
+        lambda: encoder.embed([long, texts[1]]),
+        lambda: embed_documents(model, [long], long_documents="chunk_mean", dtype=torch.float32)[0],
+        lambda: encoder.count_tokens([long])[0],
+        lambda: model.encode([long, "a"]),
+    ]
+    expected = [use() for use in uses]
+
+    def work(first):
+        for number in range(first, first + 40):
+            np.testing.assert_allclose(uses[number % len(uses)](), expected[number % len(uses)], atol=1e-5)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(interval)

@@ -72,9 +72,9 @@ def worker(rank, world_size, port, checkpoint, folder):
     encode(model[0].model, model.tokenizer, TEXTS)
     (folder / f"{rank}.tokenized").write_text("\n".join(tokenized))
 
-    broken = [*TEXTS[:CHUNK], None, *TEXTS[CHUNK:]]  # the first text of process 1
     (folder / "taken.npy.partial").mkdir(exist_ok=True)  # process 0, which writes, cannot
-    for name, texts in {"broken": broken, "taken": TEXTS}.items():
+    others = [*TEXTS[:-1], f"{TEXTS[-1]} of process {rank}"]
+    for name, texts in {"different": others, "taken": TEXTS}.items():
         try:
             encode(model[0].model, model.tokenizer, texts, output_file=folder / f"{name}.npy")
         except Exception as error:
@@ -94,7 +94,7 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
         for name, expected in alone.items():
             np.testing.assert_array_equal(together[name], expected, err_msg=name)
     names = ["documents.npy", "encode.npy", "pieces.npy", "words.npy"]
-    assert sorted(path.name for path in tmp_path.glob("*.npy")) == names  # and no broken.npy
+    assert sorted(path.name for path in tmp_path.glob("*.npy")) == names  # and no different.npy
     for name in names:
         np.testing.assert_array_equal(np.load(tmp_path / name), np.load(tmp_path / "alone" / name))
     assert len(list(tmp_path.glob("cache/*/*"))) == 5
@@ -103,10 +103,12 @@ def test_processes_together_give_the_array_of_one(checkpoint, world_size, tmp_pa
     assert sorted(text for share in shares for text in share) == sorted(TEXTS)
     assert all(share[:CHUNK] == TEXTS[rank * CHUNK : (rank + 1) * CHUNK] for rank, share in enumerate(shares))
 
-    for name, failing, cause in (("broken", 1, "AttributeError"), ("taken", 0, "IsADirectoryError")):
-        errors = [(tmp_path / f"{rank}.{name}").read_text() for rank in range(world_size)]
-        assert errors.pop(failing).startswith(cause)
-        assert all(error.startswith(f"RuntimeError: Process {failing} failed: {cause}") for error in errors)
+    for rank in range(world_size):
+        error = (tmp_path / f"{rank}.different").read_text()
+        assert error.startswith(f"ValueError: The {world_size} processes were given different texts (process {rank} ")
+    errors = [(tmp_path / f"{rank}.taken").read_text() for rank in range(world_size)]
+    assert errors.pop(0).startswith("IsADirectoryError")
+    assert all(error.startswith("RuntimeError: Process 0 failed: IsADirectoryError") for error in errors)
 
 
 def killed(rank, checkpoint, path):

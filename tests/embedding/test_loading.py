@@ -1,5 +1,6 @@
 """Any encoder becomes a SentenceTransformer, with what it was made with."""
 
+import json
 import logging
 
 import numpy as np
@@ -9,13 +10,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, StaticEmbedding
-from transformers import BertModel
+from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
-from docsplit.embedding.encode import _fingerprint, embed_documents
+from docsplit.embedding.encode import _fingerprint, embed_documents, identity
 from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, says_pooling
 from docsplit.embedding.project_modules import with_words
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.modeling.encoder_with_words import Words
+from tests.conftest import tiny_values
 
 
 def test_a_pooling_that_an_encoder_brings_is_replaced(checkpoint, texts):
@@ -141,3 +143,45 @@ def test_a_static_encoder_reads_whole_texts(wordpiece, tmp_path, caplog):
     model = load_encoder(str(tmp_path), max_seq_length=12, device="cpu")
     assert "is static and reads whole texts: --max_seq_length changes nothing." in caplog.text
     assert describe_encoder(model).max_seq_length is None  # JSON has no infinity
+
+
+def change_json(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_vector_does_not_depend_on_the_batch_whatever_side_was_padded(checkpoint, texts, tmp_path):
+    texts = [text.replace("\ud800", "?") for text in texts]
+    expected, _ = embed_documents(load_encoder(str(checkpoint)), texts, dtype=torch.float32)
+    change_json(checkpoint / "tokenizer_config.json", padding_side="left")
+    theirs = SentenceTransformer(str(checkpoint), device="cpu")
+    assert np.abs(theirs.encode(texts) - expected).max() > 1e-2  # what happens where nothing is done
+    np.testing.assert_allclose(embed_documents(theirs, texts, dtype=torch.float32)[0], expected, atol=1e-5)
+    model = load_encoder(str(checkpoint), device="cpu")
+    model.save(str(tmp_path / "released"))
+    for one in (model, SentenceTransformer(str(tmp_path / "released"), device="cpu")):
+        np.testing.assert_allclose(one.encode(texts), expected, atol=1e-5)
+
+
+def test_an_encoder_that_cuts_the_beginning_of_texts_is_another_one(checkpoint):
+    first = load_encoder(str(checkpoint))
+    change_json(checkpoint / "tokenizer_config.json", truncation_side="left")
+    assert identity(load_encoder(str(checkpoint))) != identity(first)
+
+
+def test_a_token_that_the_encoder_does_not_embed_is_named(checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer.add_tokens(["zyxgizmo"])
+    tokenizer.save_pretrained(checkpoint)
+    with pytest.raises(ValueError, match=r"the token 'zyxgizmo' with the id .*resize_token_embeddings"):
+        load_encoder(str(checkpoint))
+
+
+def test_a_config_without_a_padding_id_embeds_or_says_why_not(headless, byte_level_bpe, tmp_path):
+    expected = embed_documents(load_encoder(str(headless)), ["a ship", "a"])[0]
+    change_json(headless / "config.json", pad_token_id=None)
+    np.testing.assert_array_equal(embed_documents(load_encoder(str(headless)), ["a ship", "a"])[0], expected)
+    RobertaModel(RobertaConfig(**tiny_values(byte_level_bpe))).save_pretrained(tmp_path / "roberta")
+    byte_level_bpe.save_pretrained(tmp_path / "roberta")
+    change_json(tmp_path / "roberta" / "config.json", pad_token_id=None)
+    with pytest.raises(ValueError, match="has no pad_token_id, from which a roberta counts positions"):
+        load_encoder(str(tmp_path / "roberta"))

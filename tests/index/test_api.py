@@ -1,6 +1,9 @@
 """The index of the Python API: it answers as the parts do that it is made of, and loads its encoder once."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from docsplit import Index
@@ -128,3 +131,20 @@ def test_what_cannot_work_is_refused_before_anything_changes(built, encoder, sca
         with pytest.raises(ValueError, match=message):
             wrong()
     assert len(built) == len(TEXTS)
+
+
+def test_threads_search_at_once_with_one_encoder(built, scattered, loads):
+    questions = [f"{text} {QUESTION}" for text in TEXTS]
+    expected = [[(hit.id, round(hit.score, 5)) for hit in built.search(question)] for question in questions]
+    opened = Index(built.directory)
+    with ThreadPoolExecutor(8) as threads:
+        hits = list(threads.map(opened.search, questions * 4))
+    assert loads == [str(scattered)]
+    assert [[(hit.id, round(hit.score, 5)) for hit in found] for found in hits] == expected * 4
+
+
+def test_a_table_of_documents_is_refused_by_its_columns(built, scattered, tmp_path):
+    table = pd.DataFrame({"body": TEXTS, "label": TEXTS})
+    for build in (lambda: built.add(table), lambda: Index.build(table, scattered, tmp_path / "other.index")):
+        with pytest.raises(ValueError, match=r"DataFrame with the columns .*such as documents\['body'\]"):
+            build()

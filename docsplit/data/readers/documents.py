@@ -55,8 +55,9 @@ def documents_of(documents: Documents) -> Iterator[Document]:
             without one is its number, from 0; its title is its first line.
 
     Raises:
-        ValueError: as `read_documents`, or for what is no text.
+        ValueError: as `read_documents`, or for a table and whatever else is no text.
     """
+    refuse_table(documents)
     if isinstance(documents, str | Path):
         yield from read_documents(Path(documents))
         return
@@ -67,6 +68,21 @@ def documents_of(documents: Documents) -> Iterator[Document]:
                 f"Document {number_or_id!r} is a {type(item).__name__}: give texts (strings), or a folder or file."
             )
         yield item if isinstance(item, Document) else Document(str(number_or_id), item, first_line(item))
+
+
+def refuse_table(documents: object) -> None:
+    """Refuse a table (pandas, polars, Arrow, datasets), of which a loop gives the names of columns, or rows.
+
+    Raises:
+        ValueError: naming a column.
+    """
+    for attribute in ("column_names", "columns"):
+        if names := list(getattr(documents, attribute, ())):
+            column = "text" if "text" in names else names[0]
+            raise ValueError(
+                f"The documents are a {type(documents).__name__} with the columns {names}: give one of them, such as "
+                f"documents[{column!r}]."
+            )
 
 
 class Reading:

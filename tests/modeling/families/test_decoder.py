@@ -1,5 +1,6 @@
 """Decoders as starts: the last token is the embedding, whichever side is padded, and masked LM is left out."""
 
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_a_training_takes_the_place_of_its_start(name, objective, starts, run_he
     start, theirs = (SentenceTransformer(str(folder), device="cpu") for folder in (starts / name, out))
     assert [str(module) for module in theirs] == [str(module) for module in start]
     assert theirs.prompts == start.prompts
-    assert theirs.tokenizer.padding_side == "left"
+    assert theirs.tokenizer.padding_side == "right"  # as in training
     expected = theirs.encode_document(TEXTS)
     assert np.abs(expected - start.encode_document(TEXTS)).max() > 0.01
     loaded = embed_documents(load_encoder(str(out), device="cpu"), TEXTS, dtype=torch.float32)[0]
@@ -182,3 +183,15 @@ def test_masked_language_models_are_no_decoders():
 def test_a_decoder_that_reads_both_ways_is_pooled_by_the_mean(reads_both_ways, pooling):
     config = SimpleNamespace(model_type="gemma3_text", use_bidirectional_attention=reads_both_ways)
     assert family_of(config).default_settings["pooling"] == pooling
+
+
+def test_an_empty_text_has_a_vector_where_no_special_tokens_are_added(starts, left_padded, tmp_path):
+    shutil.copytree(starts / "bare_qwen3", tmp_path / "bare")
+    plain = AutoTokenizer.from_pretrained(tmp_path / "bare")
+    plain.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    plain.save_pretrained(tmp_path / "bare")
+    model = load_encoder(str(tmp_path / "bare"), device="cpu")
+    assert model.tokenizer("")["input_ids"] == []
+    alone = embed_documents(model, [""], dtype=torch.float32)[0]
+    among, _ = embed_documents(model, [*TEXTS, ""], dtype=torch.float32)
+    np.testing.assert_allclose(among[-1:], alone, atol=1e-5)
