@@ -455,12 +455,16 @@ def test_wrong_options_end_with_a_message(failure_of, tmp_path, corpus_file, opt
     assert message in failure_of(main, *words(tmp_path, corpus_file, "--max_steps", 1, *options)[1:])
 
 
-def test_a_start_without_a_vocabulary_is_refused(failure_of, tmp_path, corpus_file):
+def test_a_start_without_a_vocabulary_or_a_tokens_embedding_is_refused(failure_of, tmp_path, corpus_file):
     start = tmp_path / "start"
     shutil.copytree(ROOT / "tests" / "data" / "checkpoints" / "docsplit", start)
     (start / "tokenizer.json").unlink()
     options = ["--corpus", corpus_file, "--output_dir", tmp_path / "out", "--model_name_or_path", start, "--use_cpu"]
     assert "tokenizer.json (or the vocabulary file" in failure_of(main, *options)
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "tests" / "data" / "tokenizer")
+    tokenizer.add_tokens(["zyxgizmo"])
+    tokenizer.save_pretrained(start)
+    assert "resize_token_embeddings" in failure_of(main, *options)
 
 
 def test_settings_are_checked_before_the_corpus_is_read(failure_of, tmp_path):
