@@ -29,6 +29,7 @@ from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches
 from docsplit.modeling.packed_attention import packed_inputs
 from docsplit.modeling.packing import Packing, groups_that_fit
 from docsplit.runtime.disk.caches import build_once, is_cached
+from docsplit.runtime.disk.shared import refuse_differences
 from docsplit.runtime.files import add_texts
 
 T = TypeVar("T")
@@ -81,12 +82,8 @@ def in_chunks(
         RuntimeError: if another process failed.
     """
     refuse_table(texts)
+    refuse_differences(lambda: {"the texts to embed": _hash_of_texts(texts)})
     rank, world_size = _rank_and_world_size()
-    if world_size > 1 and len(set(_on_all(lambda: _hash_of_texts(texts)))) > 1:
-        raise ValueError(
-            f"The {world_size} processes were given different texts (process {rank} has {len(texts):,}): give all of "
-            "them the same, in the same order; each embeds its share."
-        )
     in_a_round = CHUNK_TEXTS * world_size
 
     def tokenize(start: int) -> tuple[Path | None, Any]:
