@@ -81,12 +81,16 @@ def load_data_files(files: DataFiles) -> Dataset:
     Raises:
         ValueError: naming the files, and the line of a broken .jsonl file.
     """
-    try:
+    if files.loader != "json":
         return load_sound_files(files)
+    try:
+        dataset = load_sound_files(files)
     except ValueError:
-        if files.loader != "json":
-            raise
         return _read_json(files.names)
+    has_times = any(
+        pyarrow.types.is_temporal(column.type) for column in dataset.data.schema
+    )  # of texts like 2024-01-01
+    return _read_json(files.names) if has_times else dataset
 
 
 def load_sound_files(files: DataFiles) -> Dataset:

@@ -334,7 +334,7 @@ def split_labelled(
     if missing := set(columns) - set(dataset.column_names):
         raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
     rows = list(zip(*(dataset[column][:] for column in columns)))
-    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int)]
+    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int) and str(row[1]).strip()]
     if len(usable) < len(rows):
         logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
     if len({str(row[1]) for row in usable}) < 2:

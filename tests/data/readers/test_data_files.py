@@ -37,6 +37,11 @@ def test_files_of_one_format_are_read_together(names, expected):
     assert files is None or files.names == [f"/nowhere/{name}" for name in names]
 
 
+def test_texts_that_look_like_dates_stay_texts(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "2024-01-01"}\n{"text": "b", "label": "2024-02-01"}\n')
+    assert load_local(tmp_path / "a.jsonl")["label"][:] == ["2024-01-01", "2024-02-01"]
+
+
 def test_lines_that_are_no_utf8_are_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"good\nb\xe9d\n")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"b\xe9d\n"))

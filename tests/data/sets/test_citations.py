@@ -288,7 +288,5 @@ def test_papers_with_odd_cells_are_read_or_named(tmp_path):
             citations.load_citations(file, links)
     assert citations._load_papers(file).texts[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
     links.write_text("citing,cited\n1,2,3\n")
-    with pytest.raises(
-        ValueError, match=r"links\.csv, line 2 with more fields .* 3 fields, expected 2$"
-    ):
+    with pytest.raises(ValueError, match=r"links\.csv, line 2 with more fields .* 3 fields, expected 2$"):
         citations.load_citations(file, links)
