@@ -25,11 +25,12 @@ from docsplit.data.readers.data_files import (
     as_data_files,
     check_no_archive,
     load_data_files,
+    load_saved,
     load_sound_files,
 )
 from docsplit.data.readers.decoding import HEAD, is_plain
 from docsplit.data.readers.documents import Reading, find_documents
-from docsplit.data.readers.files import FoundFiles
+from docsplit.data.readers.files import FoundFiles, saved_files
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.data.readers.rows import Columns
 from docsplit.runtime.disk.caches import build_once, cache_directory
@@ -45,10 +46,10 @@ READ_BY = ("docsplit/data/readers", "docsplit/data/passages.py")
 def load_local(path: Path, text_column: str | None = None) -> Dataset:
     """Load the documents of a folder, or of one file.
 
-    Data files of one format (json, jsonl, csv, tsv, parquet, arrow) keep all their columns. One .txt file has a
-    document in each line. Other files, folders of several kinds, and data files other than tables in which something
-    cannot be read have the columns id, title and `text_column`, with the documents of
-    `docsplit.data.readers.documents.read_documents`.
+    A data set that `save_to_disk` wrote is loaded as it is. Data files of one format (json, jsonl, csv, tsv, parquet,
+    arrow) keep all their columns. One .txt file has a document in each line. Other files, folders of several kinds,
+    and data files other than tables in which something cannot be read have the columns id, title and `text_column`,
+    with the documents of `docsplit.data.readers.documents.read_documents`.
 
     Args:
         text_column: None for a table: where a folder has data files of one format, they alone are read, and all of
@@ -57,6 +58,8 @@ def load_local(path: Path, text_column: str | None = None) -> Dataset:
     Raises:
         ValueError: if nothing can be read, naming the files or the cause.
     """
+    if saved_files(path) is not None:
+        return load_saved(path)
     found, files = find_corpus(path, text_column)
     if files is None or (files.loader == "text" and found.is_folder):
         return _load_documents(found, text_column or "text")

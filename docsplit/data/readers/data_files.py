@@ -87,10 +87,8 @@ def load_data_files(files: DataFiles) -> Dataset:
         dataset = load_sound_files(files)
     except ValueError:
         return _read_json(files.names)
-    has_times = any(
-        pyarrow.types.is_temporal(column.type) for column in dataset.data.schema
-    )  # of texts like 2024-01-01
-    return _read_json(files.names) if has_times else dataset
+    kinds = dataset.data.schema.types  # Arrow takes 2024-01-01 for a time
+    return _read_json(files.names) if any(map(pyarrow.types.is_temporal, kinds)) else dataset
 
 
 def load_sound_files(files: DataFiles) -> Dataset:
@@ -116,6 +114,20 @@ def load_sound_files(files: DataFiles) -> Dataset:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split())
         raise ValueError(f"Cannot read {', '.join(files.names[:5])} as {files.loader}: {reason}") from cause
+    return dataset
+
+
+def load_saved(folder: Path) -> Dataset:
+    """Load a data set that `Dataset.save_to_disk` wrote, where it is.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    try:
+        dataset = datasets.load_from_disk(str(folder)).with_format(None)
+        dataset.data.table.validate(full=True)
+    except CANNOT_READ as error:
+        raise ValueError(f"Cannot read {folder} as a saved data set: {' '.join(str(error).split())}") from error
     return dataset
 
 

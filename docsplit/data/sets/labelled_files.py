@@ -14,6 +14,7 @@ from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_ne
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.readers.columns import join_paragraphs
+from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.runtime.files import refuse_missing_path
 
@@ -81,34 +82,43 @@ def check_built_in(options: LabelledArguments) -> None:
 
 
 def load_files(options: LabelledArguments) -> dict[str, Source]:
-    """Read the local files, by the names of their parts.
+    """Read the local files, by the names of their parts; of a saved data set with splits its own parts are read too.
 
     Raises:
         ValueError: if there is no such file, naming those beside it.
     """
     files = {"train": options.train_file, "validation": options.validation_file, "test": options.test_file}
+    for part in ("validation", "test"):
+        if files[part] is None and part in saved_splits(Path(str(options.train_file))):
+            files[part] = options.train_file
+    splits = {"train": options.train_split, "validation": "validation", "test": "test"}  # of saved data sets
     for part, file in files.items():
         if file is not None and not Path(file).exists():
             parent = Path(file).parent
             names = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
             raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(names)}.")
-    return {part: (f"the {part} file {file}", load_corpus(file)) for part, file in files.items() if file is not None}
+    return {
+        part: (f"the {part} file {file}", load_corpus(file, splits[part]))
+        for part, file in files.items()
+        if file is not None
+    }
 
 
 def load_splits(options: LabelledArguments) -> dict[str, Source]:
-    """Read the splits of a Hub data set, by the names of their parts; its usual ones need not be named.
+    """Read the splits of a Hub data set, or a saved one, by the names of their parts; usual ones need not be named.
 
     Raises:
         ValueError: if there is no such split, or it is unknown which there are.
     """
     dataset_name = str(options.dataset_name)
-    if Path(dataset_name).exists():
+    saved = saved_splits(Path(dataset_name)) or (["train"] if saved_files(Path(dataset_name)) is not None else [])
+    if Path(dataset_name).exists() and not saved:
         raise ValueError(f"--dataset_name {dataset_name!r} is a file or folder here: name it with --train_file.")
     refuse_missing_path(dataset_name, "a data set of the Hub (USER/NAME); files go with --train_file")
     chosen = {"train": options.train_split, "validation": options.validation_split, "test": options.test_split}
     name, _, configuration = dataset_name.partition(":")
     try:
-        available = datasets.get_dataset_split_names(name, configuration or None)
+        available = saved or datasets.get_dataset_split_names(name, configuration or None)
     except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
         if chosen["test"] is None:  # it may have one, which must not be replaced by a part of train
             raise ValueError(
