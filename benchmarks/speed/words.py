@@ -46,7 +46,6 @@ def make_texts(tokenizer: Any, documents: int) -> list[str]:
 def measure_fit(name: str, documents: int, neighbours: int) -> tuple[float, float, int]:
     """Fit words in this process; return seconds, peak memory beyond the input in MB, and the tokens with a vector."""
     from benchmarks.speed.meters import Memory, seconds_of
-    from docsplit.data.words import tfidf_counter
     from docsplit.embedding.lexical_ridge import RidgeSettings, fit
     from docsplit.embedding.loading import load_encoder
 
@@ -67,6 +66,7 @@ def contenders(name: str, texts: list[str], folder: Path) -> dict[str, Callable[
     from sklearn.decomposition import TruncatedSVD
     from sklearn.pipeline import make_pipeline
 
+    from docsplit.data.words import tfidf_counter
     from docsplit.embedding.lexical_ridge import RidgeSettings, fit
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import WORD_DIMENSIONS
