@@ -64,9 +64,9 @@ def contenders(name: str, texts: list[str], folder: Path) -> dict[str, Callable[
     """Return what embeds texts: the encoder, a static one of words fitted to random vectors, and words without it."""
     from sentence_transformers import SentenceTransformer
     from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 
+    from docsplit.data.words import tfidf_counter
     from docsplit.embedding.lexical_ridge import RidgeSettings, fit
     from docsplit.embedding.loading import load_encoder
     from docsplit.embedding.neighbours import WORD_DIMENSIONS
@@ -77,7 +77,7 @@ def contenders(name: str, texts: list[str], folder: Path) -> dict[str, Callable[
     save_static(fit(encoder, texts, vectors, RidgeSettings(1.0, 0, sublinear=False)).words, folder)
     static = SentenceTransformer(str(folder), device="cpu")
     ways: dict[str, Callable[[list[str]], Any]] = {START: encoder.encode, STATIC: static.encode}
-    counter = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    counter = tfidf_counter(dtype=np.float32)
     ways[TF_IDF] = counter.fit(texts).transform
     dimensions = min(WORD_DIMENSIONS, len(texts) - 1)
     ways[LSA] = make_pipeline(counter, TruncatedSVD(dimensions, random_state=0)).fit(texts).transform

@@ -1,6 +1,8 @@
 """BM25 finds the best documents of a collection for queries, and scores given pairs of documents."""
 
+import logging
 from collections.abc import Sequence
+from typing import Any
 
 import bm25s
 import numpy as np
@@ -10,6 +12,8 @@ from docsplit.data.sets.citation_splits import PairPart, pair_products
 from docsplit.data.sets.rankings import Retrieved
 from docsplit.data.words import tokenize
 
+logger = logging.getLogger(__name__)
+
 
 class BM25:
     """An index of documents by their words: bm25s, with English stop-words."""
@@ -17,17 +21,29 @@ class BM25:
     def __init__(self, documents: Sequence[str], k1: float = 1.5, b: float = 0.75, show_progress: bool = False):
         """Index these; the defaults of `k1` and `b` are those of bm25s, Anserini's are 0.9 and 0.4."""
         self.size, self.show_progress = len(documents), show_progress
-        tokens = tokenize(documents, show_progress=show_progress)
-        self.retriever = bm25s.BM25(k1=k1, b=b)
-        self.retriever.index(tokens, show_progress=show_progress, leave_progress=False)
+        _, self.retriever = _index(documents, show_progress, k1=k1, b=b)
 
     def retrieve(self, queries: Sequence[str], depth: int) -> Retrieved:
         """Return the `depth` best documents of each query, only those that share a word with it."""
+        if self.retriever is None:
+            nothing = np.full((len(queries), min(depth, self.size)), -1, dtype=np.int32)
+            return Retrieved(nothing, np.zeros(nothing.shape, dtype=np.float32))
         words = tokenize(queries, return_ids=False)
         rows, scores = self.retriever.retrieve(
             words, k=min(depth, self.size), show_progress=self.show_progress, leave_progress=False
         )
         return Retrieved.best(np.where(scores > 0, rows, -1), np.where(scores > 0, scores, 0), depth)
+
+
+def _index(texts: Sequence[str], show_progress: bool, **parameters: float) -> tuple[Any, Any]:
+    """Return the words of texts and bm25s's index of them; None where no text has a word, of which it makes none."""
+    tokens = tokenize(texts, show_progress=show_progress)
+    if not any(tokens.ids):
+        logger.warning(f"None of the {len(texts):,} documents has a word that BM25 counts: it finds none.")
+        return tokens, None
+    retriever = bm25s.BM25(**parameters)
+    retriever.index(tokens, show_progress=show_progress, leave_progress=False)
+    return tokens, retriever
 
 
 def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = False) -> np.ndarray:
@@ -41,9 +57,9 @@ def bm25_scores(texts: Sequence[str], part: PairPart, show_progress: bool = Fals
         texts: all papers. They are the collection in which terms are rare or frequent.
         part: the pairs. Reading the texts takes long, so join the pairs of all splits and score them at once.
     """
-    tokens = tokenize(texts, show_progress=show_progress)
-    retriever = bm25s.BM25()
-    retriever.index(tokens, show_progress=show_progress, leave_progress=False)
+    tokens, retriever = _index(texts, show_progress)
+    if retriever is None:
+        return np.zeros(len(part.labels), dtype=np.float32)
     index = retriever.scores
     num_terms = len(index["indptr"]) - 1
     weights = scipy.sparse.csc_matrix(

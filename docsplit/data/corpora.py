@@ -25,6 +25,7 @@ from docsplit.data.readers.base import Document
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
+from docsplit.data.readers.files import saved_split
 from docsplit.data.readers.stream import stream_local
 from docsplit.runtime.disk.caches import build_once, cache_directory, map_once
 from docsplit.runtime.files import hash_of_code, refuse_missing_path
@@ -44,7 +45,8 @@ def load_corpus(corpus: str, split: str = "train", text_column: str | None = Non
         corpus: "python_docs" (docstrings of the installed packages; its column `part` says which are sealed, see
             `for_pretraining`), a local file or folder, read as `docsplit.data.readers.corpus.load_local` says, or a
             Hub data set `name` or `name:configuration`.
-        split: the split of a Hub data set; local files are one split.
+        split: the split of a Hub data set, or of a folder that `DatasetDict.save_to_disk` wrote; other local files are
+            one split.
         text_column: for documents alone: of a local folder all files are read, of whatever kinds. Without it, data
             files of one format are preferred, since they have labels and other columns.
 
@@ -54,7 +56,7 @@ def load_corpus(corpus: str, split: str = "train", text_column: str | None = Non
     if corpus == PYTHON_DOCS:
         dataset = _load_python_docs()
     elif Path(corpus).exists():
-        dataset = load_local(Path(corpus), text_column)
+        dataset = load_local(saved_split(Path(corpus), split), text_column)
     else:
         refuse_missing_path(corpus, EXPECTED)
         dataset = _load_hub(corpus, split)
@@ -106,9 +108,10 @@ def stream_corpus(corpus: str, split: str = "train", text_column: str | None = N
         dataset = for_pretraining(corpus, _load_python_docs())
         return CorpusStream(dataset.to_iterable_dataset(num_shards=NUM_SHARDS), dataset._fingerprint)
     if Path(corpus).exists():
-        if (streamed := stream_local(Path(corpus), text_column)) is not None:
+        path = saved_split(Path(corpus), split)
+        if (streamed := stream_local(path, text_column)) is not None:
             return CorpusStream(*streamed)
-        dataset = load_corpus(corpus, text_column=text_column)
+        dataset = load_corpus(str(path), text_column=text_column)
         shards = min(NUM_SHARDS, len(dataset))
         return CorpusStream(dataset.to_iterable_dataset(num_shards=shards), dataset._fingerprint)
     refuse_missing_path(corpus, EXPECTED)

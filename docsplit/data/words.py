@@ -1,4 +1,4 @@
-"""Cut text into the words that BM25 counts, alike in evaluations, in training for ranking and in an index."""
+"""Cut text into words: the same for BM25 and TF-IDF, in evaluations, in training for ranking and in an index."""
 
 import re
 from collections.abc import Sequence
@@ -25,6 +25,13 @@ def tokenize(texts: Sequence[str], return_ids: bool = True, show_progress: bool 
         list(texts), token_pattern=TOKEN_PATTERN, stopwords="en", return_ids=return_ids,
         show_progress=show_progress, leave=False,
     )  # fmt: skip
+
+
+def tfidf_counter(**options: Any) -> Any:
+    """Return scikit-learn's TF-IDF, unfitted, of the words that `tokenize` cuts; stop-words stay."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, **options)
 
 
 def words_in(text: str) -> set[str]:

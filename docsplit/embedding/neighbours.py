@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from docsplit.data.preparation import document_id
-from docsplit.data.words import TOKEN_PATTERN
+from docsplit.data.words import tfidf_counter
 from docsplit.embedding import inverted_file
 from docsplit.runtime.vectors import unit
 
@@ -84,10 +84,9 @@ def word_vectors(texts: Sequence[str]) -> np.ndarray:
     Returns: (N, W) float32, of length one, or zero for a document without any of the words. W is 128 or less.
     """
     from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
 
     learnt = list(islice(texts, 0, None, -(-len(texts) // WORD_DOCUMENTS)))
-    counter = TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, min_df=2, dtype=np.float32)
+    counter = tfidf_counter(min_df=2, dtype=np.float32)
     with contextlib.suppress(ValueError):  # no word is left: the only error of `fit` for texts
         counter.fit(learnt)
     if len(getattr(counter, "vocabulary_", ())) < 2:  # the fewest that can be reduced

@@ -52,7 +52,7 @@ def read_documents(corpus: str, text_column: str, label_column: str | None, limi
     chosen = dataset.select(_drawn(len(dataset), limit))
     texts = [clean_text(text).strip() if isinstance(text, str) else "" for text in chosen[text_column]]
     titles = chosen["title"] if "title" in dataset.column_names else [None] * len(texts)
-    labels = [str(label) for label in chosen[label_column]] if label_column else None
+    labels = [str(None if label == "" else label) for label in chosen[label_column]] if label_column else None
     if labels and isinstance(feature := dataset.features[label_column], ClassLabel):
         labels = [feature.names[int(label)] if label.isdecimal() else label for label in labels]
     # Documents with text

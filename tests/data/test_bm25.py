@@ -83,3 +83,16 @@ def test_bm25_on_cranfield_is_that_of_its_formula(real_data):
     reference = np.mean([slow_measures(*both)["ndcg_at_10"] for both in zip(best, judged)])
     assert ours == pytest.approx(reference, abs=0.005)
     assert ours > 0.3
+
+
+@pytest.mark.parametrize("documents", [["\N{SNOWFLAKE}", "x y"], ["the of and"] * 3])
+def test_documents_without_words_are_never_found(documents, caplog):
+    """Beside documents with words they are not found either."""
+    for collection in (documents, [*documents, "a ship"]):
+        retrieved = BM25(collection).retrieve(["\N{SNOWFLAKE}", "the", "a tree", ""], 2)
+        assert retrieved.rows.tolist() == [[-1, -1]] * 4
+        assert retrieved.scores.tolist() == [[0, 0]] * 4
+        pairs = PairPart(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]))
+        assert bm25_scores(collection, pairs).tolist() == [0, 0]
+    warning = f"None of the {len(documents)} documents has a word that BM25 counts: it finds none."
+    assert [message for message in caplog.messages if message.startswith("None")] == [warning] * 2

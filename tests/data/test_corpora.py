@@ -9,17 +9,20 @@ import datasets
 import numpy as np
 import pyarrow
 import pytest
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_from_disk
 from pyarrow import parquet
 
 from docsplit.data import corpora
-from docsplit.data.corpora import add_text, load_corpus
+from docsplit.data.corpora import add_text, documents_to_search, load_corpus, stream_corpus
 from docsplit.data.passages import SECTION_BREAK, clean_text, to_passages
 from docsplit.data.preparation import document_id
 from docsplit.data.readers.columns import join_sections
 from docsplit.data.seen_documents import sketch
 from docsplit.data.segmentation import load_sentence_splitter
+from docsplit.data.sets.arguments import LabelledArguments
+from docsplit.data.sets.labelled import load_labelled
 from docsplit.data.sets.labelled_files import read_texts
+from docsplit.training import adapting
 from tests.conftest import make_corpus
 
 TEXTS = ["The ship was in the storm. It had a sail.", "Bread and butter. Flour to sugar."]
@@ -55,7 +58,7 @@ def test_each_local_format_gives_the_same_texts(tmp_path, suffix):
 def test_rows_that_a_quote_swallowed_are_noticed(tmp_path, caplog):
     rows = [f"{chr(34) * (row % 5 == 0)}document {row}\tlabel" for row in range(10)]
     assert len(load_corpus(str(write(tmp_path, "bare.tsv", "\n".join(["text\tlabel", *rows]))))) == 5
-    assert "1 fields of" in caplog.text
+    assert "line breaks in them: 1, the first is bare.tsv, line 2." in caplog.text
     assert "jsonl" in caplog.text
     caplog.clear()
     load_corpus(str(write(tmp_path, "quoted.tsv", 'text\tlabel\n"two\nlines"\tlabel\n"a\ttab"\tlabel\n')))
@@ -86,11 +89,11 @@ def test_bytes_that_are_no_utf8_are_replaced_counted_and_placed(tmp_path, caplog
         write(path, f"latin.{suffix}", gzip.compress(content) if suffix.endswith("gz") else content)
     dataset = load_corpus(str(path))
     assert dataset["text"][:][-3:] == ["a ship in a storm", *[mended.replace("\xe9", "\ufffd")] * 2]
-    if suffix == "txt":
-        assert "no UTF-8: 2, the first is latin.txt, line 51." in caplog.text
+    if suffix in ("txt", "csv", "tsv"):
+        assert f"no UTF-8: 2, the first is latin.{suffix}, line {51 + bool(head)}." in caplog.text
     else:
         assert f"2 lines are not UTF-8, the first is {tmp_path}" in caplog.text
-        assert f"latin.{suffix}, line {51 + bool(head)}: " in caplog.text
+        assert f"latin.{suffix}, line 51: " in caplog.text
     caplog.clear()
     load_corpus(str(write(tmp_path, f"good.{suffix.removesuffix('.gz')}", "\n".join(lines))))
     assert "UTF-8" not in caplog.text
@@ -260,3 +263,64 @@ def test_what_a_folder_has_besides_is_counted_and_hidden_folders_are_left_alone(
     assert skipped in caplog.messages
     named = tmp_path / "docs" / ".git" / "g.txt"
     assert corpora.load_corpus(str(named))["text"][:] == ["A document called .git/g.txt."]  # who names it wants it
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A data set with two splits as `datasets` saves it; of an earlier time a file is left over in one."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "land"]), "id": Value("string")})
+    splits = DatasetDict()
+    for name in ("train", "test"):
+        rows = [{"text": f"{name} {row}", "label": row % 2, "id": f"{name[0]}{row}"} for row in range(12)]
+        splits[name] = Dataset.from_list(rows, features=features)
+    splits.save_to_disk(tmp_path / "saved", num_shards={"train": 3, "test": 1})
+    splits["train"].with_format("numpy").save_to_disk(tmp_path / "saved" / "train", num_shards=2)
+    return tmp_path / "saved"
+
+
+def test_a_saved_data_set_gives_its_train_split_wherever_a_folder_is_read(saved, caplog):
+    caplog.set_level("INFO")
+    texts = [f"train {row}" for row in range(12)]
+    expected = load_from_disk(saved)["train"].with_format(None)
+    for text_column in (None, "text"):
+        dataset = load_corpus(str(saved), text_column=text_column)
+        assert (dataset.to_list(), dataset.features) == (expected.to_list(), expected.features)
+    assert [row["text"] for row in stream_corpus(str(saved), text_column="text").rows] == texts
+    assert [(row.id, row.text) for row in documents_to_search(saved)] == list(zip(expected["id"], texts))
+    assert adapting.read_texts(str(saved), "text") == texts
+    notes = [message for message in caplog.messages if "splits" in message]
+    assert notes == [f"{saved} is a data set with the splits train, test: train is read."] * 5
+    caplog.clear()
+    (saved.parent / "a.txt").write_text("A note.")
+    assert [row.text for row in documents_to_search(saved.parent)] == ["A note."]  # among other files: which split?
+    assert "1 data sets with splits (saved)" in caplog.text
+
+
+def test_a_split_of_a_saved_data_set_is_read_by_its_name_or_folder(saved):
+    tests = [f"test {row}" for row in range(12)]
+    assert load_corpus(str(saved), "test")["text"][:] == load_corpus(str(saved / "test"))["text"][:] == tests
+    assert [row["text"] for row in stream_corpus(str(saved), "test", "text").rows] == tests
+    assert [row.text for row in documents_to_search(saved / "test")] == tests
+    with pytest.raises(ValueError, match=r"saved has no split 'dev', but train, test: .*saved/train"):
+        load_corpus(str(saved), "dev")
+    (saved / "test" / "data-00000-of-00001.arrow").write_bytes(b"damage")
+    with pytest.raises(ValueError, match=r"Cannot read .*saved/test"):
+        load_corpus(str(saved / "test"))
+
+
+def test_the_splits_of_a_saved_data_set_are_the_parts_of_labelled_documents(saved):
+    """By --dataset_name, as those of the Hub, and by --train_file."""
+    train, test = ([f"{name} {row}" for row in range(12)] for name in ("train", "test"))
+    for options in (
+        LabelledArguments(dataset_name=str(saved)),
+        LabelledArguments(train_file=str(saved)),
+        LabelledArguments(train_file=str(saved / "train"), test_file=str(saved)),
+    ):
+        split = load_labelled(options)
+        assert (split.train_texts, split.test_texts) == (train, test)
+        assert split.class_names == ["land", "sea"]
+        assert split.test_labels.tolist() == [1, 0] * 6
+    other = load_labelled(LabelledArguments(dataset_name=str(saved), train_split="test", test_split="train"))
+    assert (other.train_texts, other.test_texts) == (test, train)
+    alone = load_labelled(LabelledArguments(dataset_name=str(saved / "train")))
+    assert sorted([*alone.train_texts, *(alone.validation_texts or []), *alone.test_texts]) == sorted(train)

@@ -22,6 +22,11 @@ def test_labels_have_the_names_of_the_data_set(tmp_path):
     assert documents.labels == ["sea", "land", "sea"]
 
 
+def test_labels_of_a_table_are_texts_and_an_empty_one_is_none(tmp_path):
+    (tmp_path / "documents.csv").write_text("text,label\na,01\nb,1.0\n1984,NA\nc,\n")
+    assert read_documents(str(tmp_path / "documents.csv"), "text", None, 10).labels == ["01", "1.0", "NA", "None"]
+
+
 def test_a_folder_of_files_has_their_titles_and_a_label_wants_a_table(tmp_path):
     (tmp_path / "a.md").write_text("# The harbour\n\nBoats.")
     (tmp_path / "b.html").write_text("<title>Sails</title><p>Torn.")

@@ -210,3 +210,16 @@ def test_without_ir_measures_nothing_is_begun(failure_of, encoder, collection, t
     options = ["--model_name_or_path", encoder, "--collection", collection, "--output_dir", tmp_path / "out"]
     assert "pip install ir-measures" in failure_of(main, *options)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_collection_without_words_leaves_encoders_measured(run_here, encoder, collection, tmp_path):
+    """Of one letter for a word: BM25 indexes none of them, and joins nothing."""
+    folder = shutil.copytree(collection, tmp_path / "letters")
+    for file in (folder / "corpus.jsonl", folder / "queries.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows = [row | {"text": " ".join(word[0] for word in row["text"].split())} for row in rows]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--model_name_or_path", encoder, "--collection", folder, "--dtype", "float32", "--split", "test")
+    run_here(main, *options, "--output_dir", tmp_path / "out")
+    values = {row["method"]: row["ndcg_at_10"] for row in results_of(tmp_path / "out")["rows"]}
+    assert values["bm25"] == 0 < values["dense"] == values["rrf"]

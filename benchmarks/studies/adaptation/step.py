@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load
@@ -30,6 +29,7 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.neighbours import nearest, smooth_texts, word_vectors
 from docsplit.evaluation.analysis.geometry import embedding_geometry
+from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
@@ -87,7 +87,7 @@ def untrained(data: DataSet, vectors: np.ndarray, more: np.ndarray, read: list[s
     name = f"the start on {MORE_TOKENS} tokens"
     yield name, data.measure(more)
     yield f"{name}, smoothed", data.measure(smooth_texts(data.texts, more, SMOOTHED, by_words=False))
-    yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
+    yield "TF-IDF", data.measure(tfidf_features(data.corpus, data.texts)[1])
     if data.bm25 is not None:
         yield "BM25", data.bm25()
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.engine.results import Row
 from benchmarks.studies.adaptation.limits import LIMITS, drawn
@@ -37,12 +36,13 @@ from benchmarks.studies.adaptation.sets import (
 )
 from benchmarks.studies.adaptation.step import MORE_TOKENS, SMOOTHED, rows_of
 from docsplit.data.preparation import document_id
-from docsplit.data.words import TOKEN_PATTERN
+from docsplit.data.words import tfidf_counter
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
+from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import write_text
 from docsplit.runtime.vectors import unit
@@ -138,7 +138,7 @@ class Fitted:
 
 def lsa_of_corpus(data: DataSet) -> np.ndarray:
     """Return word vectors (latent semantic analysis) of all texts, fitted on the corpus alone."""
-    counter = TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, min_df=2, dtype=np.float32)
+    counter = tfidf_counter(min_df=2, dtype=np.float32)
     weights = counter.fit_transform(data.corpus)
     reduced = TruncatedSVD(min(WORD_DIMENSIONS, *weights.shape), random_state=0).fit(weights)
     return unit(reduced.transform(counter.transform(data.texts)))
@@ -194,7 +194,7 @@ def of_start(data: DataSet, encoders: Encoders, start: str, tokens: int) -> Meth
     yield "words, smoothed", data.measure(smoothed)
     beside = unit(np.concatenate([vectors, lsa_of_corpus(data)], axis=1))
     yield "with LSA of the corpus", data.measure(beside)
-    yield "TF-IDF", data.measure(TfidfVectorizer(sublinear_tf=True).fit(data.corpus).transform(data.texts))
+    yield "TF-IDF", data.measure(tfidf_features(data.corpus, data.texts)[1])
     if data.bm25 is not None:
         yield "BM25", data.bm25()
     if data.beside_bm25 is not None:

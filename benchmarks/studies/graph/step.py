@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.engine.results import SAMPLES, Row
 from benchmarks.studies.adaptation.sets import DataSet, Measured, load, news
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
+from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.evaluation.results.items import ItemScores
 from docsplit.runtime.disk.caches import cache_directory
 from docsplit.runtime.files import write_text
@@ -102,8 +102,7 @@ def embed(encoder: str, data: DataSet, read: Reading, **options: Any) -> tuple[n
 
 def of_words(data: DataSet) -> Iterator[tuple[str, Row]]:
     """Yield rows of the baselines without an encoder, by name: fitted on the training documents alone."""
-    vectorizer = TfidfVectorizer(sublinear_tf=True)
-    parts = {"train": vectorizer.fit_transform(data.corpus), "all": vectorizer.transform(data.texts)}
+    parts = dict(zip(("train", "all"), tfidf_features(data.corpus, data.texts)))
     methods = {"TF-IDF": data.measure(parts["all"]), "TF-IDF + SVD": data.measure(unit(tfidf_svd(parts)["all"]))}
     if data.bm25 is not None:
         methods["BM25"] = data.bm25()

@@ -1,4 +1,4 @@
-"""Read data files with a document in each row: json, jsonl, csv, tsv, parquet, arrow, or .txt by lines.
+"""Read data files with a document in each row: json, jsonl, parquet, arrow, or .txt by lines.
 
 `datasets` reads all files of one format together, with all their columns, and caches what it has read.
 """
@@ -9,18 +9,16 @@ import logging
 import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow
 from datasets import Dataset
-from pyarrow import compute
 
 from docsplit.data.passages import clean_text
 from docsplit.data.readers.base import Problems, Unreadable
-from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
 from docsplit.data.readers.files import COMPRESSIONS, DAMAGED, UNPACK, File
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.runtime.files import JsonObject
@@ -37,8 +35,7 @@ LOADERS = {
     ".txt": "text",
 }
 ROW_SUFFIXES = tuple(suffix for suffix in LOADERS if suffix != ".txt")
-PANDAS_INDEX = "__index_level_0__"  # if rows have a field too many, pandas takes the first for it: all columns shift
-TEXT_LOADERS = ("json", "csv", "text")  # of files that have an encoding
+TEXT_LOADERS = ("json", "text")  # of files that have an encoding
 CANNOT_READ = (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowException, ValueError, *DAMAGED)
 ZIP_START = b"PK\x03\x04"
 LoaderOptions = dict[str, Any]  # of `datasets.load_dataset`, beside the files; each loader has its own
@@ -67,7 +64,7 @@ def as_data_files(files: Sequence[File], sample_by: str = "line") -> DataFiles |
     """
     suffixes = {file.suffix for file in files}
     loaders = {LOADERS.get(suffix) for suffix in suffixes}
-    if len(loaders) != 1 or None in loaders or {".csv", ".tsv"} <= suffixes:
+    if len(loaders) != 1 or None in loaders:
         return None
     loader = str(*loaders)
     options: LoaderOptions = {}
@@ -75,36 +72,26 @@ def as_data_files(files: Sequence[File], sample_by: str = "line") -> DataFiles |
         options = {"sample_by": sample_by}
     elif loader == "json":
         options = {"encoding": DECODED}
-    elif suffixes == {".tsv"}:
-        options = {"sep": "\t"}
     return DataFiles(loader, [str(file.path) for file in files], options)
 
 
-def load_data_files(files: DataFiles, source: Path) -> Dataset:
+def load_data_files(files: DataFiles) -> Dataset:
     """Load files of one format with all their columns and rows.
-
-    Args:
-        source: the folder, or the file, for a warning.
 
     Raises:
         ValueError: naming the files, and the line of a broken .jsonl file.
     """
+    if files.loader != "json":
+        return load_sound_files(files)
     try:
-        return load_sound_files(files, source)
-    except ValueError as error:
-        cause = error.__cause__
-        if files.loader == "json":
-            return _read_json(files.names)
-        if files.loader != "csv" or not isinstance(cause, UnicodeDecodeError):
-            raise
-    marked = {_encoding_of(name) for name in files.names}
-    if marked != {None} and len(marked) == 1:
-        return load_sound_files(replace(files, options=files.options | {"encoding": marked.pop()}), source)
-    warn_of_other_encodings(files.names)
-    return load_sound_files(replace(files, options=files.options | {"encoding_errors": "replace"}), source)
+        dataset = load_sound_files(files)
+    except ValueError:
+        return _read_json(files.names)
+    kinds = dataset.data.schema.types  # Arrow takes 2024-01-01 for a time
+    return _read_json(files.names) if any(map(pyarrow.types.is_temporal, kinds)) else dataset
 
 
-def load_sound_files(files: DataFiles, source: Path) -> Dataset:
+def load_sound_files(files: DataFiles) -> Dataset:
     """Load files of one format that any reader can read.
 
     Raises:
@@ -112,35 +99,49 @@ def load_sound_files(files: DataFiles, source: Path) -> Dataset:
     """
     names = [glob.escape(name) for name in files.names]  # a[1].csv would be looked for, and a1.csv read
     try:
-        if archive := next((name for name in files.names if files.loader in TEXT_LOADERS and _is_archive(name)), None):
-            raise ValueError(f"{archive} is an archive: {UNPACK}")
         for name in files.names:
+            if files.loader in TEXT_LOADERS:
+                check_no_archive(File(Path(name), name))
             if name.lower().endswith(".zst"):
                 _read_to_the_end(File(Path(name), name))
         with _quiet():
             dataset = datasets.load_dataset(files.loader, data_files=names, split="train", **files.options)
             if files.loader in ("parquet", "arrow"):
                 dataset.data.table.validate(full=True)  # also that strings are UTF-8; gigabytes a second
-            if PANDAS_INDEX in dataset.column_names:
-                raise ValueError("rows have more fields than the header has names")
     except StopIteration:  # `datasets` raises it for an empty file
         return Dataset.from_list([])
     except CANNOT_READ as error:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split())
         raise ValueError(f"Cannot read {', '.join(files.names[:5])} as {files.loader}: {reason}") from cause
-    if "sep" in files.options:
-        warn_of_swallowed_rows(dataset, source)
     return dataset
 
 
-def _is_archive(name: str) -> bool:
-    """Whether a file is an archive although its name says nothing of it: `datasets` would unpack it and read on."""
-    if Path(name).suffix.lower() in COMPRESSIONS:
-        return False
-    with open(name, "rb") as file:
-        begins_as_zip = file.read(len(ZIP_START)) == ZIP_START  # `datasets` goes by it, also if the end is missing
-    return begins_as_zip or zipfile.is_zipfile(name) or tarfile.is_tarfile(name)
+def load_saved(folder: Path) -> Dataset:
+    """Load a data set that `Dataset.save_to_disk` wrote, where it is.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    try:
+        dataset = datasets.load_from_disk(str(folder)).with_format(None)
+        dataset.data.table.validate(full=True)
+    except CANNOT_READ as error:
+        raise ValueError(f"Cannot read {folder} as a saved data set: {' '.join(str(error).split())}") from error
+    return dataset
+
+
+def check_no_archive(file: File) -> None:
+    """Check that a file is no archive, although its name says nothing of it: `datasets` would unpack it and read on.
+
+    Raises:
+        Unreadable: if it is one.
+    """
+    if file.path.suffix.lower() in COMPRESSIONS:
+        return
+    begins_as_zip = file.head(len(ZIP_START)) == ZIP_START  # `datasets` goes by it, also if the end is missing
+    if begins_as_zip or zipfile.is_zipfile(file.path) or tarfile.is_tarfile(file.path):
+        raise Unreadable("that is an archive", f"{file.path} is an archive: {UNPACK}", UNPACK)
 
 
 def _read_to_the_end(file: File) -> None:
@@ -159,12 +160,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         datasets.utils.logging.set_verbosity(verbosity)
-
-
-def _encoding_of(name: str) -> str | None:
-    """Name the encoding of a file that has a byte order mark, as pandas knows it; None without one."""
-    encoding = encoding_of(File(Path(name), name).head(LONGEST_MARK))
-    return encoding and encoding.removesuffix("-le").removesuffix("-be")
 
 
 def _read_json(names: list[str]) -> Dataset:
@@ -204,20 +199,6 @@ def undecodable_lines(names: Sequence[str | Path]) -> tuple[int, str | None]:
                 except UnicodeDecodeError:
                     count, first = count + 1, first or f"{name}, line {number}"
     return count, first
-
-
-def warn_of_swallowed_rows(table: Dataset, file: str | Path) -> None:
-    """Warn of rows lost in tsv files without quoting: a field that begins with a quote takes lines to the next one."""
-    swallowing = 0
-    for column in table.data.columns:
-        if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
-            both = compute.and_(compute.match_substring(column, "\t"), compute.match_substring(column, "\n"))
-            swallowing += compute.sum(both).as_py() or 0
-    if swallowing:
-        logger.warning(
-            f"{swallowing} fields of {file} have tabs and line breaks in them. If the file has no quoting, quotes "
-            "at the beginning of fields have made one row of many, and those documents are lost: write it as jsonl."
-        )
 
 
 def _json_rows(versions: list[tuple[str, int, int] | None]) -> Iterator[JsonObject]:

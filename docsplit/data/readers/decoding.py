@@ -91,12 +91,6 @@ def lines_of(content: IO[bytes], head: bytes, newline: str | None) -> Iterator[L
         yield Line(number, line.replace(_UNREAD, "\N{REPLACEMENT CHARACTER}") if is_mended else line, is_mended)
 
 
-def encoding_of(head: bytes) -> str | None:
-    """Name the encoding that a byte order mark says, such as utf-16-le; None without a mark."""
-    mark, encoding = _mark_and_encoding(head)
-    return encoding if mark else None
-
-
 def flaw_of(text: str) -> Flaw | None:
     """Say why a decoded text is no text: it has another encoding, or is binary; None if it is one."""
     most = MOST_UNREADABLE * len(text)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import lzma
 import os
 import stat
@@ -15,6 +16,8 @@ from fsspec.compression import compr
 from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Skipped, Unreadable
+
+logger = logging.getLogger(__name__)
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 COMPRESSED_INSIDE = (".parquet", ".arrow")  # their readers take no file that is compressed as a whole
@@ -143,15 +146,16 @@ class FoundFiles:
 
     @property
     def is_folder(self) -> bool:
-        """Whether a folder was named, and not one file."""
-        return self.path.is_dir()
+        """Whether a folder was named, and not one file, or a saved data set, which is like a file in several parts."""
+        return self.path.is_dir() and saved_files(self.path) is None
 
 
 def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Collection[str] = ()) -> FoundFiles:
     """Find the files of a folder that can be read, and count the others.
 
     Names that start with a point (`.git`, `.notes.txt`) are hidden, and counted without looking into them, and so are
-    indexes of search.py. A file that is named itself is read whatever it is called.
+    indexes of search.py. A file that is named itself is read whatever it is called. Of a data set that `save_to_disk`
+    wrote the split train is read; in a folder of other files one with splits is left out.
 
     Args:
         suffixes: suffixes of the files that can be read.
@@ -166,8 +170,10 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
         raise ValueError(f"{path} is no file, but a pipe, socket or device: write what it gives into a file first.")
     if is_index(path):
         raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
-    found = FoundFiles(path)
-    paths = _walk(found) if path.is_dir() else [path]
+    found = FoundFiles(path := saved_split(path))
+    paths = [path]
+    if path.is_dir() and (paths := saved_files(path)) is None:
+        paths = _walk(found)
     root = path if path.is_dir() else path.parent
     for place in sorted(paths):
         parts = place.relative_to(root).parts
@@ -196,6 +202,38 @@ def is_index(folder: Path) -> bool:
     return isinstance(values, dict) and {"segments", "encoder"} <= values.keys()
 
 
+def saved_splits(folder: Path) -> list[str]:
+    """List the splits of a data set that `DatasetDict.save_to_disk` wrote; none if a folder is no such data set."""
+    file = folder / "dataset_dict.json"
+    return list(json.loads(file.read_text(encoding="utf-8")).get("splits", ())) if file.is_file() else []
+
+
+def saved_split(path: Path, split: str = "train") -> Path:
+    """Name the folder of a split of a saved data set with splits, the only one if there is no other; or return `path`.
+
+    Raises:
+        ValueError: if there is no such split.
+    """
+    if not (splits := saved_splits(path)):
+        return path
+    chosen = splits[0] if len(splits) == 1 else split
+    if chosen not in splits:
+        raise ValueError(
+            f"{path} has no split {split!r}, but {', '.join(splits)}: name the folder of one, such as "
+            f"{path / splits[0]}."
+        )
+    logger.info(f"{path} is a data set with the splits {', '.join(splits)}: {chosen} is read.")
+    return path / chosen
+
+
+def saved_files(folder: Path) -> list[Path] | None:
+    """List the files with the rows of a data set that `Dataset.save_to_disk` wrote; None if a folder is none."""
+    state = folder / "state.json"
+    if not state.is_file() or not (folder / "dataset_info.json").is_file():
+        return None
+    return [folder / file["filename"] for file in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+
+
 def _walk(found: FoundFiles) -> list[Path]:
     """List the files below a folder; count hidden ones, links to folders, indexes, and what cannot be opened."""
     paths = []
@@ -219,6 +257,10 @@ def _walk(found: FoundFiles) -> list[Path]:
                     found.skipped.add(kind if place.exists() or place.is_symlink() else "that is gone", shown)
             elif place.is_symlink():
                 found.skipped.add("links to folders", shown)
+            elif saved_splits(place):
+                found.skipped.add("data sets with splits", shown, "name the split")
+            elif (rows := saved_files(place)) is not None:
+                paths += rows
             elif is_index(place):
                 found.skipped.add("indexes of search.py", shown)
             else:

@@ -31,7 +31,8 @@ class LabelledArguments:
         default=None,
         metadata={
             COMMON: True,
-            "help": "Hub data set, NAME or NAME:CONFIGURATION. Default, without files: python_docs.",
+            "help": "Hub data set, NAME or NAME:CONFIGURATION, or a folder of save_to_disk. Default, without files: "
+            "python_docs.",
         },
     )
     train_split: str = field(default="train", metadata={"help": "Split of the Hub data set to train heads on."})
@@ -65,8 +66,8 @@ class LabelledArguments:
         default="label",
         metadata={
             COMMON: True,
-            "help": "Column of the label: a string or an integer, or a list of them where a document has several "
-            "labels.",
+            "help": "Column of the label: a string or an integer; where a document may have several, a list of them, "
+            "or a vector of 0 and 1 with a place for each class.",
         },
     )
     strip_newsgroup_headers: bool = field(

@@ -184,5 +184,6 @@ def _rows(dataset: Dataset, corpus: str, queries: str, notes: list[str]) -> list
         text = record["text"] if isinstance(record["text"], str) else ""
         links = [str(link) for link in record.get("links") or ()]
         title, headings = record.get("title") or "", headings_of(record)
-        rows.append(Row(str(record.get("id", number)), title, text, text, links, headings))
+        name = record.get("id")
+        rows.append(Row(str(number if name in (None, "") else name), title, text, text, links, headings))
     return rows

@@ -24,20 +24,16 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 from datasets import Dataset
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.python_docs.parts import PART, split_references
 from docsplit.data.readers.columns import id_of_cell, text_of_cell
-from docsplit.data.readers.data_files import PANDAS_INDEX, warn_of_other_encodings, warn_of_swallowed_rows
-from docsplit.data.readers.decoding import LONGEST_MARK, encoding_of
-from docsplit.data.readers.files import File
+from docsplit.data.readers.data_files import warn_of_other_encodings
 from docsplit.data.sets.arguments import CitationArguments
 from docsplit.data.sets.citation_splits import PART_NAMES, PairPart, make_splits
 from docsplit.runtime.files import add_texts
@@ -248,29 +244,9 @@ def _load_papers(file: str | Path) -> Papers:
 
 
 def _read_table(file: str | Path) -> Dataset:
-    """Read a table; cells of csv and tsv stay strings, so that the id 0012 is not read as 12."""
     if not Path(file).exists():
         raise ValueError(f"There is no file {str(file)!r}.")
-    separator = {".csv": ",", ".tsv": "\t"}.get(Path(file).suffix.lower())
-    if separator is None:
-        return load_corpus(str(file))
-    read = partial(pandas.read_csv, file, sep=separator, dtype=str, keep_default_na=False)
-    try:
-        if encoding := encoding_of(File(Path(file), str(file)).head(LONGEST_MARK)):
-            read = partial(read, encoding=encoding.removesuffix("-le").removesuffix("-be"))
-        try:
-            table = Dataset.from_pandas(read())
-        except UnicodeDecodeError:
-            warn_of_other_encodings([file])
-            table = Dataset.from_pandas(read(encoding_errors="replace"))
-        if PANDAS_INDEX in table.column_names:
-            raise ValueError("rows have more fields than the header has names.")
-        if separator == "\t":
-            warn_of_swallowed_rows(table, file)
-        return table
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"Cannot read {file} as a table with a header: {reason}") from error
+    return load_corpus(str(file))
 
 
 def _read_columns(file: str | Path, columns: tuple[str, ...]) -> dict[str, list[Any]]:

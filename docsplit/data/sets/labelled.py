@@ -12,6 +12,7 @@ documents. The trade-off: the texts of the chosen documents are held in memory.
 import dataclasses
 import hashlib
 import logging
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,7 @@ NUM_DRAWS = 10
 MAX_CLASSES = 40  # of a probe, the largest: python_docs has hundreds of labels with a handful of documents each
 MAX_TRAIN, MAX_VALIDATION, MAX_TEST = 2000, 500, 1000  # documents of a probe; python_docs is tested on all it seals
 TEST_SHARE = 0.2
+WHOLE_NUMBER = re.compile("-?[0-9]+")
 FEW_TEST = 100  # test documents; with fewer a warning says how coarse accuracies are
 
 
@@ -129,8 +131,10 @@ class LabelledSplit:
 def load_labelled(options: LabelledArguments, seed: int = 0) -> LabelledSplit:
     """Load labelled documents and make them ready to be probed on.
 
-    Labels are strings, integers or bools, one a document, or a list of them: several labels a document (an empty list:
-    none). Classes are those of the train part, in sorted order. Documents keep their order. Columns of texts are
+    Labels are strings, integers or bools, one a document, or several: a list of those that it has (an empty list:
+    none), or a vector of 0 and 1 with a place for each class (`docsplit.data.sets.labelled_files.are_vectors`). Labels
+    are texts as they are written, so that 1 and "1" are one class. Classes are those of the train part, sorted, by
+    value where all are whole numbers. Documents keep their order. Columns of texts are
     joined by a blank line, without those that are empty in a row; a list of strings, as some data sets have
     paragraphs, is joined by newlines; a missing column `text` is built from `sections`.
 
@@ -175,10 +179,8 @@ def _labelled_parts(sources: dict[str, tuple[str, Dataset]], label_column: str) 
     Raises:
         ValueError: naming the part and row.
     """
-    parts = {
-        name: Part(source, dataset, read_labels(dataset, label_column, source))
-        for name, (source, dataset) in sources.items()
-    }
+    labels = read_labels(sources, label_column)
+    parts = {name: Part(source, dataset, labels[name]) for name, (source, dataset) in sources.items()}
     multi_label = isinstance(parts["train"].labels[0], tuple)
     for part in parts.values():
         if isinstance(part.labels[0], tuple) != multi_label:
@@ -224,11 +226,11 @@ def _assemble(parts: dict[str, Part], text_columns: list[str], strip: bool) -> L
 def _drop_duplicates(texts: dict[str, list[str]], labels: dict[str, list[Any]]) -> dict[str, int]:
     """Drop documents that a part with precedence has too: test, then validation, then train. In place; counted."""
     ids = {name: [document_id(text) for text in texts[name]] for name in texts}
-    labels_of: dict[int, set[str]] = {}
+    labels_of: dict[int, set[Any]] = {}
     for document, label in zip(ids["train"], labels["train"]):
-        labels_of.setdefault(document, set()).add(str(label))
+        labels_of.setdefault(document, set()).add(label)
     contradicted = sum(
-        document in labels_of and labels_of[document] != {str(label)}
+        document in labels_of and labels_of[document] != {label}
         for document, label in zip(ids["test"], labels["test"])
     )
     counts = {}
@@ -247,13 +249,15 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
     """Encode labels by the classes of the train part: (N,) int64, or multi-hot, (N, C) int8, of each part."""
     multi_label = isinstance(labels["train"][0], tuple)
     label_sets = {name: values if multi_label else [(label,) for label in values] for name, values in labels.items()}
-    class_names = [str(label) for label in sorted({label for document in label_sets["train"] for label in document})]
+    known = {label for document in label_sets["train"] for label in document}
+    are_numbers = all(WHOLE_NUMBER.fullmatch(label) for label in known)
+    class_names = sorted(known, key=lambda label: (int(label) if are_numbers else 0, label))
     if len(class_names) < 2:
         raise ValueError(f"{parts['train'].source} has the classes {class_names}: two or more are needed.")
     index = {name: number for number, name in enumerate(class_names)}
     encoded = {}
     for name, documents in label_sets.items():
-        unknown = Counter(str(label) for document in documents for label in document if str(label) not in index)
+        unknown = Counter(label for document in documents for label in document if label not in index)
         if unknown:
             raise ValueError(
                 f"{parts[name].source} has labels that no training document has: "
@@ -263,9 +267,14 @@ def _encode(labels: dict[str, list[Any]], parts: dict[str, Part]) -> tuple[dict[
         if multi_label:
             encoded[name] = np.zeros((len(documents), len(class_names)), dtype=np.int8)
             for row, document in enumerate(documents):
-                encoded[name][row, [index[str(label)] for label in document]] = 1
+                encoded[name][row, [index[label] for label in document]] = 1
         else:
-            encoded[name] = np.array([index[str(label)] for (label,) in documents], dtype=np.int64)
+            encoded[name] = np.array([index[label] for (label,) in documents], dtype=np.int64)
+    if multi_label and encoded["train"].all():
+        raise ValueError(
+            f"Every document of {parts['train'].source} has every class, {some(class_names)}: there is nothing to "
+            "learn. If its lists are vectors of 0 and 1, give each document the list of its labels instead."
+        )
     return encoded, class_names
 
 
@@ -325,7 +334,7 @@ def split_labelled(
     if missing := set(columns) - set(dataset.column_names):
         raise ValueError(f"The probe needs columns {sorted(missing)}, found {dataset.column_names}.")
     rows = list(zip(*(dataset[column][:] for column in columns)))
-    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int)]
+    usable = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str | int) and str(row[1]).strip()]
     if len(usable) < len(rows):
         logger.warning(f"The probe leaves out {len(rows) - len(usable)} documents without a text or a single label.")
     if len({str(row[1]) for row in usable}) < 2:

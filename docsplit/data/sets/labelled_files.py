@@ -14,6 +14,7 @@ from sklearn.datasets._twenty_newsgroups import strip_newsgroup_footer, strip_ne
 
 from docsplit.data.corpora import PYTHON_DOCS, add_text, load_corpus
 from docsplit.data.readers.columns import join_paragraphs
+from docsplit.data.readers.files import saved_files, saved_splits
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.runtime.files import refuse_missing_path
 
@@ -31,7 +32,7 @@ class Part:
 
     source: str  # for messages
     dataset: Dataset
-    labels: list[Any]  # a string, integer or bool each, or a tuple of them
+    labels: list[Any]  # a text each, or a tuple of texts
 
     def select(self, rows: np.ndarray) -> "Part":
         """Take these rows, (n,)."""
@@ -42,7 +43,7 @@ class Part:
         """The class number of each row, (N,), whose proportions samples keep; all 0 with several labels a document."""
         if isinstance(self.labels[0], tuple):
             return np.zeros(len(self.labels), dtype=np.int64)
-        return np.unique([str(label) for label in self.labels], return_inverse=True)[1]
+        return np.unique(self.labels, return_inverse=True)[1]
 
 
 def check_sources(options: LabelledArguments) -> None:
@@ -81,34 +82,43 @@ def check_built_in(options: LabelledArguments) -> None:
 
 
 def load_files(options: LabelledArguments) -> dict[str, Source]:
-    """Read the local files, by the names of their parts.
+    """Read the local files, by the names of their parts; of a saved data set with splits its own parts are read too.
 
     Raises:
         ValueError: if there is no such file, naming those beside it.
     """
     files = {"train": options.train_file, "validation": options.validation_file, "test": options.test_file}
+    for part in ("validation", "test"):
+        if files[part] is None and part in saved_splits(Path(str(options.train_file))):
+            files[part] = options.train_file
+    splits = {"train": options.train_split, "validation": "validation", "test": "test"}  # of saved data sets
     for part, file in files.items():
         if file is not None and not Path(file).exists():
             parent = Path(file).parent
             names = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
             raise ValueError(f"There is no --{part}_file {file!r}; in {str(parent)!r} there is {some(names)}.")
-    return {part: (f"the {part} file {file}", load_corpus(file)) for part, file in files.items() if file is not None}
+    return {
+        part: (f"the {part} file {file}", load_corpus(file, splits[part]))
+        for part, file in files.items()
+        if file is not None
+    }
 
 
 def load_splits(options: LabelledArguments) -> dict[str, Source]:
-    """Read the splits of a Hub data set, by the names of their parts; its usual ones need not be named.
+    """Read the splits of a Hub data set, or a saved one, by the names of their parts; usual ones need not be named.
 
     Raises:
         ValueError: if there is no such split, or it is unknown which there are.
     """
     dataset_name = str(options.dataset_name)
-    if Path(dataset_name).exists():
+    saved = saved_splits(Path(dataset_name)) or (["train"] if saved_files(Path(dataset_name)) is not None else [])
+    if Path(dataset_name).exists() and not saved:
         raise ValueError(f"--dataset_name {dataset_name!r} is a file or folder here: name it with --train_file.")
     refuse_missing_path(dataset_name, "a data set of the Hub (USER/NAME); files go with --train_file")
     chosen = {"train": options.train_split, "validation": options.validation_split, "test": options.test_split}
     name, _, configuration = dataset_name.partition(":")
     try:
-        available = datasets.get_dataset_split_names(name, configuration or None)
+        available = saved or datasets.get_dataset_split_names(name, configuration or None)
     except (OSError, ValueError) as error:  # offline, or something that load_corpus says more about
         if chosen["test"] is None:  # it may have one, which must not be replaced by a part of train
             raise ValueError(
@@ -130,41 +140,80 @@ def load_splits(options: LabelledArguments) -> dict[str, Source]:
     }
 
 
-def read_labels(dataset: Dataset, column: str, source: str) -> list[Any]:
-    """Read the label of each row: a string, integer or bool, or a sorted tuple of them; by name if classes have names.
+def read_labels(sources: dict[str, Source], column: str) -> dict[str, list[Any]]:
+    """Read the labels of the documents of each part: texts, as they are written, or the names that classes have.
+
+    Where a document may have several, they are a sorted tuple. Lists in the file are sets of labels, or vectors, whose
+    positions are the classes: all parts decide together (`are_vectors`).
 
     Raises:
-        ValueError: naming the row.
+        ValueError: naming the column or the row.
     """
-    if column not in dataset.column_names:
-        raise ValueError(f"--label_column is {column!r}, but {source} has the columns {dataset.column_names}.")
-    feature = dataset.features[column]
-    feature = getattr(feature, "feature", feature)  # of a list
-    names = dict(enumerate(feature.names)) if isinstance(feature, ClassLabel) else None
-    values = dataset[column][:]
+    values: dict[str, list[Any]] = {}
+    names: dict[str, list[str] | None] = {}
+    for part, (source, dataset) in sources.items():
+        if column not in dataset.column_names:
+            raise ValueError(f"--label_column is {column!r}, but {source} has the columns {dataset.column_names}.")
+        feature = dataset.features[column]
+        feature = getattr(feature, "feature", feature)  # of a list
+        names[part] = feature.names if isinstance(feature, ClassLabel) else None
+        values[part] = dataset[column][:]
+    if are_vectors([value for of_part in values.values() for value in of_part]):
+        width = len(next(iter(values.values()))[0])
+        named = next((known for known in names.values() if known and len(known) == width), None)
+        names = dict.fromkeys(names, named)
+        values = {part: [np.flatnonzero(row).tolist() for row in of_part] for part, of_part in values.items()}
+    return {
+        part: _labels_of(of_part, names[part], f"{column!r} of row {{}} (from 0) of {sources[part][0]}")
+        for part, of_part in values.items()
+    }
+
+
+def are_vectors(values: Sequence[Any]) -> bool:
+    """Whether the labels of documents are vectors: lists of one length, two or more, of 0 and 1 alone.
+
+    One of them has to repeat a value: [1, 0] and [0, 1] alone might be sets.
+    """
+    width = len(values[0]) if isinstance(values[0], list) else 0
+    return (
+        width > 1
+        and all(isinstance(value, list) and len(value) == width for value in values)
+        and all(isinstance(number, int | float) and number in (0, 1) for value in values for number in value)
+        and any(len(set(value)) < width for value in values)
+    )
+
+
+def _labels_of(values: list[Any], names: list[str] | None, place: str) -> list[Any]:
+    """Check the labels of a part, and name them.
+
+    Args:
+        names: of the classes, where labels are their numbers.
+        place: of a row, whose number is missing, for messages.
+    """
     several = any(isinstance(value, list) for value in values)
-    empty = next((row for row, value in enumerate(values) if value is None or value != value), None)
-    if empty is not None and not several:
-        raise ValueError(
-            f"{column!r} of row {empty} (from 0) of {source} is empty (in csv and tsv files also where it says None, "
-            "NA or null: name that class otherwise). Mend or drop that row."
-        )
-    kinds: set[type] = set()
+    names_of = dict(enumerate(names)) if names else None
     labels: list[Any] = []
     for row, value in enumerate(values):
+        if not several and (value is None or value != value or not str(value).strip()):
+            raise ValueError(f"{place.format(row)} is empty. Mend or drop that row.")
         if isinstance(value, list) != several:
             raise ValueError(
-                f"{column!r} of row {row} (from 0) of {source} is {value!r}, while other rows have a list: give every "
-                "row a list of labels, an empty one where there is none."
+                f"{place.format(row)} is {value!r}, while other rows have a list: give every row a list of labels, an "
+                "empty one where there is none."
             )
-        row_labels = [names.get(label, None) if names else label for label in (value if several else [value])]
-        kinds |= {type(label) for label in row_labels}
-        if not kinds <= {str, int, bool} or len(kinds) > 1:
+        found = [names_of.get(label) if names_of else label for label in (value if several else [value])]
+        if not all(isinstance(label, str | int) and str(label).strip() for label in found):
             raise ValueError(
-                f"{column!r} of row {row} (from 0) of {source} is {value!r}: labels should be all strings, all "
-                "integers or all bools. Mend or drop that row."
+                f"{place.format(row)} is {value!r}: labels should be strings, integers or bools. Mend or drop that "
+                "row."
             )
-        labels.append(tuple(sorted(set(row_labels))) if several else row_labels[0])
+        texts = sorted(map(str, found))
+        if len(set(texts)) < len(texts):
+            raise ValueError(
+                f"{place.format(row)} is {value!r}: it has a label twice. Give each once; vectors have 0 and 1 alone, "
+                "and one length in all rows."
+            )
+        labels.append(tuple(texts) if several else texts[0])
     return labels
 
 
@@ -207,7 +256,7 @@ def hold_out_test(train: Part, share: float, with_validation: bool, seed: int) -
     strata, several = train.strata, isinstance(train.labels[0], tuple)
     if several:
         logger.info(f"Test documents are drawn at random from {train.source}, each having several labels.")
-    elif rare := [label for label, count in Counter(map(str, train.labels)).items() if count < 2]:
+    elif rare := [label for label, count in Counter(train.labels).items() if count < 2]:
         raise ValueError(
             f"{train.source} has a single document of each of these classes, too few to hold out for testing: "
             f"{some(sorted(rare))}. Drop them, or name a --test_file or a --test_split."

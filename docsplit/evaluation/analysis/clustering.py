@@ -29,6 +29,8 @@ _MEANS = {"nmi": "arithmetic", "nmi_sqrt": "geometric", "nmi_max": "max"}
 
 def tfidf_svd(parts: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
     """TF-IDF features (N, V) of each part as (N, `SVD_WIDTH`): latent semantic analysis, fitted on train."""
+    if parts["train"].shape[1] == 1:  # which scikit-learn does not reduce
+        return {name: part.toarray().astype(np.float32) for name, part in parts.items()}
     width = max(min(SVD_WIDTH, min(parts["train"].shape) - 1), 1)
     svd = TruncatedSVD(width, random_state=seed).fit(parts["train"])
     return {name: svd.transform(part).astype(np.float32) for name, part in parts.items()}

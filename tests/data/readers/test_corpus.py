@@ -76,7 +76,7 @@ def test_a_change_of_files_options_or_converter_is_read_anew(folder, monkeypatch
     assert corpus_module.key_of(found, "body") != key
 
 
-@pytest.mark.parametrize("loader", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("loader", ["json", "parquet"])
 def test_data_files_of_one_format_are_exactly_as_datasets_reads_them(tmp_path, loader, write):
     rows = Dataset.from_dict({"text": ["a ship", "a tree"], "label": ["sea", "land"], "id": [1, 1]})
     for name in ("a", "b"):
@@ -90,6 +90,24 @@ def test_data_files_of_one_format_are_exactly_as_datasets_reads_them(tmp_path, l
         dataset = load_local(tmp_path / "rows", text_column)
         assert dataset.to_list() == expected.to_list()
         assert dataset._fingerprint == expected._fingerprint
+
+
+@pytest.mark.parametrize("text_column", [None, "text"])
+def test_cells_of_tables_are_texts_as_they_are_written(write, tmp_path, text_column):
+    """Of the columns of all files, in each encoding; a row that is too short has nothing in the last ones."""
+    write("rows/a.csv", "text,id,label\nNA,0012,1.0\n1984,7,\n")
+    write("rows/b.csv.gz", gzip.compress('id,text,more\n,"a, ""b""",true\n3,null\n'.encode("utf-16")))
+    write("rows/c.tsv", "\ttext\tid\tid\n0\tD\u00e9j\u00e0 vu\t+1\t2\n")
+    dataset = load_local(tmp_path / "rows", text_column)
+    rows = [
+        {"text": "NA", "id": "0012", "label": "1.0"},
+        {"text": "1984", "id": "7", "label": ""},
+        {"text": 'a, "b"', "id": "", "more": "true"},
+        {"text": "null", "id": "3"},
+        {"text": "Déjà vu", "id": "+1", "": "0"},
+    ]
+    names = ["text", "id", "label", "more", ""]
+    assert dataset.to_list() == [{name: row.get(name) for name in names} for row in rows]
 
 
 def test_a_table_beside_other_files_keeps_its_labels_where_a_table_is_wanted(tmp_path, write, caplog):

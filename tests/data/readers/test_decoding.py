@@ -7,7 +7,6 @@ import pytest
 from docsplit.data.readers.decoding import (
     Decoded,
     decode,
-    encoding_of,
     flaw_of,
     is_plain,
     lines_of,
@@ -39,14 +38,9 @@ def test_bytes_that_cannot_be_read_are_placed():
     assert lines(b"") == []
 
 
-def test_marks_tell_the_encoding():
-    marked = {"utf-8": "utf-8-sig", "utf-16-le": "utf-16-le", "utf-32-be": "utf-32-be"}
-    for expected, encoding in marked.items():
-        head = ("" if encoding == "utf-8-sig" else "\ufeff").encode(encoding)
-        head = "a".encode(encoding) if encoding == "utf-8-sig" else head
-        assert encoding_of(head) == expected
-        assert not is_plain(head)
-    assert encoding_of(b"a") is None
+def test_a_file_without_a_mark_and_binary_bytes_is_plain():
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        assert not is_plain("a".encode(encoding))
     assert is_plain(b"caf\xe9")  # the reader fails at it, and then its lines are read one by one
     assert not is_plain(b"a\x00b")
 

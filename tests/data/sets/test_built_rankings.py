@@ -48,6 +48,12 @@ def test_first_sentences_are_taken_out(corpus):
     ]
 
 
+def test_ids_of_a_table_are_texts_and_a_missing_one_is_the_row(tmp_path):
+    (tmp_path / "corpus.csv").write_text("id,title,text\n007,1984,A ship.\n,NA,A sail.\n1.0,true,A storm.\n")
+    ranking = load_collection(RankingArguments(str(tmp_path / "corpus.csv"), "all", "title"))
+    assert dict(zip(ranking.query_ids, ranking.queries)) == {"007": "1984", "1": "NA", "1.0": "true"}
+
+
 SECTIONS = [
     {"heading": "", "text": "A ship sails. It has masts."},
     {"heading": "History", "text": "Ships are old. They were rafts."},

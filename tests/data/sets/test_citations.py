@@ -38,7 +38,7 @@ def test_bytes_that_are_no_utf8_are_replaced_and_placed(tmp_path, caplog):
     caplog.clear()
     (tmp_path / "papers.csv").write_bytes(b"id,text\nA,one\nB,caf\xe9 noir\n")
     assert citations._read_table(tmp_path / "papers.csv")["text"][:] == ["one", "caf\ufffd noir"]
-    assert f"1 lines are not UTF-8, the first is {tmp_path / 'papers.csv'}, line 3: " in caplog.text
+    assert "no UTF-8: 1, the first is papers.csv, line 3." in caplog.text
 
 
 @pytest.mark.parametrize(("prefix", "end"), [("new_aan_pairs.", "\n"), ("", "\r\n")])
@@ -191,7 +191,7 @@ def test_missing_files_and_columns_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"needs columns citing, cited; \['cited', 'citing'\] not in"):
         citations.load_citations(papers, links)
     (tmp_path / "void.tsv").write_text("")
-    with pytest.raises(ValueError, match=r"Cannot read .*void\.tsv"):
+    with pytest.raises(ValueError, match=r"void\.tsv' has no documents"):
         citations.load_citations(papers, tmp_path / "void.tsv")
 
 
@@ -288,5 +288,5 @@ def test_papers_with_odd_cells_are_read_or_named(tmp_path):
             citations.load_citations(file, links)
     assert citations._load_papers(file).texts[:2] == ["1984\n\nDéjà vu.", "1985\n\nDéjà vu."]
     links.write_text("citing,cited\n1,2,3\n")
-    with pytest.raises(ValueError, match=r"links\.csv .*: rows have more fields than the header has names\.$"):
+    with pytest.raises(ValueError, match=r"links\.csv, line 2 with more fields .* 3 fields, expected 2$"):
         citations.load_citations(file, links)

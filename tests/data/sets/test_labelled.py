@@ -161,8 +161,16 @@ def test_files_arrive_as_they_are_and_in_their_order(files):
         assert [split.class_names[label] for label in labels] == [row["label"] for row in rows]
 
 
+def test_a_probe_leaves_out_the_empty_labels_of_a_table(tmp_path, caplog):
+    rows = make_corpus(90)
+    lines = ["text,label", *(f"{row['text']},{row['label'] if number % 9 else ''}" for number, row in enumerate(rows))]
+    (tmp_path / "documents.csv").write_text("\n".join(lines))
+    assert len(load_probe(str(tmp_path / "documents.csv")).class_names) == 3
+    assert "leaves out 10 documents without a text or a single label" in caplog.text
+
+
 def test_several_labels_become_multi_hot(tmp_path):
-    rows = [{"text": "a", "label": ["y", "x"]}, {"text": "b", "label": []}, {"text": "c", "label": ["z", "z"]}]
+    rows = [{"text": "a", "label": ["y", "x"]}, {"text": "b", "label": []}, {"text": "c", "label": ["z"]}]
     split = load_labelled(
         LabelledArguments(
             train_file=write(tmp_path / "train.jsonl", rows),
