@@ -172,8 +172,9 @@ def find_files(path: Path, suffixes: Collection[str], hidden_by_underscore: Coll
         raise ValueError(f"{path} is an index of search.py: name the documents that it was built from.")
     found = FoundFiles(path := saved_split(path))
     paths = [path]
-    if path.is_dir() and (paths := saved_files(path)) is None:
-        paths = _walk(found)
+    if path.is_dir():
+        saved = saved_files(path)
+        paths = _walk(found) if saved is None else saved
     root = path if path.is_dir() else path.parent
     for place in sorted(paths):
         parts = place.relative_to(root).parts
