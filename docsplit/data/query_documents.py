@@ -179,10 +179,10 @@ class QueryDocumentCollator:
         self.negatives_per_query = negatives_per_query
         self.width = max(len(ids) for dataset in datasets for ids in dataset.relevant_ids)
         usable = len(np.unique(self.collection.document_ids[self.collection.has_tokens]))
-        if usable < self.width + negatives_per_query:
+        if usable < max(self.width + negatives_per_query, 2):
             raise ValueError(
-                f"The collection has {usable:,} distinct documents, and one query {self.width:,} that are relevant: "
-                f"too few for --negatives_per_query {negatives_per_query}."
+                f"The collection has {usable:,} distinct document{'s' * (usable != 1)}, and one query {self.width:,} "
+                f"that are relevant: too few for --negatives_per_query {negatives_per_query}."
             )
 
     def shares(self, dataset: QueryDataset) -> dict[str, float]:
