@@ -10,8 +10,9 @@
     ids, mask = (numpy.array([getattr(row, name) for row in rows]) for name in ("ids", "attention_mask"))
     embeddings, = session.run(None, {"input_ids": ids, "attention_mask": mask})  # (B, T) int64 -> (B, H) float32
 
-The file includes pooling, and scaling to unit length unless the encoder was trained on dot products. B and T are
-free. The file is compared with PyTorch under onnxruntime before the script ends.
+The file includes pooling, the first numbers alone where the encoder has a truncate_dim, and scaling to unit length
+unless it was trained on dot products. B and T are free. Before the script ends, the file is compared under onnxruntime
+with what SentenceTransformer gives for texts.
 
 A graph document model takes the passages of one document as rows and gives (1, H); passages.py is written beside it:
 
@@ -31,7 +32,7 @@ from docsplit.runtime.command_parser import CommandParser
 
 
 def main() -> None:
-    """Write the file, compare it with PyTorch, and keep it only if it agrees."""
+    """Write the file, compare it with the encoder, and keep it only if it agrees."""
     parser = CommandParser(__doc__)
     parser.add_argument("encoder", help="checkpoint of this project or a SentenceTransformer: Hub name or folder")
     parser.add_argument("out", type=Path, help="folder to write model.onnx and tokenizer.json into")
@@ -54,7 +55,7 @@ def export_encoder(name: str, out: Path) -> None:
     """Write the files of an encoder into a folder.
 
     Raises:
-        RuntimeError: if the file differs from PyTorch; it is removed.
+        RuntimeError: if the file differs from the encoder; it is removed.
     """
     import torch
     from transformers.utils.logging import disable_progress_bar
@@ -62,7 +63,7 @@ def export_encoder(name: str, out: Path) -> None:
     from docsplit.embedding.loading import load_encoder, reader_config, resolve_prompt, tokens_read
     from docsplit.modeling.families.graph import PASSAGES_FILE
     from docsplit.modeling.families.table import family_of
-    from docsplit.release.onnx import TOLERANCE, export, largest_difference, write_tokenizer
+    from docsplit.release.onnx import FILES, TOLERANCE, export, largest_difference, write_tokenizer
     from docsplit.runtime.launching import describe_computing
 
     disable_progress_bar()  # of weights, which load within a second
@@ -70,11 +71,12 @@ def export_encoder(name: str, out: Path) -> None:
     print(describe_computing(encoder.device, torch.float32, reader_config(encoder)))
     path = out / "model.onnx"
     embedder = export(encoder, path)
-    difference = largest_difference(embedder, path, longest=min(tokens_read(encoder) or 512, 512))
-    if not difference <= TOLERANCE:
-        path.unlink()
-        raise RuntimeError(f"onnxruntime differs from PyTorch by {difference:.1e} of the largest number.")
     write_tokenizer(encoder, name, out / "tokenizer.json")
+    difference = largest_difference(embedder, out, longest=min(tokens_read(encoder) or 512, 512))
+    if not difference <= TOLERANCE:
+        for file in FILES:
+            (out / file).unlink(missing_ok=True)
+        raise RuntimeError(f"onnxruntime differs from SentenceTransformer by {difference:.1e} of the largest number.")
     if prompt := resolve_prompt(encoder, None):
         print(f"Put {prompt!r} before each text, as the encoder does by default: the ONNX model has no prompt.")
     if family_of(embedder.config).rows == "passages":
@@ -84,7 +86,7 @@ def export_encoder(name: str, out: Path) -> None:
     print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB, embeddings {length}, "
         f"{'whole texts' if tokens_read(encoder) is None else f'up to {tokens_read(encoder)} tokens'}; "
-        f"differs from PyTorch by {difference:.1e}."
+        f"differs from SentenceTransformer by {difference:.1e}."
     )
 
 

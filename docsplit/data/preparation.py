@@ -262,14 +262,32 @@ def with_fixed_draws(dataset: Dataset) -> Dataset:
 def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None:
     """Refuse fewer documents than one batch: incomplete batches are dropped, so there would be no steps.
 
+    Copies are no negatives of each other: the log counts them.
+
     Raises:
-        ValueError: if there are fewer documents than a batch has.
+        ValueError: if there are fewer documents than a batch has, or all are copies of one.
     """
     if len(dataset) < batch_size:
         raise ValueError(
             f"{len(dataset)} {purpose} documents do not fill one batch of {batch_size}: lower "
             f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
         )
+    distinct = len(np.unique(np.asarray(dataset.with_format("numpy")["document_id"][:])))
+    if distinct == 1:
+        raise ValueError(
+            f"The {len(dataset):,} {purpose} documents are copies of one, which has no negatives: give others, too."
+        )
+    if distinct < len(dataset):
+        copies = (
+            f"{len(dataset) - distinct:,} of {len(dataset):,} {purpose} documents are copies of others: they are no "
+            "negatives of each other"
+        )
+        if distinct < batch_size:
+            logger.warning(
+                f"{copies}, and a batch of {batch_size:,} has more documents than the {distinct:,} distinct ones."
+            )
+        else:
+            logger.info(f"{copies}.")
 
 
 def near_duplicates(texts: Sequence[str], references: Sequence[str], threshold: float = 0.5) -> np.ndarray:

@@ -105,7 +105,8 @@ class QueryDataset(torch.utils.data.Dataset):
     Attributes:
         numbers: (Q,) rows of these queries in the ranking.
         relevant: rows of the relevant documents of each query.
-        relevant_ids: their ids, for each query in ascending order, with those of other queries of the same text.
+        relevant_ids: their ids, for each query in ascending order, with those of other queries of the same text, and
+            that of the query's own document (`Ranking.own`): none of them is ever a negative.
         left_out: number of queries that were asked for and are not here.
 
     Args:
@@ -123,8 +124,9 @@ class QueryDataset(torch.utils.data.Dataset):
         # Queries of one text share their relevant documents: none may be another's negative.
         texts = [" ".join(ranking.queries[number].lower().split()) for number in kept]
         ids_of_text: dict[str, set[int]] = {}
-        for text, rows in zip(texts, self.relevant):
+        for text, rows, own in zip(texts, self.relevant, ranking.own[self.numbers]):
             ids_of_text.setdefault(text, set()).update(collection.document_ids[rows].tolist())
+            ids_of_text[text].update(collection.document_ids[[own]].tolist() if own >= 0 else ())
         self.relevant_ids = [np.array(sorted(ids_of_text[text]), dtype=np.int64) for text in texts]
 
     def __len__(self) -> int:
@@ -177,10 +179,10 @@ class QueryDocumentCollator:
         self.negatives_per_query = negatives_per_query
         self.width = max(len(ids) for dataset in datasets for ids in dataset.relevant_ids)
         usable = len(np.unique(self.collection.document_ids[self.collection.has_tokens]))
-        if usable < self.width + negatives_per_query:
+        if usable < max(self.width + negatives_per_query, 2):
             raise ValueError(
-                f"The collection has {usable:,} distinct documents, and one query {self.width:,} that are relevant: "
-                f"too few for --negatives_per_query {negatives_per_query}."
+                f"The collection has {usable:,} distinct document{'s' * (usable != 1)}, and one query {self.width:,} "
+                f"that are relevant: too few for --negatives_per_query {negatives_per_query}."
             )
 
     def shares(self, dataset: QueryDataset) -> dict[str, float]:

@@ -101,7 +101,7 @@ def duplicates_options(parser: argparse.ArgumentParser) -> None:
 
 def clusters_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search.py clusters`."""
-    parser.add_argument("--count", type=int, default=10, help="number of groups (default: 10)")
+    parser.add_argument("--count", type=int, help="number of groups (default: 10, at most one a document)")
 
 
 def export_options(parser: argparse.ArgumentParser) -> None:

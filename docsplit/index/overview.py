@@ -92,14 +92,18 @@ def _most_similar(vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np
     return pairs, values, total
 
 
-def clusters(index: Index, count: int, seed: int = 0) -> list[Group]:
+def clusters(index: Index, count: int | None = None, seed: int = 0) -> list[Group]:
     """Group documents by k-means of their vectors, and name each group by words; the largest group comes first.
 
     `docsplit.data.group_names` says how words are chosen.
 
+    Args:
+        count: of the groups; None: 10, or as many as documents where they are fewer.
+
     Raises:
-        ValueError: if there are fewer documents than groups.
+        ValueError: if there are fewer documents than `count`.
     """
+    count = min(10, len(index)) if count is None else count
     if count > len(index):
         raise ValueError(f"{count} groups of {len(index)} documents: lower --count.")
     vectors, places = index.document_vectors(), list(index.documents())

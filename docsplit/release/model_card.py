@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 
 TEMPLATE = Path(__file__).parent / "card_template.md"
 PAPERS = {
-    "docsplit": "DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Anonymous EMNLP submission.",
+    "docsplit": "Wang, Izbicki: DocSplit: Simple Contrastive Pretraining for Large Document Embeddings. Findings of "
+    "EMNLP 2023.",
     "simcse": "Gao, Yao, Chen: SimCSE: Simple Contrastive Learning of Sentence Embeddings. EMNLP 2021.",
     "crop": "Izacard et al.: Unsupervised Dense Information Retrieval with Contrastive Learning. TMLR 2022.",
     "ict": "Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering. ACL 2019.",

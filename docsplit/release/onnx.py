@@ -1,4 +1,4 @@
-"""An encoder as one ONNX file: what is exported, how far it is from PyTorch, and the tokenizer beside it."""
+"""An encoder as one ONNX file: what is exported, how far it is from the encoder, and the tokenizer beside it."""
 
 import contextlib
 import logging
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, normalize
 
+from docsplit.data.passages import to_passages
 from docsplit.modeling.families.table import family_of
 from docsplit.runtime.names import command_name
 
@@ -34,8 +36,20 @@ class Embedder(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Embed texts: ids and mask (B, T) to (B, H)."""
-        embeddings = self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+        return self.finish(
+            self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+        )
+
+    def finish(self, embeddings: Tensor) -> Tensor:
+        """Cut embeddings (B, H) and scale them, as `SentenceTransformer.encode` does behind the modules."""
+        embeddings = embeddings[:, : self.encoder.truncate_dim]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+
+    def inputs(self, texts: list[str], tokenizer: Any) -> list[dict[str, np.ndarray]]:
+        """Make the inputs by which onnxruntime embeds these texts: one batch after the other."""
+        rows = tokenizer.encode_batch(texts)
+        return [{"input_ids": np.array([row.ids for row in rows]),
+                 "attention_mask": np.array([row.attention_mask for row in rows])}]  # fmt: skip
 
     def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
         """Draw ids and mask (rows, length) of texts of 1 to `length` tokens, one of them of that length."""
@@ -62,8 +76,7 @@ class StaticEmbedder(Embedder):
         features: dict[str, Tensor] = {"sentence_embedding": sums / mask.sum(dim=1).clamp(min=1)}
         for module in list(self.encoder)[1:]:
             features = module(features)
-        embeddings = features["sentence_embedding"]
-        return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+        return self.finish(features["sentence_embedding"])
 
     @property
     def vocabulary(self) -> int:
@@ -86,7 +99,16 @@ class PassageEmbedder(Embedder):
         index = torch.arange(input_ids.shape[0])[None]  # (1, P)
         sections = None if section is None else section[None]
         embeddings, _ = module.model.attend(vectors, index, torch.ones_like(index, dtype=torch.bool), sections, index)
-        return normalize(embeddings, dim=-1) if self.unit_length else embeddings
+        return self.finish(embeddings)
+
+    def inputs(self, texts: list[str], tokenizer: Any) -> list[dict[str, np.ndarray]]:
+        """Make the inputs of one document after the other."""
+        batches = []
+        for passages in (to_passages(text, self.config.passage_words) for text in texts):
+            (batch,) = super().inputs([passage.text for passage in passages], tokenizer)
+            sections = {"section": np.array([passage.section for passage in passages])}
+            batches.append(batch | (sections if "section" in self.input_names else {}))
+        return batches
 
     def random_batch(self, rows: int, length: int) -> tuple[Tensor, ...]:
         """Draw ids, mask and, where the graph needs them, sections."""
@@ -152,20 +174,28 @@ def _without_noise() -> Iterator[None]:
         registration.removeFilter(is_of_use)
 
 
-@torch.no_grad()
-def largest_difference(embedder: Embedder, path: Path, longest: int) -> float:
-    """Return how far onnxruntime is from PyTorch, relative to the largest number, over batches of several shapes."""
-    import onnxruntime
+def largest_difference(embedder: Embedder, folder: Path, longest: int) -> float:
+    """Return how far the files of a folder are from `SentenceTransformer.encode`, relative to the largest number.
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    differences = []
+    Both embed texts of random tokens, in batches of several shapes; infinite if the vectors have other widths.
+    """
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    tokenizer, draw, differences = Tokenizer.from_file(str(folder / "tokenizer.json")), np.random.default_rng(0), []
     for rows, length in ((1, 1), (1, longest), (3, max(longest // 3, 1)), (5, min(7, longest))):
-        batch = embedder.random_batch(rows, length)
-        expected = embedder(*batch)
-        inputs = {name: tensor.numpy() for name, tensor in zip(embedder.input_names, batch)}
-        by_onnx = torch.from_numpy(session.run(None, inputs)[0])
-        largest = expected.abs().max().clamp(min=1e-12)  # a token without a vector gives zeros
-        differences.append(float((by_onnx - expected).abs().max() / largest))
+        lengths = [length, *draw.integers(1, length + 1, rows - 1)]
+        ids = [draw.integers(tokenizer.get_vocab_size(), size=size).tolist() for size in lengths]
+        texts = [tokenizer.decode(of_text) or "." for of_text in ids]
+        expected = embedder.encoder.encode(
+            texts, prompt="", normalize_embeddings=embedder.unit_length, show_progress_bar=False
+        )
+        by_onnx = np.concatenate([session.run(None, batch)[0] for batch in embedder.inputs(texts, tokenizer)])
+        if by_onnx.shape != expected.shape:
+            return float("inf")
+        largest = max(np.abs(expected).max(), 1e-12)  # a token without a vector gives zeros
+        differences.append(float(np.abs(by_onnx - expected).max() / largest))
     return max(differences)
 
 

@@ -145,9 +145,10 @@ class NegativesCallback(TrainerCallback):
             depth = min(options.negatives_depth, len(ranking.documents))
             if vectors is None:
                 queries = [ranking.queries[number] for number in self.dataset.numbers]
-                ranked = BM25(ranking.documents).retrieve(queries, depth)
+                ranked = BM25(ranking.documents).retrieve(queries, depth + 1)
             else:
-                ranked = search(*vectors, depth)
+                ranked = search(*vectors, depth + 1)
+            ranked = ranked.without(ranking.own[self.dataset.numbers], depth)
             np.save(folder / FILE, self._mine(ranked, kind))
 
         if args.process_index == 0:

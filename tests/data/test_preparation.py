@@ -1,6 +1,7 @@
 """Tokenised documents: their units and passages, what is dropped and why, held-out parts and duplicates."""
 
 import copy
+import logging
 import re
 import time
 from collections import Counter
@@ -281,7 +282,28 @@ def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, 
 
 
 def test_a_set_that_fills_no_batch_is_refused(dataset):
+    dataset = dataset.add_column("document_id", range(len(dataset)))
     check_fills_a_batch(dataset, len(dataset), "training")
     for purpose, option in (("training", "train"), ("evaluation", "eval")):
         with pytest.raises(ValueError, match=rf"--per_device_{option}_batch_size"):
             check_fills_a_batch(dataset, len(dataset) + 1, purpose)
+
+
+def test_copies_are_counted_and_copies_of_one_document_are_refused(tokenizer, caplog):
+    def check(texts, batch_size):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="docsplit"):
+            check_fills_a_batch(tokenize(Dataset.from_dict({"text": texts}), tokenizer)[0], batch_size, "training")
+        return [
+            (record.levelname, record.getMessage()) for record in caplog.records if "copies" in record.getMessage()
+        ]
+
+    ship, bread, storm = "A ship. It had a sail.", "Bread. Butter.", "A storm. It went by."
+    for texts in ([ship] * 60, [ship, "A ship.  It had\na sail."]):
+        with pytest.raises(ValueError, match=f"The {len(texts)} training documents are copies of one"):
+            check(texts, 2)
+    assert check([ship, bread, storm], 3) == []
+    ((level, line),) = check([ship, ship, bread, storm], 2)
+    assert (level, line.split(":")[0]) == ("INFO", "1 of 4 training documents are copies of others")
+    ((level, line),) = check([ship, ship, bread, storm], 4)
+    assert (level, line.split(" of 4 ")[-1]) == ("WARNING", "has more documents than the 3 distinct ones.")

@@ -151,3 +151,27 @@ def test_passages_of_a_document_and_a_query_that_is_one(wordpiece):
 def test_a_collection_that_is_too_small_for_so_many_negatives(dataset, wordpiece):
     with pytest.raises(ValueError, match="too few for --negatives_per_query 28"):
         make(wordpiece, dataset, negatives_per_query=28)
+
+
+def test_a_collection_of_copies_of_one_document_is_refused(wordpiece):
+    copies = Ranking(["d0", "d1"], [TEXTS[0]] * 2, ["q0"], ["ship"], {"q0": {"d0": 1}})
+    dataset = QueryDataset(Collection.make(copies, wordpiece, Segmentation()), np.arange(1))
+    with pytest.raises(ValueError, match="The collection has 1 distinct document"):
+        make(wordpiece, dataset, negatives_per_query=0)
+
+
+def test_a_querys_own_document_is_no_negative(wordpiece):
+    """Drawn at random, mined, or in the batch of another query; and it is no answer."""
+    names = [f"d{number}" for number in range(4)]
+    of_arguana = Ranking(names, TEXTS[:4], ["d0", "d2"], [TEXTS[0], TEXTS[2]], {"d0": {"d1": 1}, "d2": {"d0": 1}})
+    dataset = QueryDataset(Collection.make(of_arguana, wordpiece, Segmentation()), np.arange(2))
+    assert [rows.tolist() for rows in dataset.relevant] == [[1], [0]]
+    collator = make(wordpiece, dataset, negatives_per_query=1)
+    for negatives in (None, np.array([[0, 1], [2, 0]])):
+        collator.negatives = negatives
+        for epoch in range(20):
+            collator.epoch.value = epoch
+            batch = collator([dataset[0], dataset[1]])
+            assert batch["document_ids"][0, 1] != document_id(TEXTS[0])
+            assert batch["document_ids"][1, 1] != document_id(TEXTS[2])
+    assert document_id(TEXTS[0]) in batch["relevant_ids"][0]  # so it is none where it answers the other query

@@ -88,7 +88,35 @@ def test_gradients_that_have_not_converged_are_named(monkeypatch, caplog):
         assert caplog.text == ""
         monkeypatch.setattr(ridge, "MOST_ITERATIONS", 2)
         conjugate_gradients(features, targets, 1e-3)
-    assert "Conjugate gradients stopped after 2 steps" in caplog.text
+    assert "conjugate gradients stopped after 2 steps. A penalty above 0.001 needs fewer" in caplog.text
+
+
+def test_sums_over_many_documents_keep_their_digits():
+    """Long documents of few tokens: nearly every document has every token, about as often as the others have it."""
+    rng = np.random.default_rng(0)
+    dense = 1 + np.log(rng.poisson(2000, (100_000, 20)).astype(np.float32))
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    targets = (dense @ rng.normal(size=(20, 3)) + 0.1 * rng.normal(size=(len(dense), 3))).astype(np.float32)
+    features = csr_matrix(dense)
+    expected = solve(features, targets, 0.1)
+    found = weights(features, targets, 0.1)
+    assert np.linalg.norm(found - expected) < 1e-6 * np.linalg.norm(expected)
+    residuals = targets - dense @ expected
+    leverages = np.einsum("np,pq,nq->n", dense, np.linalg.inv(dense.T.astype(float) @ dense + 0.1 * np.eye(20)), dense)
+    outputs = leave_one_out(features, targets, 0.1)
+    np.testing.assert_allclose(outputs, targets - residuals / (1 - leverages)[:, None], atol=1e-6)
+
+
+def test_gradients_converge_on_dimensions_of_an_encoder_that_are_dead(caplog):
+    """Of all-MiniLM-L6-v2 three are: up to 1e-32 and 1e-7 for any document."""
+    features, targets = draw(60, 90)
+    targets[:, 0] *= 1e-7
+    targets[:, 1] *= 1e-32
+    with caplog.at_level(logging.WARNING):
+        found = conjugate_gradients(features, targets, 0.1)
+    assert caplog.text == ""
+    expected = solve(features, targets, 0.1)
+    np.testing.assert_allclose(found[:, 0], expected[:, 0], atol=1e-3 * np.abs(expected[:, 0]).max())
 
 
 def test_what_is_explained_is_a_share_of_the_variance():

@@ -84,8 +84,9 @@ def test_of_many_copies_the_first_pairs_are_kept(monkeypatch, chunk, most):
     assert total == len(expected) > 300
 
 
-def test_more_groups_than_documents_are_refused(documents, tmp_path):
+def test_as_many_groups_as_documents_are_most_and_more_are_refused(documents, tmp_path):
     build(tmp_path, documents[:3], ENCODER, WORDS)
     assert [group.size for group in clusters(Index(tmp_path), 3)] == [1, 1, 1]
+    assert [group.size for group in clusters(Index(tmp_path))] == [1, 1, 1]  # by default
     with pytest.raises(ValueError, match="4 groups of 3 documents"):
         clusters(Index(tmp_path), 4)

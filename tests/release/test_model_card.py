@@ -16,7 +16,7 @@ from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.pooling import Pooling
 from docsplit.release import model_card
 from docsplit.release.front_matter import start_of
-from docsplit.release.model_card import POOLED, add_results, write_card
+from docsplit.release.model_card import PAPERS, POOLED, add_results, write_card
 from docsplit.release.run_record import Licence, Start
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
@@ -406,3 +406,13 @@ def test_the_bregman_card_that_is_shipped_and_its_recipe_agree():
         name: recipe[name] for name in both
     }
     assert f"lambda {recipe['bregman_weight']}, sigma 2, g 10, temperature 0.1" in card
+
+
+def test_papers_are_cited_as_they_were_published():
+    references = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]
+    published = [paper for paper in references if paper["type"] == "conference-paper"]
+    assert len(published) == 3
+    for paper in published:
+        (line,) = {line for line in PAPERS.values() if paper["title"] in line}
+        assert line.startswith(paper["authors"][0]["family-names"])
+        assert line.endswith(f" {paper['year']}.")

@@ -82,6 +82,34 @@ def test_onnx_gives_the_embeddings_of_the_checkpoint(architecture, settings, che
     assert np.abs(expected[0] - expected[1]).max() > 1e-3  # texts differ, truncated or not
 
 
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_onnx_cuts_the_embeddings_of_an_encoder_that_is_truncated(similarity, checkpoint, tmp_path, run_here):
+    folder, out = checkpoint("bert", pooling="mean", similarity=similarity), tmp_path / "onnx"
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"truncate_dim": 5}))
+    run_here(export_onnx.main, folder, out)
+    expected = SentenceTransformer(str(folder)).encode(TEXTS, normalize_embeddings=similarity == "cosine")
+    assert expected.shape == (len(TEXTS), 5)
+    np.testing.assert_allclose(run_onnx(out), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+
+
+def test_the_check_compares_with_what_sentence_transformers_gives(checkpoint, tmp_path, run_here, monkeypatch):
+    """A module that is not what the encoder gives is refused, though the file agrees with it."""
+    folder, forward = checkpoint("bert", pooling="mean"), onnx.Embedder.forward
+
+    def cut(self, input_ids, attention_mask):
+        return forward(self, input_ids, attention_mask)[:, :5]
+
+    def stretched(self, input_ids, attention_mask):
+        return forward(self, input_ids, attention_mask) * 1.1
+
+    for changed in (cut, stretched):
+        monkeypatch.setattr(onnx.Embedder, "forward", changed)
+        with pytest.raises(RuntimeError, match="differs from SentenceTransformer"):
+            run_here(export_onnx.main, folder, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
 def lexical_ridge(folder):
     model = load_encoder(str(folder), device="cpu")
     corpus = [row["text"] for row in make_corpus(40)]
@@ -93,7 +121,7 @@ def test_a_static_encoder_is_exported_for_whole_texts(checkpoint, tmp_path, run_
     (tmp_path / "static").mkdir()
     save_static(fitted.words, tmp_path / "static")
     run_here(export_onnx.main, tmp_path / "static", tmp_path / "onnx")
-    assert "embeddings of unit length, whole texts; differs from PyTorch by" in capsys.readouterr().out
+    assert "embeddings of unit length, whole texts; differs from SentenceTransformer by" in capsys.readouterr().out
     expected = SentenceTransformer(str(tmp_path / "static")).encode(TEXTS)
     np.testing.assert_allclose(run_onnx(tmp_path / "onnx"), expected, atol=1e-5, rtol=0)
     assert not expected[-1].any()  # of an empty text
@@ -145,7 +173,7 @@ def test_a_file_that_differs_is_not_left_behind(checkpoint, tmp_path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["export_onnx.py", str(folder), str(out)])
     monkeypatch.setattr(onnx, "export", lambda encoder, path: (path.write_bytes(b"x"), None)[1])
     monkeypatch.setattr(onnx, "largest_difference", lambda *_, **__: float("nan"))
-    with pytest.raises(RuntimeError, match="differs from PyTorch by nan"):
+    with pytest.raises(RuntimeError, match="differs from SentenceTransformer by nan"):
         export_onnx.main()
     assert not out.exists()
 

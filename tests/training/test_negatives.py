@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docsplit.data.sets.rankings import Retrieved
+from docsplit.data.sets.rankings import Ranking, Retrieved
 from docsplit.runtime.disk.caches import build_once
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from docsplit.training.negatives import FILE, NOTE, NegativesCallback, mine
@@ -77,3 +77,19 @@ def test_a_checkpoint_whose_negatives_are_gone_and_a_training_without_a_half(tmp
         callback(tmp_path, ["self"], tmp_path / "checkpoint-3")
     with pytest.raises(ValueError, match="bm25 self change when half the epochs are over, and there is one"):
         callback(tmp_path, ["bm25", "self"]).on_train_begin(None, SimpleNamespace(num_train_epochs=1), None)
+
+
+def test_a_querys_own_document_is_neither_mined_nor_the_measure_of_a_margin(tmp_path):
+    texts = ["a red ship", "a red ship sails far", "a red boat with oars and a sail and a crew", "bread"]
+    names = [f"d{row}" for row in range(len(texts))]
+    ranking = Ranking(names, texts, ["d0"], texts[:1], {"d0": {"d2": 1}})
+    collection = SimpleNamespace(ranking=ranking, document_ids=np.arange(4), has_tokens=np.ones(4, dtype=bool))
+    dataset = SimpleNamespace(collection=collection, numbers=np.array([0]), relevant_ids=[np.array([0, 2])])
+    for margin, expected in ((None, [1]), (0.0, [])):  # d1 scores more than the answer, and less than the query
+        mining = callback(tmp_path, ["bm25"])
+        mining.dataset, mining.collator = dataset, SimpleNamespace(negatives_per_query=1)
+        mining.options = QueryArguments(negatives=["bm25"], negatives_margin=margin, negatives_depth=2)
+        mining.trainer.args.world_size = 1
+        mined = np.load(tmp_path / NEGATIVES_FOLDER / mining._search("bm25"))
+        assert mined.shape == (1, 2)  # the two best others
+        assert [row for row in mined[0] if row >= 0] == expected

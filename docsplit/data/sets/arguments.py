@@ -157,6 +157,13 @@ class RankingArguments:
             "for python_docs first_line.",
         },
     )
+    ignore_identical_ids: bool = field(
+        default=False,
+        metadata={
+            "help": "Leave the document with a query's id out of its list, as BEIR does. Default: only where the "
+            "texts agree too, and unless it is judged relevant."
+        },
+    )
     max_queries: int | None = field(
         default=None, metadata={"help": "Measure on N queries at most, drawn at random. Default: all."}
     )

@@ -8,11 +8,13 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from docsplit.data.corpora import PYTHON_DOCS
+from docsplit.data.preparation import document_id
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.built_rankings import QUERIES, build
 from docsplit.data.sets.ranking_files import Rows, Source, read_folder, read_hub
@@ -33,6 +35,24 @@ class Ranking:
     counts: dict[str, int] = field(default_factory=dict)  # left out, or kept although it cannot be found
     notes: list[str] = field(default_factory=list)  # one line for each count
     whole: dict[str, str] = field(default_factory=dict)  # documents before a query was taken out of them
+    ignore_identical_ids: bool = False  # `own` goes by ids alone
+
+    @cached_property
+    def own(self) -> np.ndarray:
+        """Return for each query the row of its own document, which is left out of its list, (Q,); -1: it has none.
+
+        Such a query is a document of the collection, as in ArguAna and Quora: ids agree, and texts up to white space
+        and the title. If the document is judged relevant it stays, for it is an answer. By ids alone all go.
+        """
+        row_of = {name: row for row, name in enumerate(self.document_ids)}
+        rows = [row_of.get(name, -1) for name in self.query_ids]
+        if not self.ignore_identical_ids:
+            for number, (query, text, row) in enumerate(zip(self.query_ids, self.queries, rows)):
+                if row >= 0 and (
+                    self.judgments[query].get(query, 0) > 0 or not _is_text_of(text, self.documents[row])
+                ):
+                    rows[number] = -1
+        return np.array(rows, dtype=np.int32)
 
     @property
     def relevant_documents(self) -> list[str]:
@@ -48,6 +68,7 @@ class Ranking:
         add_texts(digest, (*self.document_ids, *self.documents, *self.query_ids, *self.queries))
         for query in self.query_ids:
             add_texts(digest, (f"{name} {grade}" for name, grade in sorted(self.judgments[query].items())))
+        add_texts(digest, ("ignore_identical_ids",) if self.ignore_identical_ids else ())
         return digest.hexdigest()
 
     def with_queries(self, rows: Iterable[int]) -> "Ranking":
@@ -73,6 +94,16 @@ class Retrieved:
         rows, scores = np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
         return cls(rows.astype(np.int32), scores.astype(np.float32))
 
+    def without(self, own: np.ndarray, depth: int) -> "Retrieved":
+        """Leave a document of each query, (Q,), out of its list, -1: none, and keep the `depth` best of the others.
+
+        Lists that are one longer than `depth` lose nothing else.
+        """
+        is_own = (self.rows == own[:, None]) & (self.rows >= 0)
+        order = np.argsort(is_own, axis=1, kind="stable")[:, :depth]
+        rows, scores = np.where(is_own, -1, self.rows), np.where(is_own, -np.inf, self.scores)
+        return Retrieved(np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
     def divided(self, count: int) -> tuple["Retrieved", "Retrieved"]:
         """Divide into the results of the first `count` queries and those of the others."""
         return Retrieved(self.rows[:count], self.scores[:count]), Retrieved(self.rows[count:], self.scores[count:])
@@ -92,7 +123,8 @@ def load_collection(options: RankingArguments, seed: int = 0) -> Ranking:
     Raises:
         ValueError: if there is no such collection, or in it something contradicts itself, naming the remedy.
     """
-    return _drawn(assemble(_read(options)), options.max_queries, seed, "--max_queries")
+    ranking = assemble(_read(options), options.ignore_identical_ids)
+    return _drawn(ranking, options.max_queries, seed, "--max_queries")
 
 
 def other_queries(ranking: Ranking, options: RankingArguments, seed: int) -> Ranking:
@@ -107,7 +139,7 @@ def other_queries(ranking: Ranking, options: RankingArguments, seed: int) -> Ran
     """
     source = _read(options)
     source.documents = zip(ranking.document_ids, ranking.documents)
-    others = assemble(source)
+    others = assemble(source, options.ignore_identical_ids)
     if both := sorted({*others.query_ids} & {*ranking.query_ids}):
         raise ValueError(
             f"--selection_split {options.split} has {len(both):,} of the queries that are reported, such as "
@@ -143,11 +175,12 @@ def _read(options: RankingArguments) -> Source:
     return read_folder(Path(collection), split) if Path(collection).is_dir() else read_hub(collection, split)
 
 
-def assemble(source: Source) -> Ranking:
+def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
     """Check a collection, leave out what cannot be measured, and count it.
 
     Documents without text stay. Judgments of documents that are not there stay too, and count as missed, as in
-    trec_eval. A query needs a text and a relevant document.
+    trec_eval; so do those of a document that is left out by its id alone, as in BEIR. A query needs a text and a
+    relevant document.
 
     Raises:
         ValueError: if an id stands for two texts, or no document, no query or no judged document is left.
@@ -189,16 +222,31 @@ def assemble(source: Source) -> Ranking:
             f"queries {len(kept):,} with a text and a relevant document: {left_out.counts}."
         )
     logger.info(f"{source.name}: {len(documents):,} documents, {len(kept):,} queries")
-    return Ranking(
+    ranking = Ranking(
         list(documents),
         list(documents.values()),
         kept,
         [all_queries[query] for query in kept],
         {query: judgments[query] for query in kept},
         left_out.counts,
-        [*source.notes, *left_out.notes],
-        source.whole,
+        whole=source.whole,
+        ignore_identical_ids=ignore_identical_ids,
     )
+    # Queries that are documents of the collection
+    own = [query for query, row in zip(kept, ranking.own) if row >= 0]
+    left_out.say("own_documents_left_out", "queries are documents of the collection and do not find themselves", own)
+    left_out.say(
+        "own_documents_judged_relevant",
+        "of these documents are judged relevant to the query of their id, and count as not found, as in BEIR",
+        [query for query in own if judgments[query].get(query, 0) > 0],
+    )
+    ranking.notes = [*source.notes, *left_out.notes]
+    return ranking
+
+
+def _is_text_of(query: str, document: str) -> bool:
+    """Tell whether a query is the text of a document, with its title or without it, up to white space."""
+    return document_id(query) in map(document_id, (document, document.partition("\n\n")[2]))
 
 
 class _LeftOut:

@@ -127,6 +127,11 @@ class DocumentRanking(Evaluation):
         """The queries reported, then those for selection."""
         return [*self.ranking.queries, *(self.selection.queries if self.selection else [])]
 
+    def without_own(self, retrieved: Retrieved) -> Retrieved:
+        """Leave the own document of each of `queries` out of its list of `DEPTH` + 1."""
+        own = [ranking.own for ranking in (self.ranking, self.selection) if ranking is not None]
+        return retrieved.without(np.concatenate(own), DEPTH)
+
     def prepare(self, is_main: bool) -> None:
         """Rank by BM25, where it is reported or joined with an encoder."""
         only_dense = {*self.args.methods} == {"dense"} and self.names(self.given)
@@ -139,7 +144,9 @@ class DocumentRanking(Evaluation):
         for method, parameters in BM25_PARAMETERS.items():
             started = perf_counter()
             index = BM25(self.ranking.documents, **parameters, show_progress=self.show_progress)
-            retrieved, of_other_queries = index.retrieve(self.queries, DEPTH).divided(len(self.ranking.queries))
+            retrieved, of_other_queries = self.without_own(index.retrieve(self.queries, DEPTH + 1)).divided(
+                len(self.ranking.queries)
+            )
             self.bm25 = self.bm25 or (retrieved, of_other_queries)
             info = NO_ENCODER | {f"bm25_{name}": value for name, value in parameters.items()}
             seconds = perf_counter() - started
@@ -163,7 +170,7 @@ class DocumentRanking(Evaluation):
         started = perf_counter()
         for vectors in (queries, documents):
             make_comparable(vectors, query_facts.similarity)
-        retrieved = search(queries, documents, DEPTH)
+        retrieved = self.without_own(search(queries, documents, DEPTH + 1))
         seconds = perf_counter() - started
         info = facts.row() | asdict(query_facts) | {"queries_seen_in_training_share": seen}
         return self.rank(name, retrieved, info, seconds)

@@ -3,11 +3,12 @@
 import json
 import time
 
+import numpy as np
 import pytest
 
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.ranking_files import Source
-from docsplit.data.sets.rankings import assemble, load_collection, other_queries
+from docsplit.data.sets.rankings import Retrieved, assemble, load_collection, other_queries
 
 
 def write(folder, judgments, qrels="qrels.tsv", documents=(), queries=()):
@@ -190,3 +191,42 @@ def test_damaged_files_of_a_collection_are_named(tmp_path, caplog):
     (tmp_path / "qrels.tsv").rename(tmp_path / "qrels.tsv.gz")
     with pytest.raises(ValueError, match=r"qrels\.tsv\.gz cannot be opened: Not a gzipped file"):
         load_collection(RankingArguments(folder))
+
+
+def test_a_query_that_is_a_document_of_the_collection_knows_its_row(tmp_path):
+    """As in ArguAna and Quora: id and text agree, with the title or without it; of Cranfield only ids agree."""
+    queries = [
+        {"_id": "a", "text": "ships  sail ."},  # its title begins its text
+        {"_id": "b", "text": "Flour."},
+        {"_id": "c", "text": "Bread"},  # the id of another text
+        {"_id": "d", "text": "Rye\n\nAnd  water."},
+        {"_id": "e", "text": "Oats."},  # judged relevant to itself
+        {"_id": "f", "text": "Salt."},  # the text of another id
+    ]
+    documents = [
+        {"_id": "d", "title": "Rye", "text": "And water."},
+        {"_id": "e", "title": "Porridge", "text": "Oats."},
+    ]
+    folder = write(tmp_path, [f"{query}\tc\t1" for query in "abdf"] + ["c\ta\t1", "e\te\t1", "b\tb\t0"],
+                   queries=queries, documents=documents)  # fmt: skip
+    ranking = load_collection(RankingArguments(folder))
+    assert (ranking.query_ids, ranking.own.tolist()) == ([*"abcdef"], [0, 1, -1, 3, -1, -1])
+    assert ranking.with_queries([3, 2, 0]).own.tolist() == [3, -1, 0]
+    assert ranking.counts["own_documents_left_out"] == 3
+    assert any("3 queries are documents of the collection" in note and "such as a." in note for note in ranking.notes)
+    as_beir = load_collection(RankingArguments(folder, ignore_identical_ids=True))
+    assert as_beir.own.tolist() == [0, 1, 2, 3, 4, -1]
+    assert as_beir.counts["own_documents_judged_relevant"] == 1
+    assert as_beir.fingerprint() != ranking.fingerprint()
+
+
+def test_a_document_is_left_out_of_the_list_of_a_query_as_by_a_loop():
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.permutation(9)[:7] for _ in range(30)])
+    rows[4, 3:] = rows[5] = -1
+    scores, own = -np.sort(-rng.normal(size=rows.shape), axis=1), rng.integers(-1, 9, len(rows))
+    for depth in (3, 7):
+        left = Retrieved(rows, scores).without(own, depth)
+        for query, (document, found, values) in enumerate(zip(own, rows.tolist(), scores.tolist())):
+            kept = [(row, score) for row, score in zip(found, values) if row < 0 or row != document]
+            assert list(zip(left.rows[query], left.scores[query])) == [*kept, (-1, -np.inf)][:depth]

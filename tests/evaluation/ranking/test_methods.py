@@ -1,5 +1,6 @@
 """Rankings by an encoder and by words, alone and together, against the functions that they are made of."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,3 +125,45 @@ def test_the_weight_is_chosen_by_the_measure_that_is_asked_for(ranked):
         expected = cross_validated(union, evaluation.ranking, evaluation.folds, measure)
         np.testing.assert_array_equal(weights[measure], expected)
     assert (weights["ndcg_at_10"] != weights["precision_at_20"]).any()
+
+
+def test_no_query_finds_itself_by_any_method_nor_where_a_weight_is_chosen(monkeypatch):
+    """Every query is a document of the collection, which comes first by every method; its answer comes second."""
+    documents = [f"{row['text']} ship{number}" for number, row in enumerate(make_corpus(COUNT, seed=2))]
+    documents[1::2] = [f"{text} Others disagree." for text in documents[::2]]  # all words of the question, and more
+    names = [f"d{number}" for number in range(COUNT)]
+    asked = [f"d{number}" for number in range(0, COUNT, 2)]
+    judgments = {name: {f"d{int(name[1:]) + 1}": 1} for name in asked}
+    queries = [documents[int(name[1:])] for name in asked]
+    evaluation = DocumentRanking(RankingArguments(collection="ships"), RetrievalArguments())
+    whole = Ranking(names, documents, asked, queries, judgments)
+    evaluation.ranking, evaluation.selection = whole.with_queries(range(8)), whole.with_queries(range(8, len(asked)))
+    nearest = np.eye(COUNT, dtype=np.float32)
+    vectors = (nearest + np.roll(nearest, 1, axis=1) / 2)[::2]  # of the queries: themselves, then their answers
+
+    class Perfect:
+        def embed_all(self, *_):
+            return nearest, EncoderFacts()
+
+        def embed_queries(self, *_):
+            return vectors, EncoderFacts()
+
+        def rest(self):
+            pass
+
+    monkeypatch.setattr("docsplit.evaluation.ranking.methods.share_of_queries", lambda *_: None)
+    results = [*evaluation.find_by_words(), *evaluation.measure("ours", Perfect(), is_main=True)]
+    assert [result.head for result in results] == ["bm25", "bm25 k1=0.9 b=0.4", "dense", "hybrid", "rrf"]
+    for result in results:
+        assert result.measured["ndcg_at_10"].numerators.tolist() == [[1] * 8], result.head
+        assert (evaluation.curves[result.encoder, result.head]["ndcg"] == 1).all()
+    assert not (evaluation.bm25[1].rows == whole.own[8:, None]).any()  # the lists that a weight is chosen by
+    assert (evaluation.bm25[1].rows[:, 0] == whole.own[8:] + 1).all()
+
+
+@dataclass
+class EncoderFacts:
+    similarity: str = "dot"
+
+    def row(self):
+        return {}
