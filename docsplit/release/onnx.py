@@ -216,5 +216,5 @@ def write_tokenizer(encoder: "SentenceTransformer", name: str, path: Path) -> No
         rules = tokenizer.backend_tokenizer
         rules.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
     if (length := tokens_read(encoder)) is not None:
-        rules.enable_truncation(length)
+        rules.enable_truncation(length, direction=getattr(static, "truncation_side", "right"))
     rules.save(str(path))
