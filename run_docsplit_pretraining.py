@@ -48,13 +48,13 @@ def main() -> None:
     from transformers import Trainer, set_seed
 
     from docsplit.release.hub import prepare_release
-    from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
+    from docsplit.runtime.launching import refuse_one_process, start_logging, use_all_cores, warn_of_emulation
     from docsplit.training.models import describe_start, load_start, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data, note_batch, take_output
 
     args = options.training
     start_logging(args.should_log)
-    warn_of_one_process(args.world_size)
+    refuse_one_process(args.world_size)
     warn_of_emulation(bool(args.bf16), args.device)
     use_all_cores(args.device, args.world_size)
     note_batch(options)
