@@ -113,12 +113,11 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     from docsplit.training.seen import SeenDocumentsCallback
 
     options, args, checkpoint = run.options, run.options.training, run.checkpoint
-    collator: Any = trainer.data_collator
-    # Puts itself before all others, so that every log that is written has its numbers
-    metrics = callbacks.MetricsCallback(trainer)
-    # What goes into a checkpoint is written before the checkpoint is sealed; the epoch draws views, then negatives
+    # Puts itself before all others: every log that is written has its numbers; an epoch draws views, then negatives
+    metrics = callbacks.DocSplitCallback(trainer)
+    # What goes into a checkpoint is written before the checkpoint is sealed
     seen = SeenDocumentsCallback(trainer, options.start, checkpoint)
-    before: list[Any] = [seen, callbacks.EpochCallback(collator), callbacks.LastStepCallback(trainer)]
+    before: list[Any] = [seen, callbacks.LastStepCallback(trainer)]
     if run.data.stream is not None:
         before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     if options.queries.phases:

@@ -31,7 +31,7 @@ from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
-from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
+from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, PushCallback
 from docsplit.training.documents import TrainingData, load_documents, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback
@@ -221,7 +221,7 @@ def load_data(
 class Callbacks:
     """The callbacks that a run uses after training; None where the options want none."""
 
-    metrics: MetricsCallback
+    metrics: DocSplitCallback
     interrupt: InterruptCallback
     seen: SeenDocumentsCallback
     probe: ProbeCallback | None
