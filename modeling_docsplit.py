@@ -143,13 +143,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         elif state_dict is not None:
             released = saving.released_state(state_dict)
         saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
-        saving.remove_head(directory)  # of an earlier release: it belongs to other weights
-        # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
-        kwargs["save_original_format"] = False
-        self.encoder.save_pretrained(directory, state_dict=released and dict(released), **kwargs)  # it empties that
+        saving.save_encoder(directory, self.encoder, released, self.start_pooler, **kwargs)
         if not kwargs.get("is_main_process", True):
             return
-        saving.write_encoder_files(directory, self.encoder, released)
         if self.training_state == "missing":  # the best weights were loaded, at the end of a training
             return
         if self.lora_config is not None:

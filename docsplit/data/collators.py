@@ -106,13 +106,15 @@ class DocSplitCollator:
         known = OF_PASSAGES if kind is PassageCollator else VIEWS
         view = view or next(name for name in (settings.get("view"), "docsplit", "passages") if name in known)
         given = {"view": view} | ({"max_seq_length": max_seq_length} if max_seq_length is not None else {})
-        settings.update(checked_settings(model.config, given))
+        new = checked_settings(model.config, given)
+        if prompt not in (None, prompt_of(new)):
+            new[KEPT] = with_prompt(new, str(prompt))
+        length, mlm = new["max_seq_length"], new["mlm_weight"] > 0
+        collator = kind(tokenizer, view, length, mlm, prompt=prompt_of(new), **options)
+        settings.update(new)
         if view not in OF_PASSAGES:
             settings.pop("passage_words", None)
-        if prompt not in (None, prompt_of(settings)):
-            settings[KEPT] = with_prompt(settings, str(prompt))
-        length, mlm = settings["max_seq_length"], settings["mlm_weight"] > 0
-        return kind(tokenizer, view, length, mlm, prompt=prompt_of(settings), **options)
+        return collator
 
     def __call__(self, features: list[Feature]) -> Batch:
         """Make a batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
@@ -135,7 +137,7 @@ class DocSplitCollator:
         if not features:
             raise ValueError("The tokenizer finds no token in any document of this batch: is it made for this text?")
         # These come first, since Trainer and accelerate take the size of a batch from its first tensor.
-        batch = {"document_ids": torch.tensor([feature["document_id"] for feature in features])}
+        batch: Batch = {"document_ids": torch.tensor([feature["document_id"] for feature in features])}
         if self.sketches:  # int64, for torch can do little with uint32
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)

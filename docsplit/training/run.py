@@ -19,7 +19,7 @@ from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
-from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
+from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.arguments import given_options
@@ -350,4 +350,3 @@ class Run:
         if self.model.training_state == "missing":
             best = Path(str(trainer.state.best_model_checkpoint))
             checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
-        split_release(output_dir, self.model.start_pooler)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -28,7 +27,7 @@ from docsplit.modeling.sentence_transformers_files import prompt_of
 from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback
 from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main
-from tests.conftest import tiny_config
+from tests.conftest import tiny_config, weights_of
 
 
 def test_geometry_against_a_loop():
@@ -153,9 +152,9 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
         "--per_device_train_batch_size", 4, "--max_steps", 4, "--lr_scheduler_type", "constant", *saving,
     )  # fmt: skip
     run_here(main, *words)
-    before = load_file(tmp_path / "model.safetensors")
+    before = weights_of(tmp_path)
     run_here(main, *words, "--resume_from_checkpoint", "--overwrite_output_dir")
-    after = load_file(tmp_path / "model.safetensors")
+    after = weights_of(tmp_path)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert json.loads((tmp_path / "all_results.json").read_text())["global_step"] == 4
 
