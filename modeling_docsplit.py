@@ -92,6 +92,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         self.lora_config: Any = None
         self.start_pooler: dict[str, Tensor] = {}  # of the checkpoint, for which a masked language model has no place
         self.training_state: saving.TrainingState = "fresh"
+        self.first_batch = encoding.FirstBatch()
         tied = getattr(encoder, "all_tied_weights_keys", None) or {}
         self.all_tied_weights_keys = {f"encoder.{key}": f"encoder.{value}" for key, value in tied.items()}
         freeze_unused_parameters(encoder, mlm=settings["mlm_weight"] != 0)
@@ -142,13 +143,9 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         elif state_dict is not None:
             released = saving.released_state(state_dict)
         saving.refuse_not_finite(self.state_dict() if state_dict is None else state_dict, released)
-        saving.remove_head(directory)  # of an earlier release: it belongs to other weights
-        # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
-        kwargs["save_original_format"] = False
-        self.encoder.save_pretrained(directory, state_dict=released and dict(released), **kwargs)  # it empties that
+        saving.save_encoder(directory, self.encoder, released, self.start_pooler, **kwargs)
         if not kwargs.get("is_main_process", True):
             return
-        saving.write_encoder_files(directory, self.encoder, released)
         if self.training_state == "missing":  # the best weights were loaded, at the end of a training
             return
         if self.lora_config is not None:
@@ -260,14 +257,15 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
             return_loss: False gives the embeddings alone.
             relevant_ids: (B, R) of queries, `docsplit.modeling.distributed.gather_queries`; document_ids: (B, V - 1).
             same_text: both views of each document are the same text.
-            host: lengths and places of masked tokens, as `lay_out` takes them, for which a GPU need not be asked.
+            host: lengths and places of masked tokens, as `lay_out` takes them, and `drawn`: a GPU need not be asked.
 
         Raises:
-            ValueError: if the MLM inputs are missing although `mlm_weight` is not 0; as `Family.check_recomputation`.
+            ValueError: for views above `max_seq_length`, MLM inputs that are missing; as `Family.check_recomputation`.
             RuntimeError: under DataParallel, which would split the negatives; in training, if a checkpoint was loaded
                 without its training state.
         """
         self._check_can_run()
+        self.first_batch.note((host or {}).get("drawn") if self.training else None)
         weights = {part: self.config.docsplit[f"{part}_weight"] for part in ("contrastive", "mlm")}
         contrastive, mlm = not return_loss or weights["contrastive"] != 0, return_loss and weights["mlm"] != 0
         if mlm and (mlm_input_ids is None or mlm_targets is None):
@@ -277,6 +275,7 @@ class DocSplitForContrastivePretraining(PreTrainedModel):
         # Lay out the rows of all views; a text that is both views has one vector where nothing is drawn or masked
         tensors = (input_ids if contrastive else None, *((mlm_input_ids, mlm_targets) if mlm else (None, None)))
         batch = lay_out(attention_mask, rows, *tensors, host=host)
+        batch.refuse_longer_than(self.config.docsplit["max_seq_length"])
         batch.views_are_one = same_text and not (mlm or self.objective.has_dropout)
         counts = gather_counts(batch.num_documents, batch.num_targets, input_ids.device) if return_loss else []
 

@@ -48,13 +48,13 @@ def main() -> None:
     from transformers import Trainer, set_seed
 
     from docsplit.release.hub import prepare_release
-    from docsplit.runtime.launching import start_logging, use_all_cores, warn_of_emulation, warn_of_one_process
+    from docsplit.runtime.launching import refuse_one_process, start_logging, use_all_cores, warn_of_emulation
     from docsplit.training.models import describe_start, load_start, prepare_model
     from docsplit.training.run import Run, find_checkpoint, load_data, note_batch, take_output
 
     args = options.training
     start_logging(args.should_log)
-    warn_of_one_process(args.world_size)
+    refuse_one_process(args.world_size)
     warn_of_emulation(bool(args.bf16), args.device)
     use_all_cores(args.device, args.world_size)
     note_batch(options)
@@ -113,12 +113,11 @@ def add_callbacks(run: "Run", trainer: "Trainer") -> "Callbacks":
     from docsplit.training.seen import SeenDocumentsCallback
 
     options, args, checkpoint = run.options, run.options.training, run.checkpoint
-    collator: Any = trainer.data_collator
-    # Puts itself before all others, so that every log that is written has its numbers
-    metrics = callbacks.MetricsCallback(trainer)
-    # What goes into a checkpoint is written before the checkpoint is sealed; the epoch draws views, then negatives
+    # Puts itself before all others: every log that is written has its numbers; an epoch draws views, then negatives
+    metrics = callbacks.DocSplitCallback(trainer)
+    # What goes into a checkpoint is written before the checkpoint is sealed
     seen = SeenDocumentsCallback(trainer, options.start, checkpoint)
-    before: list[Any] = [seen, callbacks.EpochCallback(collator), callbacks.LastStepCallback(trainer)]
+    before: list[Any] = [seen, callbacks.LastStepCallback(trainer)]
     if run.data.stream is not None:
         before.insert(0, callbacks.StreamCallback(trainer, run.data.stream, checkpoint))
     if options.queries.phases:

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from docsplit.index.api import Index
     from docsplit.training.adaptation.options import AdaptOptions
     from docsplit.training.adapting import Adapted, adapt
+    from docsplit.training.callbacks import DocSplitCallback
     from modeling_docsplit import DocSplitForContrastivePretraining
 
 __version__ = "0.1.0"
 __all__ = [
     "AdaptOptions",
     "Adapted",
+    "DocSplitCallback",
     "DocSplitCollator",
     "DocSplitForContrastivePretraining",
     "Index",
@@ -46,6 +48,7 @@ __all__ = [
 _MODULES = {
     "AdaptOptions": "docsplit.training.adaptation.options",
     "Adapted": "docsplit.training.adapting",
+    "DocSplitCallback": "docsplit.training.callbacks",
     "DocSplitCollator": "docsplit.data.collators",
     "DocSplitForContrastivePretraining": "modeling_docsplit",
     "Index": "docsplit.index.api",

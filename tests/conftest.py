@@ -19,6 +19,7 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from datasets import Dataset
+from safetensors.torch import load_file
 from tokenizers import ByteLevelBPETokenizer
 from transformers import BertConfig, BertModel, RobertaTokenizer
 
@@ -78,6 +79,11 @@ def write_checkpoint(directory: Path) -> None:
     for name in ("config.json", "trainer_state.json", "1_Pooling/config.json"):
         (directory / name).write_text('{"epoch": 1.0}')
     (directory / "optimizer.pt").write_bytes(b"state")
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of an encoder's folder, in one file or several."""
+    return {name: value for file in folder.glob("model*.safetensors") for name, value in load_file(file).items()}
 
 
 @pytest.fixture

@@ -74,7 +74,8 @@ def build(kind: str, folder: Path, tokenizer: Any) -> None:
             config = GraphDocumentConfig(config, graph_hidden_size=16, graph_layers=1)
             encoder = GraphDocumentModel(config)
         pooling = {} if kind == "graph" else {"pooling": "mean"}
-        DocSplitForContrastivePretraining(config, encoder, **pooling, max_seq_length=32).save_pretrained(folder)
+        settings = {"max_seq_length": 32, "mlm_weight": 0.0}  # without a head the weights are one file
+        DocSplitForContrastivePretraining(config, encoder, **pooling, **settings).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -73,9 +73,7 @@ def test_the_objective_trains_its_projection_and_releases_the_encoder_alone(exam
     assert state["project.2.weight"].shape == (16, 32)
     for name, parameter in examples.model.objective.named_parameters():
         assert examples.trainer.optimizer.state[parameter]["exp_avg"].any(), name  # it had a gradient
-    _, info = AutoModel.from_pretrained(
-        examples.folder / "outputs" / "projected", add_pooling_layer=False, output_loading_info=True
-    )
+    _, info = AutoModel.from_pretrained(examples.folder / "outputs" / "projected", output_loading_info=True)
     assert not info["missing_keys"]
     assert not any("project" in key for key in info["unexpected_keys"])
 

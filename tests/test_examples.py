@@ -64,10 +64,8 @@ def test_the_recipes_run_as_they_are_written(place, capsys):
     trained = str(place / "outputs" / "trained")
     vector = SentenceTransformer(trained).encode("A ship.")
     assert vector.shape == (32,)
-    (split,) = re.findall(r"`(docsplit\.modeling\.saving\.split_release\(.*?\))`", PAGE)
-    exec(f"import docsplit.modeling.saving\nfrom pathlib import Path\n{split}", names)
-    AutoModelForMaskedLM.from_pretrained(trained, variant="mlm")
-    np.testing.assert_array_equal(SentenceTransformer(trained).encode("A ship."), vector)
+    (head,) = re.findall(r"`(AutoModelForMaskedLM.*?\))`", PAGE)
+    assert len(eval(head, {"AutoModelForMaskedLM": AutoModelForMaskedLM}).cls.predictions.bias) > 0
 
 
 def test_the_recipes_are_short_and_so_is_the_page():

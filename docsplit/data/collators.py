@@ -1,6 +1,7 @@
 """Collators turn features into a batch, and draw views and masks by (seed, epoch, document).
 
-`DocSplitCollator` makes one row per view, `PassageCollator` one row per passage.
+`DocSplitCollator` makes one row per view, `PassageCollator` one row per passage. `DocSplitCollator.for_model` makes
+the one that a model needs, and writes what it draws into the model's settings.
 
 Nothing is drawn from global random state, and nothing in `datasets.map`: views differ in each epoch and do not depend
 on the number of workers or processes, and a resumed run sees what the uninterrupted one would have seen.
@@ -16,7 +17,10 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.data.tokenization import prompt_affix, special_affixes
 from docsplit.data.views import FIRST_IS_QUERY, MOST_PASSAGES, OF_PASSAGES, VIEWS, View, simcse
-from docsplit.modeling.settings import IGNORED
+from docsplit.modeling.after_pooling import KEPT
+from docsplit.modeling.families.table import family_of
+from docsplit.modeling.sentence_transformers_files import prompt_of, with_prompt
+from docsplit.modeling.settings import IGNORED, checked_settings
 
 MaskedRow = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, masked ids and targets, (L,) each
 MLM_PROBABILITY = 0.15  # as BERT: 80 % of these become [MASK], 10 % another token, and 10 % stay as they are
@@ -27,8 +31,8 @@ Batch = dict[str, Any]  # tensors by name, and what `DocSplitForContrastivePretr
 class DocSplitCollator:
     """Turn features of `docsplit.data.preparation.tokenize` into a batch of `DocSplitForContrastivePretraining`.
 
-    Give `EpochCallback(collator)` to the Trainer, or set `collator.epoch.value` at the start of each epoch; workers
-    share its memory. A feature with a key `epoch` overrides it: evaluation sets are drawn the same way each time.
+    `DocSplitCallback(trainer)` sets `collator.epoch.value` at the start of each epoch; workers share its memory. A
+    feature with a key `epoch` overrides it: evaluation sets are drawn the same way each time.
 
     Args:
         tokenizer: wraps each view in its special tokens, and pads and masks it.
@@ -78,30 +82,71 @@ class DocSplitCollator:
         self.bit_generator = np.random.Philox()
         self.state = self.bit_generator.state
 
+    @classmethod
+    def for_model(
+        cls,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        view: str | None = None,
+        max_seq_length: int | None = None,
+        prompt: str | None = None,
+        **options: Any,
+    ) -> "DocSplitCollator":
+        """Make the collator of a model: rows and masks as it takes them, the rest as its settings say.
+
+        Args:
+            model: a `DocSplitForContrastivePretraining`. What is given takes the place of its settings, which
+                config.json keeps.
+            view: else that of the settings, which a start may bring; else `docsplit`, or `passages` for a graph.
+            max_seq_length, prompt: else those of the settings.
+            options: further arguments of the class.
+        """
+        settings, rows = model.config.docsplit, COLLATORS[family_of(model.config).rows]
+        kind = cls if issubclass(cls, rows) else rows
+        known = OF_PASSAGES if kind is PassageCollator else VIEWS
+        view = view or next(name for name in (settings.get("view"), "docsplit", "passages") if name in known)
+        given = {"view": view} | ({"max_seq_length": max_seq_length} if max_seq_length is not None else {})
+        new = checked_settings(model.config, given)
+        if prompt not in (None, prompt_of(new)):
+            new[KEPT] = with_prompt(new, str(prompt))
+        length, mlm = new["max_seq_length"], new["mlm_weight"] > 0
+        collator = kind(tokenizer, view, length, mlm, prompt=prompt_of(new), **options)
+        settings.update(new)
+        if view not in OF_PASSAGES:
+            settings.pop("passage_words", None)
+        return collator
+
     def __call__(self, features: list[Feature]) -> Batch:
         """Make a batch of B documents: (B, 2, T) int64 tensors, padded to the longest view, and `document_ids` (B,).
 
-        `host` holds what `describe` says of the rows.
+        `host` holds what `describe` says of the rows, and `drawn` (B, 2): for which document and epoch.
 
         The view `simcse` adds `same_text`: both views are one text.
 
         Documents without units, which a stream may have, are left out.
 
         Raises:
-            ValueError: if none is left.
+            ValueError: if none is left, or the features lack columns.
         """
+        if lacking := [name for name in ("document_id", "unit_lengths") if name not in features[0]]:
+            raise ValueError(
+                f"The features lack {', '.join(lacking)}: give TrainingArguments remove_unused_columns=False, and "
+                "Trainer documents of docsplit.data.preparation.tokenize."
+            )
         features = [feature for feature in features if len(feature["unit_lengths"])]
         if not features:
             raise ValueError("The tokenizer finds no token in any document of this batch: is it made for this text?")
         # These come first, since Trainer and accelerate take the size of a batch from its first tensor.
-        batch = {"document_ids": torch.tensor([feature["document_id"] for feature in features])}
+        batch: Batch = {"document_ids": torch.tensor([feature["document_id"] for feature in features])}
         if self.sketches:  # int64, for torch can do little with uint32
             batch["sketches"] = torch.from_numpy(
                 np.stack([feature["sketch"] for feature in features]).astype(np.int64)
             )
         # Say that both views are one text: a comparison on the GPU would have to wait for it
         same_text = {"same_text": True} if self.view is simcse else {}
-        return batch | self.lay_out(features) | same_text
+        batch |= self.lay_out(features) | same_text
+        batch["host"]["drawn"] = np.array([(feature["document_id"], self.epoch_of(feature)) for feature in features])
+        return batch
 
     def lay_out(self, features: list[Feature]) -> Batch:
         """Make the tensors of both views, (B, 2, T) each."""
@@ -141,13 +186,16 @@ class DocSplitCollator:
         """Measure the `truncated_shares` of a data set."""
         return truncated_shares(dataset, self)
 
+    def epoch_of(self, feature: Feature) -> int:
+        """Return the epoch that a feature is drawn for: its own, or that of the training."""
+        return int(feature.get("epoch", self.epoch.value))
+
     def generator(self, feature: Feature) -> np.random.Generator:
         """Make the generator of this document and epoch; use it up before the next call.
 
         Philox is made for keys: changing the key takes a tenth of the time of making a generator from a seed.
         """
-        epoch = int(feature.get("epoch", self.epoch.value))
-        self.state["state"]["key"][:] = self.seed << 32 | epoch, int(feature["document_id"])
+        self.state["state"]["key"][:] = self.seed << 32 | self.epoch_of(feature), int(feature["document_id"])
         self.bit_generator.state = self.state
         return np.random.Generator(self.bit_generator)
 

@@ -7,6 +7,7 @@ the contrastive batch. The price of that is a second forward pass (about a third
 """
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ from docsplit.modeling.micro_batches import (
 from docsplit.modeling.packing import Packing, groups_that_fit
 from docsplit.modeling.pooling import Pooling
 from docsplit.modeling.settings import IGNORED
+
+logger = logging.getLogger(__name__)
 
 MICRO_BATCH_OVERHEAD = 128  # of one more micro-batch (launches, gradients of weights), in tokens, on a CPU
 OVERHEAD_OF_A_GPU = 4096  # which computes so many while the host launches one pass; an estimate
@@ -104,6 +107,19 @@ class RowBatch:
         """Return the numbers of the rows of a view, or of all, (R',)."""
         return np.arange(len(self.views)) if view is None else np.flatnonzero(self.views == view)
 
+    def refuse_longer_than(self, max_seq_length: int) -> None:
+        """Refuse rows that are longer than what the encoder reads afterwards.
+
+        Raises:
+            ValueError: naming the collator that fits.
+        """
+        if (longest := int(self.lengths.max())) > max_seq_length:
+            raise ValueError(
+                f"The batch has views of {longest} tokens, but the encoder reads max_seq_length {max_seq_length} "
+                "afterwards: make the collator with DocSplitCollator.for_model(model, tokenizer), and give it another "
+                "max_seq_length if both are to have it."
+            )
+
     def micro_batches(
         self, chosen: np.ndarray, max_tokens: int | None, multiple: int = 1, packing: Packing | None = None
     ) -> Iterator[tuple[np.ndarray, MicroBatch]]:
@@ -159,6 +175,28 @@ class RowBatch:
         index = np.arange(counts.sum()) + np.repeat(first - (counts.cumsum() - counts), counts)
         sources = self.masked[index]
         return [sources + np.repeat(starts - rows * width, counts), sources]
+
+
+class FirstBatch:
+    """The first batch of a training; it logs once that all its documents came again with the same views."""
+
+    def __init__(self) -> None:
+        self.waited_for: set[tuple[int, int]] | None = None
+
+    def note(self, drawn: np.ndarray | None) -> None:
+        """Note for which document and epoch the views of a batch were drawn, (B, 2); None: nobody says."""
+        if drawn is None:
+            return
+        pairs = set(map(tuple, drawn.tolist()))
+        if self.waited_for is None:
+            self.waited_for = pairs
+        elif self.waited_for:
+            self.waited_for -= pairs
+            if not self.waited_for:
+                logger.warning(
+                    "All documents of the first batch came again with the same views. For other views in each epoch, "
+                    "and the parts of the loss in the log: DocSplitCallback(trainer), from docsplit."
+                )
 
 
 def lay_out(

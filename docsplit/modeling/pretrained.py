@@ -40,7 +40,6 @@ HARMLESS_MODEL_OPTIONS = {"add_pooling_layer", "dtype", "torch_dtype", "attn_imp
 OTHER_OPTIONS = ("config_kwargs", "config_args", "processor_kwargs", "tokenizer_args")
 IGNORED = {"trust_remote_code"}  # sentence-transformers leaves it out
 CODE_OPTIONS = {"code_revision", "auto_map", "weights_only", "attn_implementation", "quantization_config"}
-ADAPTER_IMPORTS = {"megatron_config", "auto_mapping"}  # with these peft imports a module by its name
 
 SIZES = {  # what makes building a model long or large, and the most that is believed
     re.compile(r"layers?$|blocks$|groups?$|group_num$"): 1_000,
@@ -228,10 +227,13 @@ def check_files(name: Any, hub: Mapping[str, Any], trusts: bool = False) -> None
         if not isinstance(settings, dict | None):
             raise CannotLoad(f"{name}: config.json: docsplit is {str(settings)[:SHORT]}, expected an object.")
         _check_settings(name, settings or {})
-    adapter = read("adapter_config.json") or {}
-    if asked := sorted(key for key in ADAPTER_IMPORTS if adapter.get(key) is not None):
+    if (adapter := read("adapter_config.json")) is not None:  # transformers would load the encoder from elsewhere
+        auto_class = "AutoPeftModel" if adapter.get("auto_mapping") else "AutoPeftModelForFeatureExtraction"
         raise CannotLoad(
-            f"{name}: adapter_config.json imports code by its name ({', '.join(asked)}), which is not run."
+            f"{name} is a PEFT adapter (adapter_config.json), changes of an encoder that lies elsewhere. Merge them: "
+            f"`python -c \"import peft; peft.{auto_class}.from_pretrained('{name}').merge_and_unload()"
+            ".save_pretrained('FOLDER')\"`, copy its other files (tokenizer, modules.json and so on) into FOLDER, and "
+            "give FOLDER."
         )
     with contextlib.suppress(OSError):
         if (modules := read_modules(name, hub)) is not None:

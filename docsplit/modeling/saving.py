@@ -4,10 +4,10 @@ The weights under `encoder.` are released, in the encoder's native format; all o
 beside them. No list names exceptions: whatever an objective trains besides the encoder is kept and resumed, and left
 out of the release. (LoRA is the stated exception: merged on release, the adapter kept beside.)
 
-A checkpoint of a masked language model has that model's names, with its head, so that Trainer can resume. The result
-of a run is split by `split_release`: `model.safetensors` is what `AutoModel` and SentenceTransformer look for, no
-more and no less, and the head lies beside it, for `AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")`.
-Dense layers after the pooling are in SentenceTransformer's module folders, in a checkpoint among the weights too.
+The weights are what `AutoModel` and SentenceTransformer look for, no more and no less, and the head of a masked
+language model lies beside them, for `AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")`. Dense layers after
+the pooling are in SentenceTransformer's module folders. Trainer's `checkpoint-N` has all in model.safetensors, under
+the names of the masked language model: Trainer restores nothing else.
 
 Trainer restores the encoder alone, and does not tell the model where from. So `training_state` says how the training
 state stands to the weights: `fresh`, it belongs to them; `loaded`, from a checkpoint whose weights are still to come;
@@ -16,19 +16,21 @@ state stands to the weights: `fresh`, it belongs to them; `loaded`, from a check
 
 import json
 import logging
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING
+from transformers import AutoModel, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from docsplit.modeling.after_pooling import DENSE_WEIGHTS, dense_configs, dense_states
+from docsplit.modeling.after_pooling import DENSE_WEIGHTS, dense_states
 from docsplit.modeling.lora import load_merged
-from docsplit.modeling.pretrained import read_config
 from docsplit.modeling.sentence_transformers_files import dense_folder, write_sentence_transformers_files
 from docsplit.modeling.settings import RELEASED_DTYPE
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
@@ -37,6 +39,7 @@ from docsplit.runtime.files import write_text, write_whole
 logger = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "model.safetensors"
+OF_TRAINER = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")  # the name of a folder that it resumes from
 
 TRAINING_STATE_FILE = "training_state.safetensors"
 ENCODER, OBJECTIVE = "encoder.", "objective."  # prefixes of all names in the model's state
@@ -132,92 +135,98 @@ def raise_on_missing_keys(module: Any, incompatible_keys: Any) -> None:
     incompatible_keys.missing_keys.clear()
 
 
-def write_encoder_files(directory: Path, encoder: PreTrainedModel, released: Mapping[str, Tensor] | None) -> None:
-    """Write the files beside the weights: SentenceTransformer's, and the dtype that the start loads in.
+def save_encoder(
+    directory: Path,
+    encoder: PreTrainedModel,
+    released: dict[str, Tensor] | None,
+    pooler: Mapping[str, Tensor],
+    **kwargs: Any,
+) -> None:
+    """Write an encoder in its native format, divided unless the folder is Trainer's, and SentenceTransformer's files.
+
+    A kill in between leaves a folder that does not load, or that loads without its head.
 
     Args:
         released: the weights that are saved; None: the encoder's.
-    """
-    with_pooler = any("pooler." in name for name, _ in encoder.base_model.named_parameters())
-    write_sentence_transformers_files(directory, encoder.config, with_pooler)
-    for number, state in dense_states(encoder.state_dict() if released is None else released).items():
-        _write_tensors(directory / dense_folder(number) / WEIGHTS_FILE, state)
-    if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
-        _change_config(directory, dtype=dtype)
-
-
-def remove_head(directory: Path) -> None:
-    """Remove the files that `split_release` put beside the weights."""
-    for name in (HEAD_INDEX, HEAD_FILE):
-        (directory / name).unlink(missing_ok=True)
-
-
-def split_release(directory: Path, pooler: Mapping[str, Tensor]) -> None:
-    """Split a checkpoint's weights into encoder and head, so that every loader finds what it looks for.
-
-    A kill in between leaves a folder that loads. The head is kept if masked LM was trained; without that it says
-    nothing of these weights. An architecture's pooler, which the training left alone, is in the release because
-    `AutoModel` would otherwise make a random one.
-
-    Args:
-        directory: what `save_pretrained` wrote; the checkpoint of an encoder without head is in that form already.
         pooler: the start's, under `AutoModel`'s names; what it lacks is zero.
+        kwargs: those of `save_pretrained`.
     """
-    # Leave folders alone that have this form already, or cannot have it
-    config = read_config(directory)
-    if dense_configs(config.docsplit):
-        _leave_out_dense(directory)
-    if type(config) not in MODEL_MAPPING:
-        logger.info(f"{directory} stays as it is: a {config.model_type} brings its own code.")
-        return
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:  # an encoder alone
-        return
-    with torch.device("meta"):
-        whole, base = AutoModelForMaskedLM.from_config(config), AutoModel.from_config(config)
-    if type(base).__name__ in (config.architectures or []):
-        return
-    if not (directory / WEIGHTS_FILE).exists():
-        logger.warning(f"{directory} has its weights in several files: they stay as they are, the head among them.")
-        return
-    # Divide the weights between encoder and head
-    weights = load_file(directory / WEIGHTS_FILE)
-    prefix = f"{whole.base_model_prefix}."
-    released = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
-    head = {key: value for key, value in weights.items() if not key.startswith(prefix)}
-    encoder_keys = list(released)
-    for key, value in base.state_dict().items():
-        if key not in released and "pooler." in key:
-            released[key] = pooler.get(key, torch.zeros(value.shape))
-    if different := set(released) ^ (set(base.state_dict()) - set(base.all_tied_weights_keys)):
-        logger.warning(f"{directory} stays as it is: `AutoModel` has other names for {sorted(different)[:3]}.")
-        return
-    # Write the head before the encoder, so that a kill in between leaves a folder that loads
-    if config.docsplit["mlm_weight"]:
-        _write_tensors(directory / HEAD_FILE, head)
-        files = {f"{prefix}{key}": WEIGHTS_FILE for key in encoder_keys} | dict.fromkeys(head, HEAD_FILE)
-        index = {"metadata": {"total_size": sum(value.nbytes for value in weights.values())}, "weight_map": files}
-        write_text(directory / HEAD_INDEX, json.dumps(index, indent=2) + "\n")
+    state, is_main = encoder.state_dict() if released is None else released, kwargs.get("is_main_process", True)
+    parts = None if OF_TRAINER.fullmatch(directory.name) else _divide(encoder, state, pooler)
+    if is_main:  # transformers removes shards of earlier weights, and nothing else
+        for name in (WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json", HEAD_INDEX, HEAD_FILE):
+            (directory / name).unlink(missing_ok=True)
+    # Under the names that the model has now: BERT has others on the Hub, with which Trainer could not resume.
+    kwargs["save_original_format"] = False
+    if parts is None:
+        written = state
+        encoder.save_pretrained(directory, state_dict=released and dict(released), **kwargs)  # it empties that
     else:
-        logger.info(f"{directory} has no masked-LM head: mlm_weight is 0, and the start's does not fit these weights.")
-    _write_tensors(directory / WEIGHTS_FILE, released)
-    write_sentence_transformers_files(directory, config, with_pooler=True)
-    _change_config(directory, architectures=[type(base).__name__])
-
-
-def _leave_out_dense(directory: Path) -> None:
-    """Leave the Dense layers out of the weights: `AutoModel` has no place for them, and their folders have them."""
-    if not (directory / WEIGHTS_FILE).exists():
-        logger.warning(f"{directory} has its weights in several files: the Dense layers stay among them, unused.")
+        written = parts.encoder | parts.pooler
+        if parts.head and parts.pooler:  # a file of its own, for a masked language model has no place for it
+            kwargs.setdefault("max_shard_size", sum(value.nbytes for value in parts.encoder.values()))
+        base_model: Any = encoder.base_model
+        base_model.save_pretrained(directory, state_dict=dict(written), **kwargs)
+    if not is_main:
         return
-    weights = load_file(directory / WEIGHTS_FILE)
-    _write_tensors(directory / WEIGHTS_FILE, {k: v for k, v in weights.items() if not DENSE_WEIGHTS.search(k)})
+    if parts is not None and parts.head:
+        _write_head(directory, parts)
+    has_pooler = any("pooler." in key for key in written)
+    write_sentence_transformers_files(directory, encoder.config, has_pooler)
+    for number, weights in dense_states(state).items():
+        _write_tensors(directory / dense_folder(number) / WEIGHTS_FILE, weights)
+    if dtype := encoder.config.docsplit.get(RELEASED_DTYPE):
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        write_text(directory / "config.json", json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
+
+
+@dataclass
+class Parts:
+    """The weights of a release: those of `AutoModel`, the pooler apart, and the head of a masked language model."""
+
+    encoder: dict[str, Tensor]
+    pooler: dict[str, Tensor]  # if the encoder is a part of a masked language model
+    head: dict[str, Tensor]
+    prefix: str  # of the encoder's weights in a masked language model
+
+
+def _divide(encoder: PreTrainedModel, state: Mapping[str, Tensor], pooler: Mapping[str, Tensor]) -> Parts | None:
+    """Divide weights into what each loader looks for; None for an architecture that brings its own code.
+
+    A head is kept if masked LM was trained; without that it says nothing of these weights. An architecture's pooler,
+    which the training left alone, is released because `AutoModel` would otherwise make a random one.
+    """
+    config, base_model = encoder.config, encoder.base_model
+    if type(config) not in MODEL_MAPPING:
+        return None
+    with torch.device("meta"):
+        expected = AutoModel.from_config(config)
+    prefix = "" if base_model is encoder else f"{encoder.base_model_prefix}."
+    weights = {key: value for key, value in state.items() if not DENSE_WEIGHTS.search(key)}
+    of_base = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    shapes = {key: value.shape for key, value in expected.state_dict().items() if key not in of_base}
+    poolers = {key: pooler.get(key, torch.zeros(shape)) for key, shape in shapes.items() if "pooler." in key}
+    if different := (of_base.keys() | poolers.keys()) ^ (
+        expected.state_dict().keys() - getattr(expected, "all_tied_weights_keys", {}).keys()
+    ):
+        logger.warning(f"The weights stay in one file: `AutoModel` has other names for {sorted(different)[:3]}.")
+        return None
+    tied = getattr(encoder, "all_tied_weights_keys", None) or {}
+    head = {key: value for key, value in weights.items() if not key.startswith(prefix) and key not in tied}
+    return Parts(of_base, poolers, head if config.docsplit["mlm_weight"] else {}, prefix)
+
+
+def _write_head(directory: Path, parts: Parts) -> None:
+    """Write the head, and then the index that joins it to the encoder: `variant="mlm"`."""
+    _write_tensors(directory / HEAD_FILE, parts.head)
+    index = directory / f"{WEIGHTS_FILE}.index.json"
+    files = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.exists() else {}
+    places = {f"{parts.prefix}{key}": files.get(key, WEIGHTS_FILE) for key in parts.encoder}
+    size = sum(value.nbytes for value in [*parts.encoder.values(), *parts.head.values()])
+    content = {"metadata": {"total_size": size}, "weight_map": places | dict.fromkeys(parts.head, HEAD_FILE)}
+    write_text(directory / HEAD_INDEX, json.dumps(content, indent=2) + "\n")
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     whole = {key: value.contiguous() for key, value in tensors.items()}
     write_whole(path, lambda temporary: save_file(whole, temporary, metadata={"format": "pt"}))
-
-
-def _change_config(directory: Path, **values: Any) -> None:
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    write_text(directory / "config.json", json.dumps(config | values, indent=2) + "\n")

@@ -83,6 +83,17 @@ def prompt_of(settings: Mapping[str, Any]) -> str:
     return document_prompt(model.get("prompts") or {}, model.get("default_prompt_name"))
 
 
+def with_prompt(settings: Mapping[str, Any], prompt: str) -> Settings:
+    """Return what the settings keep as `KEPT`, with this prompt before a document; "": none."""
+    kept = settings.get(KEPT) or {"normalize": False, "model": {"similarity_fn_name": similarity_of(settings)}}
+    model = dict(kept["model"])
+    prompts = {name: text for name, text in (model.get("prompts") or {}).items() if name not in DOCUMENT_PROMPTS}
+    model["prompts"] = prompts | {"document": prompt}
+    if not prompt:  # the default one would stand in
+        model["default_prompt_name"] = None
+    return {"transformer": {}} | kept | {"include_prompt": True, "model": model}
+
+
 def query_prompt_of(settings: Mapping[str, Any]) -> str:
     """Return an encoder's prompt before a query, by its settings."""
     model = settings.get(KEPT, {}).get("model", {})

@@ -136,7 +136,8 @@ def load_start(
         raise ValueError(f"{name} is a {config.model_type}, an encoder with a decoder: choose an encoder alone.")
     # Load the encoder alone, or the pooler beside it
     has_head, pooler = encoder is not None, {}
-    if encoder is None or (has_pooler(config) and any("pooler." in key for key in unused)):
+    has_split_pooler = kwargs.get("variant") == HEAD_VARIANT or any("pooler." in key for key in unused)
+    if encoder is None or (has_pooler(config) and has_split_pooler):
         base, missing, unused_by_base = _load(AutoModel, name, args, kwargs | {"variant": None})
         poolers = {key for key in missing if "pooler." in key}
         _refuse_random_weights(name, missing - poolers)

@@ -90,8 +90,8 @@ def push(
     if (directory / MANIFEST).exists() and (reason := why_incomplete(directory)):
         raise ValueError(f"{directory} is not uploaded: {reason}.")
     names = [path.relative_to(directory).as_posix() for path in release_files(directory)]
-    if "model.safetensors" in names:  # a head that is there already belongs to other weights
-        outdated = [*(outdated or []), HEAD_FILE, HEAD_INDEX]
+    if any(name.startswith("model") and name.endswith(".safetensors") for name in names):  # others go, and their head
+        outdated = [*(outdated or []), "model*.safetensors", "model.safetensors.index*.json", HEAD_FILE]
 
     def upload() -> str:
         commit = API.upload_folder(

@@ -35,8 +35,8 @@ def join_processes() -> PartialState:
     """Join the processes that the launcher started, or be the only one and use all cores; the first one logs.
 
     Raises:
-        ValueError: if there are fewer GPUs than processes, or a GPU that PyTorch cannot use. Without a GPU all
-            processes share the CPU, which is logged.
+        ValueError: if there are fewer GPUs than processes, a GPU that PyTorch cannot use, or one process where several
+            were asked for. Without a GPU all processes share the CPU, which is logged.
     """
     refuse_unusable_gpu()
     on_cpu = not torch.accelerator.is_available()
@@ -44,7 +44,7 @@ def join_processes() -> PartialState:
     connect(on_cpu, TIMEOUT)
     state = PartialState(cpu=on_cpu)
     start_logging(state.is_main_process)
-    warn_of_one_process(state.num_processes)
+    refuse_one_process(state.num_processes)
     if on_cpu and state.num_processes > 1:
         logger.info(f"There is no GPU: {state.num_processes} processes share the CPU.")
     use_all_cores(state.device, state.num_processes)
@@ -151,15 +151,19 @@ def check_processes(on_cpu: bool) -> None:
     )
 
 
-def warn_of_one_process(world_size: int) -> None:
-    """Warn if `accelerate launch` was asked for several processes and started one, as it does without --multi_gpu.
+def refuse_one_process(world_size: int) -> None:
+    """Refuse the one process that `accelerate launch` starts without --multi_gpu, where several were asked for.
 
     It names the address of the first process just where several are asked for.
+
+    Raises:
+        ValueError: naming the remedy.
     """
     if world_size == 1 and PRECISION in os.environ and "MASTER_ADDR" in os.environ:
-        logger.warning(
-            "`accelerate launch` started one process, whatever --num_processes says. For several: `accelerate launch "
-            "--multi_gpu --num_processes N`; without GPUs, also --use_cpu after the name of the script."
+        raise ValueError(
+            "`accelerate launch` started one process, whatever --num_processes says, and a training would have fewer "
+            "negatives. For several: `accelerate launch --multi_gpu --num_processes N`; without GPUs, also --use_cpu "
+            "after the name of the script. For one: --num_processes 1, and unset MASTER_ADDR."
         )
 
 

@@ -23,8 +23,6 @@ from transformers import (
 )
 from transformers.trainer_utils import HubStrategy
 
-from docsplit.data.collators import DocSplitCollator
-from docsplit.data.query_documents import QueryDocumentCollator
 from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
@@ -35,28 +33,6 @@ from docsplit.training import checkpoints
 logger = logging.getLogger(__name__)
 
 NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
-
-
-class EpochCallback(TrainerCallback):
-    """Tell the collator which epoch it is, so that each draws other views.
-
-    A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
-    number through shared memory, at their start; so they must start anew in each epoch.
-    """
-
-    def __init__(self, collator: DocSplitCollator | QueryDocumentCollator):
-        self.collator = collator
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Refuse workers that outlive an epoch: they would keep its number."""
-        if args.dataloader_persistent_workers:
-            raise ValueError(
-                "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
-            )
-
-    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Put the number into the collator's shared memory."""
-        self.collator.epoch.value = int(state.epoch or 0)
 
 
 class LoaderClock:
@@ -93,8 +69,13 @@ class LoaderClock:
         return seconds
 
 
-class MetricsCallback(TrainerCallback):
-    """Add loss parts, real tokens per second and the geometry of the embeddings to the Trainer's log.
+class DocSplitCallback(TrainerCallback):
+    """Tell the collator which epoch it is, so that each draws other views, and add to the Trainer's log.
+
+    `DocSplitCallback(trainer)` adds itself. The log gets loss parts, real tokens per second and the geometry of the
+    embeddings:
+
+    `contrastive_loss`, `mlm_loss`: the parts of the loss, before their weights.
 
     `positive_cosine`, `negative_cosine`: mean cosine similarity of the two views of a document, and of views of
     different documents of the batch. `alignment`, `uniformity`: Wang and Isola (2020), equations 1 and 2. Values are
@@ -108,9 +89,13 @@ class MetricsCallback(TrainerCallback):
     and saving do not count as time. `padding_share`: of the tokens that are computed. `loader_stall`: the share of
     the time that the main process waits for the loader to fetch batches. `masked_negatives`: pairs a step, over all
     processes, that did not count as negatives since both are the same document.
+
+    A dataset with `set_epoch` is not exact: accelerate does not forward it after skipped batches. Workers get the
+    number of the epoch through shared memory, at their start; so they must start anew in each epoch.
     """
 
     def __init__(self, trainer: Trainer):
+        self.collator: Any = trainer.data_collator
         self.sums: dict[str, Any] = defaultdict(int)
         self.histograms: dict[str, Any] = defaultdict(int)
         self.vectors: Tensor | None = None  # (N, H)
@@ -150,12 +135,24 @@ class MetricsCallback(TrainerCallback):
         self.seconds += passed if counts else 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
-        """Start the clocks, and go on with the totals of a run that resumes."""
+        """Start the clocks, and go on with the totals of a run that resumes.
+
+        Raises:
+            ValueError: for workers that outlive an epoch, which would keep its number.
+        """
+        if args.dataloader_persistent_workers:
+            raise ValueError(
+                "dataloader_persistent_workers=True would prefetch with the views of the epoch before: leave it off."
+            )
         self._tick(counts=False)
         self.loader.start()
         for entry in state.log_history:  # of the sessions before, if this one resumes
             self.total_tokens = entry.get("tokens_seen", self.total_tokens)
             self.total_seconds = entry.get("training_seconds", self.total_seconds)
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
+        """Put the number of the epoch into the collator's shared memory."""
+        self.collator.epoch.value = int(state.epoch or 0)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any):
         """Count the time since the last step, and in it the waits for the loader."""

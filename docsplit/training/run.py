@@ -19,7 +19,7 @@ from docsplit.data.streaming import LAYOUT_FILE
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
-from docsplit.modeling.saving import TRAINING_STATE_FILE, split_release
+from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
 from docsplit.runtime.arguments import given_options
@@ -31,7 +31,7 @@ from docsplit.runtime.launching import explain_out_of_memory
 from docsplit.runtime.restarts import begun_before, note_begin
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
-from docsplit.training.callbacks import InterruptCallback, MetricsCallback, PushCallback
+from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, PushCallback
 from docsplit.training.documents import TrainingData, load_documents, note_sections, stream_documents
 from docsplit.training.negatives import NOTE
 from docsplit.training.probe import ProbeCallback
@@ -221,7 +221,7 @@ def load_data(
 class Callbacks:
     """The callbacks that a run uses after training; None where the options want none."""
 
-    metrics: MetricsCallback
+    metrics: DocSplitCallback
     interrupt: InterruptCallback
     seen: SeenDocumentsCallback
     probe: ProbeCallback | None
@@ -350,4 +350,3 @@ class Run:
         if self.model.training_state == "missing":
             best = Path(str(trainer.state.best_model_checkpoint))
             checkpoints.copy_parts(best, output_dir, TRAINING_ONLY_FILES)
-        split_release(output_dir, self.model.start_pooler)

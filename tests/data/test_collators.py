@@ -7,13 +7,17 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import find_batch_size
 
 from docsplit.data import preparation
 from docsplit.data.collators import IGNORED, MLM_PROBABILITY, DocSplitCollator, PassageCollator, truncated_shares
 from docsplit.data.passages import SECTION_BREAK, to_passages
 from docsplit.data.preparation import Segmentation
-from tests.conftest import make_corpus
+from docsplit.modeling.sentence_transformers_files import prompt_of
+from modeling_docsplit import DocSplitForContrastivePretraining
+from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
+from tests.conftest import make_corpus, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +287,51 @@ def test_what_does_not_go_with_passages_is_refused(dataset, documents, tokenizer
     for collator in (PassageCollator(wordpiece), DocSplitCollator(wordpiece, "passages")):
         with pytest.raises(ValueError, match="passage_words=100"):
             collator([dataset[0]])
+
+
+# --- Made for a model ---
+
+
+def test_a_collator_for_a_model_draws_what_the_settings_say(dataset, wordpiece):
+    """Length, view, prompt and masking are the model's; what is given takes their place there."""
+    config = tiny_config(wordpiece)
+    model = DocSplitForContrastivePretraining(config, max_seq_length=24, view="ict", passage_words=20, mlm_weight=0.0)
+    features = [dataset[number] for number in range(8)]
+    batch = DocSplitCollator.for_model(model, wordpiece, seed=3)(features)
+    assert equal([batch], [DocSplitCollator(wordpiece, "ict", 24, mlm=False, seed=3)(features)])
+    assert model.config.docsplit["view"] == "ict"
+    collator = DocSplitCollator.for_model(model, wordpiece, view="crop", max_seq_length=30, prompt="ship ")
+    assert equal([collator(features)], [DocSplitCollator(wordpiece, "crop", 30, mlm=False, prompt="ship ")(features)])
+    settings = model.config.docsplit
+    assert (settings["view"], settings["max_seq_length"], prompt_of(settings)) == ("crop", 30, "ship ")
+    assert "passage_words" not in settings
+    with pytest.raises(ValueError, match="positions for 128 tokens"):
+        DocSplitCollator.for_model(model, wordpiece, max_seq_length=129)
+    assert prompt_of(DocSplitForContrastivePretraining(model.config).config.docsplit) == "ship "
+    DocSplitCollator.for_model(model, wordpiece, prompt="")
+    assert prompt_of(model.config.docsplit) == ""
+    assert model(**collator(features)).loss > 0
+
+
+def test_a_collator_for_a_graph_makes_passages(documents, tokenizer):
+    config = GraphDocumentConfig(tiny_config(tokenizer), graph_hidden_size=16)
+    model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), max_seq_length=48)
+    collator = DocSplitCollator.for_model(model, tokenizer, max_passages=4)
+    assert type(collator) is PassageCollator
+    assert (collator.max_passages, collator.max_seq_length) == (4, 48)
+    assert model.config.docsplit["view"] == "passages"
+    assert model(**collator([documents[number] for number in range(3)])).loss > 0
+
+
+def test_views_longer_than_the_settings_say_are_refused(dataset, wordpiece):
+    """Else the released encoder would read fewer tokens of a document than it was trained on."""
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=20)
+    batch = DocSplitCollator(wordpiece)([dataset[number] for number in range(8)])
+    with pytest.raises(ValueError, match=r"views of \d+ tokens.*max_seq_length 20.*DocSplitCollator.for_model"):
+        model(**batch)
+
+
+def test_columns_that_trainer_removed_are_named(dataset, wordpiece, tiny_model, tmp_path):
+    args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, report_to=[])
+    with pytest.raises(ValueError, match=r"lack document_id, unit_lengths.*remove_unused_columns=False"):
+        Trainer(tiny_model, args, DocSplitCollator.for_model(tiny_model, wordpiece), dataset).train()

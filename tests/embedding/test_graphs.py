@@ -21,7 +21,6 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.families.graph_document_transformer import GraphDocumentTransformer
-from docsplit.modeling.saving import split_release
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config
@@ -50,7 +49,6 @@ def checkpoint(tmp_path_factory, wordpiece):
     model = DocSplitForContrastivePretraining(config, GraphDocumentModel(config), **settings)
     model.save_pretrained(folder)
     wordpiece.save_pretrained(folder)
-    split_release(folder, {})
     return folder
 
 

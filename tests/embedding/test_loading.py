@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, StaticEmbedding
-from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoConfig, AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 
 from docsplit.embedding.encode import _fingerprint, embed_documents, identity
 from docsplit.embedding.loading import describe_encoder, load_encoder, replace_pooling, says_pooling
@@ -105,7 +105,9 @@ def test_weights_that_are_missing_raise_and_a_random_pooler_is_left_out(checkpoi
     save_file({f"other.{name}": value for name, value in weights.items()}, headless / "model.safetensors")
     with pytest.raises(ValueError, match="weights of its own architecture"):
         load_encoder(str(headless), device="cpu")
-    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')  # asks for BERT's pooler
+    # SentenceTransformer's file asks for BERT's pooler, and the weights have none
+    BertModel(AutoConfig.from_pretrained(checkpoint), add_pooling_layer=False).save_pretrained(checkpoint)
+    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 40}')
     left, right = (load_encoder(str(checkpoint), device="cpu") for _ in range(2))
     assert not any("pooler" in name for name in left.state_dict())
     keys = {_fingerprint(model, "", torch.float32, 4096) for model in (left, right)}

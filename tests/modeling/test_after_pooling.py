@@ -17,7 +17,6 @@ from docsplit.embedding.encode import embed_documents, encode
 from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.after_pooling import Dense, activation_named, dense_states, embedding_width, finish
 from docsplit.modeling.pooling import Pooling as PoolingName
-from docsplit.modeling.saving import split_release
 from docsplit.release.model_card import write_card
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main
@@ -178,12 +177,13 @@ def test_lora_updates_them_too(start, run_here, tmp_path):
 
 def test_a_start_with_a_head_has_its_layers_in_the_folders_alone(start, wordpiece, tmp_path):
     model = from_pretrained(start, new_mlm_head=True)
-    model.save_pretrained(tmp_path)
-    wordpiece.save_pretrained(tmp_path)
-    assert len(dense_states(load_file(tmp_path / "model.safetensors"))) == 2
-    split_release(tmp_path, model.start_pooler)
-    assert not dense_states(load_file(tmp_path / "model.safetensors"))
-    again = from_pretrained(tmp_path)
+    checkpoint, release = tmp_path / "checkpoint-1", tmp_path / "release"
+    model.save_pretrained(checkpoint)  # which Trainer restores
+    assert len(dense_states(load_file(checkpoint / "model.safetensors"))) == 2
+    model.save_pretrained(release)
+    wordpiece.save_pretrained(release)
+    assert not any(dense_states(load_file(file)) for file in release.glob("*.safetensors"))
+    again = from_pretrained(release)
     assert again.config.docsplit["mlm_weight"]
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 

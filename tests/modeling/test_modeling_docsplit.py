@@ -227,14 +227,15 @@ def test_roberta_has_two_positions_less_than_its_table():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_checkpoint_is_native_and_loads_back(name, tmp_path):
     model = double_model(name, pooling="max", symmetric_loss=True).float()
-    model.save_pretrained(tmp_path)
-    again = DocSplitForContrastivePretraining.from_pretrained(tmp_path).eval()
+    checkpoint = tmp_path / "checkpoint-1"
+    model.save_pretrained(checkpoint)
+    again = DocSplitForContrastivePretraining.from_pretrained(checkpoint).eval()
     assert again.config.docsplit == model.config.docsplit
     batch = random_batch()
     assert torch.equal(again(**batch).loss, model(**batch).loss)
-    assert AutoModelForMaskedLM.from_pretrained(tmp_path).config.architectures == [type(model.encoder).__name__]
-    assert not any(key.startswith("encoder.encoder") for key in load_file(tmp_path / "model.safetensors"))
-    assert type(AutoModel.from_pretrained(tmp_path)).__name__.endswith("Model")
+    assert AutoModelForMaskedLM.from_pretrained(checkpoint).config.architectures == [type(model.encoder).__name__]
+    assert not any(key.startswith("encoder.encoder") for key in load_file(checkpoint / "model.safetensors"))
+    assert type(AutoModel.from_pretrained(checkpoint)).__name__.endswith("Model")
 
 
 def test_the_mlm_head_is_saved_and_tied(tmp_path):
@@ -242,7 +243,7 @@ def test_the_mlm_head_is_saved_and_tied(tmp_path):
     with torch.no_grad():
         model.encoder.cls.predictions.transform.dense.weight.add_(1.0)
     model.save_pretrained(tmp_path)
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path, variant="mlm")
     assert loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight
     trained = model.encoder.cls.predictions.transform.dense.weight
     assert torch.equal(loaded.cls.predictions.transform.dense.weight, trained)
@@ -253,8 +254,8 @@ def test_stock_resume_really_loads_native_weights(tmp_path):
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(1.0)
-    model.save_pretrained(tmp_path)
-    other.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)  # as Trainer does
+    model.save_pretrained(tmp_path / "checkpoint-1")
+    other.load_state_dict(load_file(tmp_path / "checkpoint-1" / "model.safetensors"), strict=False)  # as Trainer does
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -270,7 +271,7 @@ def with_names_of_the_hub(folder):
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
-    double_model().float().save_pretrained(tmp_path / "start")
+    double_model().float().encoder.save_pretrained(tmp_path / "start")
     with_names_of_the_hub(tmp_path / "start")
     models = [DocSplitForContrastivePretraining.from_pretrained(tmp_path / "start") for _ in range(2)]
     for model in models:
@@ -280,14 +281,14 @@ def test_a_start_with_names_of_the_hub_can_be_resumed(tmp_path, rank):
         for name, parameter in models[0].named_parameters():
             if "LayerNorm" not in name and "base_layer" not in name:
                 parameter.add_(0.1)
-    models[0].save_pretrained(tmp_path / "checkpoint")
-    saved = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    models[0].save_pretrained(tmp_path / "checkpoint-1")
+    saved = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     assert not any("gamma" in name for name in saved)
-    models[1].load_training_state(tmp_path / "checkpoint")
+    models[1].load_training_state(tmp_path / "checkpoint-1")
     models[1].load_state_dict(saved, strict=False)  # as Trainer does
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(ours, theirs)
-    AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint")
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "checkpoint-1")
 
 
 class ConfigOfItsOwn(BertConfig):
@@ -308,8 +309,8 @@ def test_an_architecture_that_brings_its_own_code_can_be_saved(tmp_path):
 
 def test_missing_or_unknown_weights_raise_even_when_not_strict(tmp_path):
     model = double_model().float()
-    model.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
+    model.save_pretrained(tmp_path / "checkpoint-1")
+    weights = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     some = next(key for key in weights if "query.weight" in key)
     with pytest.raises(RuntimeError, match=r"1 weights are missing.*query\.weight"):
         model.load_state_dict({key: value for key, value in weights.items() if key != some}, strict=False)

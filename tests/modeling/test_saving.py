@@ -1,13 +1,14 @@
 """A checkpoint holds the encoder where each loader looks for it, and the training state beside it."""
 
-import logging
-
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoModelForMaskedLM, BertModel
+from transformers import AutoModel, AutoModelForMaskedLM, BertModel, Trainer, TrainingArguments
 
+from docsplit.data.collators import DocSplitCollator
+from docsplit.data.preparation import tokenize
 from docsplit.modeling import saving
 from docsplit.modeling.saving import (
     TRAINING_STATE_FILE,
@@ -15,9 +16,7 @@ from docsplit.modeling.saving import (
     refuse_not_finite,
     released_state,
     save_training_state,
-    split_release,
 )
-from docsplit.modeling.settings import has_pooler
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.conftest import tiny_config
@@ -68,17 +67,13 @@ def test_weights_that_are_not_finite_are_never_written(value, tiny_model, tmp_pa
 # --- A release -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("mlm_weight", [0.1, 0.0])
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "distilbert", "longformer"])
-def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, tmp_path, wordpiece):
+def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, mlm_weight, tmp_path, wordpiece):
     torch.manual_seed(0)
     config = configs(wordpiece)[name]
-    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64)
+    model = DocSplitForContrastivePretraining(config, pooling="mean", max_seq_length=64, mlm_weight=mlm_weight)
     folder = saved(model, wordpiece, tmp_path / "release")
-    before = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    with load_reports() as reports:
-        AutoModel.from_pretrained(folder)
-    assert any("LOAD REPORT" in text for text in reports)  # so it would be seen below
-    split_release(folder, model.start_pooler)
     with load_reports() as reports:
         base = AutoModel.from_pretrained(folder)
         SentenceTransformer(str(folder), device="cpu", trust_remote_code=name == "longformer")
@@ -87,29 +82,66 @@ def test_a_release_has_what_each_loader_looks_for_and_nothing_else(name, tmp_pat
     expected = model.encoder.base_model.state_dict()
     assert_equal(expected, {key: value for key, value in base.state_dict().items() if "pooler." not in key})
     assert all((value == 0).all() for key, value in base.state_dict().items() if "pooler." in key)
-    after = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    assert after < before + 4 * 32 * 33 + 4096  # a pooler and the names, and no weight twice
+    stored = [value for file in folder.glob("*.safetensors") for value in load_file(file).values()]
+    parameters = [*(model.encoder if mlm_weight else base).parameters()]
+    poolers = [value for key, value in base.state_dict().items() if "pooler." in key and mlm_weight]
+    assert sum(value.nbytes for value in stored) == sum(
+        value.nbytes for value in [*parameters, *poolers]
+    )  # none twice
 
+    with load_reports() as reports:  # a random head, which is said
+        AutoModelForMaskedLM.from_pretrained(folder)
+    assert any("MISSING" in text for text in reports)
+    if not mlm_weight:
+        assert not (folder / HEAD_INDEX).exists()
+        return
     with load_reports() as reports:
         masked = AutoModelForMaskedLM.from_pretrained(folder, variant="mlm")
-    assert_equal(model.encoder.state_dict(), masked.state_dict())
-    assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
-    # transformers reads whole files: a masked language model has no place for the pooler that `AutoModel` wants
-    keys = [line.split("|")[0].strip() for text in reports for line in text.splitlines() if "| UNEXPECTED" in line]
-    assert all("pooler." in key for key in keys)
-    assert bool(reports) == has_pooler(config)
-    assert not any("MISSING" in text for text in reports)
-
-    with load_reports() as reports:
         again = from_pretrained(folder)
     assert reports == []
+    assert_equal(model.encoder.state_dict(), masked.state_dict())
+    assert masked.get_output_embeddings().weight is masked.get_input_embeddings().weight
     assert_equal(model.state_dict(), again.state_dict())
 
 
-@pytest.mark.parametrize("step", range(5))
-def test_a_kill_while_a_release_is_split_leaves_a_folder_that_loads(step, tmp_path, wordpiece, monkeypatch):
+def test_what_a_stock_trainer_saves_loads_without_a_report(wordpiece, corpus, tmp_path):
+    """The release at the end is as `AutoModel` wants it; checkpoints are as Trainer does, which restores the head."""
+    documents = tokenize(corpus, wordpiece)[0].with_format("numpy")
+
+    def train(folder, checkpoint=None):
+        torch.manual_seed(0)
+        model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=32)
+        args = TrainingArguments(
+            str(folder), use_cpu=True, max_steps=4, save_steps=2, per_device_train_batch_size=4, report_to=[],
+            remove_unused_columns=False, disable_tqdm=True, learning_rate=1e-2,
+        )  # fmt: skip
+        collator = DocSplitCollator.for_model(model, wordpiece)
+        trainer = Trainer(model, args, collator, documents, processing_class=wordpiece)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_model()
+        return model
+
+    model = train(tmp_path / "whole")
+    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-2"))
+    assert_equal(model.state_dict(), resumed.state_dict())
+    assert_equal(model.state_dict(), from_pretrained(tmp_path / "whole" / "checkpoint-4").state_dict())
+    masked = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole" / "checkpoint-4")
+    assert_equal(model.encoder.state_dict(), masked.state_dict())
+    with load_reports() as reports:
+        AutoModel.from_pretrained(tmp_path / "whole")
+        masked = AutoModelForMaskedLM.from_pretrained(tmp_path / "whole", variant="mlm")
+        vectors = [
+            SentenceTransformer(str(tmp_path / "whole" / name)).encode("a ship") for name in ("", "checkpoint-4")
+        ]
+    assert all("checkpoint-4" in text for text in reports)
+    assert_equal(model.encoder.state_dict(), masked.state_dict())
+    np.testing.assert_array_equal(*vectors)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_kill_while_a_release_is_written_leaves_a_folder_that_loads(step, tmp_path, wordpiece, monkeypatch):
+    """The encoder comes first, then its head, which is there as a whole or not at all."""
     model = DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean")
-    folder = saved(model, wordpiece, tmp_path / "release")
     calls = []
 
     def dying(write):
@@ -123,27 +155,30 @@ def test_a_kill_while_a_release_is_split_leaves_a_folder_that_loads(step, tmp_pa
 
     for name in ("write_whole", "write_text", "write_sentence_transformers_files"):
         monkeypatch.setattr(saving, name, dying(getattr(saving, name)))
-    with pytest.raises(KeyboardInterrupt):
-        split_release(folder, {})
+    if step < 3:
+        with pytest.raises(KeyboardInterrupt):
+            model.save_pretrained(tmp_path)
+    else:
+        model.save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path).state_dict()
     expected = model.encoder.base_model.state_dict()
-    for loaded in (AutoModel.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")[0].model):
-        assert_equal(expected, {key: value for key, value in loaded.state_dict().items() if "pooler." not in key})
-    assert_equal(model.state_dict(), from_pretrained(folder).state_dict())
+    assert_equal(expected, {key: value for key, value in loaded.items() if "pooler." not in key})
+    again = from_pretrained(tmp_path)
+    if step < 2:
+        assert type(again.encoder) is BertModel
+    else:
+        assert_equal(model.state_dict(), again.state_dict())
 
 
-def test_a_head_that_was_not_trained_is_not_released_and_an_old_one_does_not_stay(tmp_path, wordpiece, caplog):
-    caplog.set_level(logging.INFO)
+def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay(tmp_path, wordpiece):
     trained = DocSplitForContrastivePretraining(tiny_config(wordpiece))
-    folder = saved(trained, wordpiece, tmp_path / "release")
-    split_release(folder, {})
-    assert (folder / HEAD_FILE).exists()
-    assert "has no masked-LM head" not in caplog.text
     contrastive_alone = DocSplitForContrastivePretraining(tiny_config(wordpiece), mlm_weight=0.0)
-    saved(contrastive_alone, wordpiece, folder)
-    assert not (folder / HEAD_FILE).exists()
-    split_release(folder, {})
-    assert "has no masked-LM head" in caplog.text
-    assert not (folder / HEAD_FILE).exists()
-    assert not (folder / HEAD_INDEX).exists()
-    assert not any(key.startswith("cls.") for key in load_file(folder / "model.safetensors"))
+    for model in (contrastive_alone, trained, contrastive_alone):  # one file, then several, then one
+        folder = saved(model, wordpiece, tmp_path / "release")
+        assert (folder / HEAD_FILE).exists() == (folder / HEAD_INDEX).exists() == (model is trained)
+        assert len([*folder.glob("model*.safetensors")]) == (2 if model is trained else 1)
+        base = AutoModel.from_pretrained(folder).state_dict()
+        for key, value in model.encoder.base_model.state_dict().items():
+            assert torch.equal(base[key], value), key
     assert type(from_pretrained(folder).encoder) is BertModel

@@ -36,6 +36,7 @@ from docsplit.release import hub
 hub.FIRST_PAUSE = 0.01
 run_docsplit_pretraining.main()
 """
+WEIGHTS = "model-00001-of-00002.safetensors"  # of an encoder with a head
 CANARY = "CanaryOfTheEnvironment"
 
 
@@ -99,7 +100,7 @@ def test_a_release_arrives_and_loads_by_its_name(hub, pretrain, tmp_path):
     result = pretrain("--hub_private_repo", "--report_to", "tensorboard")
     files = hub.files["tester/docsplit-tiny"]
     assert hub.private["tester/docsplit-tiny"]
-    assert {"model.safetensors", HEAD_FILE, HEAD_INDEX, "README.md", "modules.json", "1_Pooling/config.json",
+    assert {WEIGHTS, HEAD_FILE, HEAD_INDEX, "README.md", "modules.json", "1_Pooling/config.json",
             "tokenizer.json", "run.json", "all_results.json", "training.png",
             "training_documents.safetensors"} <= set(files)  # fmt: skip
     local = tmp_path / "out"
@@ -181,14 +182,15 @@ def test_a_sentence_transformer_of_the_hub_stays_one(hub, python, tmp_path, word
 
 def test_a_broken_upload_is_tried_again(hub, pretrain):
     older = {"notes.txt": b"was here before", "evaluations/topics/results.json": b"of other weights"}
+    older["model.safetensors"] = b"of a release without a head, which would be read before the files of this one"
     hub.files["tester/docsplit-tiny"] = older  # an existing repository is used
     hub.failures = ["drop", "error"]
     result = pretrain("--hub_strategy", "end")
     assert "again in" in result.stderr
     assert TOKEN not in result.stderr + result.stdout
     assert [message for _, message, _ in hub.commits] == ["End of training"]
-    assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", "model.safetensors"}
-    assert "evaluations/topics/results.json" not in hub.files["tester/docsplit-tiny"]
+    assert set(hub.files["tester/docsplit-tiny"]) >= {"notes.txt", WEIGHTS}
+    assert not {"evaluations/topics/results.json", "model.safetensors"} & set(hub.files["tester/docsplit-tiny"])
 
 
 def test_whole_checkpoints_arrive_by_strategy_and_resume(hub, pretrain, tmp_path):
@@ -232,7 +234,7 @@ def test_a_token_on_the_command_line_is_refused(tmp_path):
 
 def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_path, corpus_file):
     pretrain("--hub_strategy", "end")
-    weights = hub.files["tester/docsplit-tiny"]["model.safetensors"]
+    weights = hub.files["tester/docsplit-tiny"][WEIGHTS]
     result = python(
         "run_probe_classification.py", "--model_name_or_path", "tester/docsplit-tiny", "tfidf",
         "--train_file", corpus_file, "--heads", "linear", "--shots", "2", "--num_draws", "3", "--num_seeds", "1",
@@ -241,7 +243,7 @@ def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_pat
     assert result.returncode == 0, result.stdout + result.stderr
     assert hub.commits[-1][1] == "Results: Classification"
     files = hub.files["tester/docsplit-tiny"]
-    assert files["model.safetensors"] is weights  # not downloaded and sent back
+    assert files[WEIGHTS] is weights  # not downloaded and sent back
     rows = json.loads((tmp_path / "topics" / "results.json").read_text())["rows"]
     ours = {row["shots"]: row for row in rows if row["encoder"] == "tester/docsplit-tiny" and row["features"] == "raw"}
     card = ModelCard(files["README.md"].decode())
@@ -255,7 +257,7 @@ def test_results_are_added_to_the_card_on_the_hub(hub, python, pretrain, tmp_pat
 
     # Then from the folder, older by now than what is on the Hub: that keeps its weights and what is said there.
     files["README.md"] = files["README.md"].replace(b"---\n", b"---\nlicense: apache-2.0\n", 1)
-    (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
+    (tmp_path / "out" / WEIGHTS).write_bytes(b"old")
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     code = """
 import json
@@ -275,7 +277,7 @@ for folder, encoders in {"news": ["out"], "twice": ["out", "copy"]}.items():
 print(json.dumps(message))
 """
     assert "out and copy are all tester/docsplit-tiny" in last_line(python("-c", code, cwd=tmp_path))
-    assert files["model.safetensors"] is weights
+    assert files[WEIGHTS] is weights
     card = ModelCard(files["README.md"].decode())
     assert card.data.license == "apache-2.0"
     for heading in (f"### Classification: {corpus_file.name}", "### Classification: news"):
@@ -374,7 +376,7 @@ def test_a_start_that_is_kept_is_what_the_hub_gets(hub, pretrain, tmp_path, corp
     assert json.loads(kept["all_results.json"])["kept_start"] is True
     of_the_run = {"all_results.json", "run.json", "training.png"}
     cached = set(kept) - of_the_run  # of a start on the Hub: the files that loading it has read
-    assert {"model.safetensors", "config.json", "tokenizer.json", "modules.json", HEAD_FILE} <= cached
+    assert {WEIGHTS, "config.json", "tokenizer.json", "modules.json", HEAD_FILE} <= cached
     assert not any(name.startswith("adapter/") for name in kept)  # of checkpoints that were pushed on the way
     assert all(kept[name] == start[name] for name in cached)
 

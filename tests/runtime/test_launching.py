@@ -22,11 +22,11 @@ from docsplit.runtime.launching import (
     describe_computing,
     explain_out_of_memory,
     join_processes,
+    refuse_one_process,
     refuse_sharded_parameters,
     refuse_unusable_gpu,
     use_all_cores,
     warn_of_emulation,
-    warn_of_one_process,
 )
 from docsplit.runtime.watchdog import LATE
 from docsplit.training.arguments import PretrainingArguments
@@ -317,13 +317,24 @@ def test_emulated_bfloat16_is_warned_of(monkeypatch, caplog):
         assert ("only emulates bfloat16" in caplog.text) == warned
 
 
-def test_one_process_in_place_of_several_is_warned_of(monkeypatch, caplog):
-    """What `accelerate launch --cpu --num_processes 2` sets; with one process it sets no address."""
+def test_one_process_in_place_of_several_is_refused(monkeypatch):
+    """accelerate names the address of the first process just where several are asked for."""
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    warn_of_one_process(1)
+    refuse_one_process(1)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    warn_of_one_process(2)
-    assert caplog.text == ""
-    warn_of_one_process(1)
-    assert "started one process" in caplog.text
+    refuse_one_process(2)
+    with pytest.raises(ValueError, match=r"started one process.*--multi_gpu.*unset MASTER_ADDR"):
+        refuse_one_process(1)
+
+
+def test_so_it_is_where_accelerate_starts_a_training(corpus_file, tmp_path):
+    words = ("run_docsplit_pretraining.py", "--corpus", corpus_file, "--use_cpu", "--output_dir", tmp_path / "run")
+    launch = (sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2", "--cpu")
+    environment = {name: value for name, value in os.environ.items() if name != "MASTER_ADDR"}
+    result = subprocess.run(
+        [*launch, *map(str, words)], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=120
+    )
+    assert result.returncode == 1
+    assert "`accelerate launch` started one process" in result.stderr
+    assert not (tmp_path / "run").exists()

@@ -23,7 +23,7 @@ from transformers import (
 import run_docsplit_pretraining
 from docsplit.modeling.lora import ADAPTER_FOLDER
 from docsplit.modeling.saving import TRAINING_STATE_FILE
-from tests.conftest import tiny_values
+from tests.conftest import tiny_values, weights_of
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = {  # recipe: of the checkpoint that it starts from
@@ -189,7 +189,7 @@ def test_the_best_weights_come_with_their_own_training_state(name, part, run):
     assert best.name != "checkpoint-2"
     assert all(torch.equal(final[key], value) for key, value in of_best.items())
     assert any(not torch.equal(final[key], value) for key, value in of_last.items())
-    weights, expected = (load_file(folder / "model.safetensors") for folder in (output_dir, best))
+    weights, expected = (weights_of(folder) for folder in (output_dir, best))
     of_encoder = {key.removeprefix("bert."): value for key, value in expected.items() if key.startswith("bert.")}
     assert of_encoder
     assert all(torch.equal(weights[key], value) for key, value in of_encoder.items())

@@ -171,7 +171,7 @@ def test_two_processes_give_the_same_results(finished, encoders, files, tmp_path
     compared = 0
     for row in two["rows"]:
         if row["head"] == "finetune":
-            assert row["trainable_share"] == 1.0
+            assert 0.9 < row["trainable_share"] < 1  # all but the pooler, which nothing reads
             continue
         same = alone[row["encoder"], row["head"], row["shots"], row["features"]]
         for name in ("accuracy_mean", "macro_f1_mean", "accuracy_std"):
@@ -264,9 +264,10 @@ def test_the_bregman_preset_and_another_pooling_are_named_in_the_rows(run_here, 
 def nan_encoder(encoders, folder):
     """Make somebody else's checkpoint, whose card we do not write."""
     shutil.copytree(encoders[0], folder / "broken")
-    weights = load_file(folder / "broken" / "model.safetensors")
+    (file,) = (folder / "broken").glob("model-00001-of-*.safetensors")
+    weights = load_file(file)
     (name,) = (name for name in weights if name.endswith("embeddings.word_embeddings.weight"))
-    save_file(weights | {name: torch.full_like(weights[name], float("nan"))}, folder / "broken" / "model.safetensors")
+    save_file(weights | {name: torch.full_like(weights[name], float("nan"))}, file, metadata={"format": "pt"})
     return folder / "broken"
 
 

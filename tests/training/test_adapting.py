@@ -30,7 +30,7 @@ from docsplit.training.adaptation import folder
 from docsplit.training.adapting import read_texts
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_docsplit_pretraining import main as pretrain
-from tests.conftest import make_corpus
+from tests.conftest import make_corpus, weights_of
 from tests.processes import Script, run
 
 CORPUS = [row["text"] for row in make_corpus(120, seed=5)]
@@ -257,8 +257,8 @@ def test_a_training_starts_from_the_encoder_inside(objective, reads_little, tmp_
     count = len(words_of(load_encoder(str(tmp_path / "first"), device="cpu")).pieces)
     message = f"first is an encoder with words of {count} tokens: the start is the encoder inside, and its words are"
     assert message in caplog.text
-    inside, plain = (load_file(tmp_path / name / "model.safetensors") for name in ("inside", "plain"))
-    before = load_file(tmp_path / "first" / "model.safetensors")
+    inside, plain = (weights_of(tmp_path / name) for name in ("inside", "plain"))
+    before = weights_of(tmp_path / "first")
     for key, value in inside.items():
         assert torch.equal(value, plain[key]), key
     assert any(not torch.equal(value, before[key]) for key, value in inside.items())
@@ -284,7 +284,7 @@ def test_where_words_explain_nothing_the_encoder_is_written_with_a_warning(
     model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     expected = SentenceTransformer(str(reads_little), device="cpu").encode(CORPUS[:5])
     np.testing.assert_allclose(model.encode_document(CORPUS[:5]), expected, atol=1e-6)
-    files = [tmp_path / "out" / "model.safetensors", reads_little / "model.safetensors"]
+    files = [folder / "model-00001-of-00002.safetensors" for folder in (tmp_path / "out", reads_little)]
     assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(ValueError, match=r"Words explain nothing .* leave out --static, or give more documents"):
         adapt(str(reads_little), TEXTS, tmp_path / "static", options(static=True))

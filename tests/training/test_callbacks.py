@@ -1,21 +1,33 @@
-"""The numbers that are logged beside the loss."""
+"""The numbers that are logged beside the loss, and the epoch that the views are drawn for."""
 
 import json
 import math
+from collections import defaultdict
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.utils.data.dataloader import _BaseDataLoaderIter
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    default_data_collator,
+)
 
 from docsplit.data.collators import DocSplitCollator
+from docsplit.data.preparation import tokenize
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
-from docsplit.training.callbacks import NUM_SPREAD, EpochCallback, MetricsCallback
-from modeling_docsplit import DocSplitOutput
+from docsplit.modeling.sentence_transformers_files import prompt_of
+from docsplit.training.callbacks import NUM_SPREAD, DocSplitCallback
+from modeling_docsplit import DocSplitForContrastivePretraining, DocSplitOutput
 from run_docsplit_pretraining import main
+from tests.conftest import tiny_config, weights_of
 
 
 def test_geometry_against_a_loop():
@@ -46,9 +58,12 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
     """A batch of two has no rank to speak of, and no more than four of the ensemble's functionals."""
     generator, model = torch.Generator().manual_seed(0), Scripted()
     stand_in = SimpleNamespace(
-        model=model, args=SimpleNamespace(world_size=1), callback_handler=SimpleNamespace(callbacks=[])
+        model=model,
+        args=SimpleNamespace(world_size=1),
+        callback_handler=SimpleNamespace(callbacks=[]),
+        data_collator=None,
     )
-    callback = MetricsCallback(stand_in)
+    callback = DocSplitCallback(stand_in)
     for num_steps, documents in ((20, 2), (300, 2), (1, 1)):
         vectors, counts = [], []
         for _ in range(num_steps):
@@ -68,12 +83,62 @@ def test_spread_and_histograms_are_those_of_the_documents_since_the_last_log():
         assert logged["padding_share"] == 0.5  # 4 tokens of 8
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("has_callback", [True, False])
+def test_a_trainer_of_ones_own_tells_the_truth(has_callback, workers, corpus, wordpiece, tmp_path, caplog):
+    """Other views in each epoch, or a line that says not; what was drawn in config.json; the parts of the loss."""
+    torch.manual_seed(0)
+    model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=64)
+    documents = tokenize(corpus.select(range(24)), wordpiece)[0].with_format("numpy")
+    collator = DocSplitCollator.for_model(model, wordpiece, view="crop", max_seq_length=20, prompt="storm ")
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, num_train_epochs=3, per_device_train_batch_size=6, logging_steps=2,
+        remove_unused_columns=False, dataloader_num_workers=workers, eval_strategy="steps", eval_steps=1,
+        report_to=[], disable_tqdm=True, save_strategy="no",
+    )  # fmt: skip
+    trainer = Trainer(model, args, collator, documents, documents.select(range(6)), processing_class=wordpiece)
+    if has_callback:
+        DocSplitCallback(trainer)
+    drawn: dict[int, set[str]] = defaultdict(set)
+
+    def note(model, args, inputs):
+        for document, views in zip(inputs["document_ids"].tolist(), inputs["input_ids"], strict=True):
+            if model.training:
+                drawn[document].add(wordpiece.decode(views[0], skip_special_tokens=True))
+            assert views.shape[-1] <= 20
+
+    model.register_forward_pre_hook(note, with_kwargs=True)
+    trainer.train()
+    trainer.save_model()
+    assert len(drawn) == len(documents)
+    lines = [record.getMessage() for record in caplog.records if "the same views" in record.getMessage()]
+    if has_callback:
+        assert sum(len(views) == 3 for views in drawn.values()) > 20  # two spans may be alike by chance
+        assert lines == []
+    else:
+        assert {len(views) for views in drawn.values()} == {1}
+        assert len(lines) == 1
+        assert "DocSplitCallback(trainer)" in lines[0]
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    for entry in entries:
+        parts = {name: entry[name] for name in ("contrastive_loss", "mlm_loss") if name in entry}
+        assert bool(parts) == has_callback
+        if has_callback:
+            assert entry["loss"] == pytest.approx(parts["contrastive_loss"] + 0.1 * parts["mlm_loss"], abs=2e-4)
+    settings = json.loads((tmp_path / "config.json").read_text())["docsplit"]
+    assert (settings["view"], settings["max_seq_length"], prompt_of(settings)) == ("crop", 20, "storm ")
+    released = SentenceTransformer(str(tmp_path), device="cpu")
+    assert released.max_seq_length == 20
+    np.testing.assert_array_equal(released.encode_document("a ship"), released.encode("storm a ship"))
+
+
 @pytest.mark.parametrize(("epoch", "expected"), [(0, 0), (0.5, 0), (1.0, 1), (2.97, 2), (None, 0)])
-def test_the_epoch_reaches_the_collator(wordpiece, tmp_path, epoch, expected):
+def test_the_epoch_reaches_the_collator(wordpiece, tiny_model, tmp_path, epoch, expected):
     collator = DocSplitCollator(wordpiece)
     collator.epoch.value = 7
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    EpochCallback(collator).on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
+    callback = DocSplitCallback(Trainer(tiny_model, args, collator))
+    callback.on_epoch_begin(args, TrainerState(epoch=epoch), TrainerControl())
     assert collator.epoch.value == expected
 
 
@@ -87,9 +152,9 @@ def test_a_finished_run_that_is_resumed_takes_no_step(tmp_path, corpus_file, run
         "--per_device_train_batch_size", 4, "--max_steps", 4, "--lr_scheduler_type", "constant", *saving,
     )  # fmt: skip
     run_here(main, *words)
-    before = load_file(tmp_path / "model.safetensors")
+    before = weights_of(tmp_path)
     run_here(main, *words, "--resume_from_checkpoint", "--overwrite_output_dir")
-    after = load_file(tmp_path / "model.safetensors")
+    after = weights_of(tmp_path)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert json.loads((tmp_path / "all_results.json").read_text())["global_step"] == 4
 
@@ -123,6 +188,12 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
         now[0] += 4000
         return batch
 
+    class Collator:
+        epoch = SimpleNamespace(value=0)
+
+        def __call__(self, rows):
+            return default_data_collator(rows)
+
     class Slow(TrainerCallback):
         on_step_end = on_evaluate = on_log = staticmethod(passes(300))
 
@@ -136,8 +207,8 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
         dataloader_pin_memory=False,
     )  # fmt: skip
     for checkpoint in [None, str(tmp_path / "checkpoint-2")] if resumed else [None]:
-        trainer = Trainer(Model(2, 1), args, train_dataset=Rows(rows), eval_dataset=Rows(rows[:7]))
-        MetricsCallback(trainer)
+        trainer = Trainer(Model(2, 1), args, Collator(), Rows(rows), eval_dataset=Rows(rows[:7]))
+        DocSplitCallback(trainer)
         trainer.add_callback(Slow)
         trainer.train(resume_from_checkpoint=checkpoint)
         (entry,) = [entry for entry in trainer.state.log_history if "loader_stall" in entry and entry["step"] == 6]

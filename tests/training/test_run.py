@@ -38,7 +38,10 @@ def test_the_release_is_on_the_disk_before_any_result_says_so(tiny_model, option
         fsync(number)
 
     def describe_run(*about):
-        files = [tmp_path / name for name in ("model.safetensors", "config.json", "modules.json", "1_Pooling")]
+        files = [
+            tmp_path / name
+            for name in ("model-00001-of-00002.safetensors", "config.json", "modules.json", "1_Pooling")
+        ]
         assert {str(path) for path in (*files, tmp_path)} <= flushed
         raise RuntimeError("the run is described")
 

@@ -18,7 +18,7 @@ from docsplit.embedding.neighbours import nearest, smooth, word_vectors
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, Targets
 from docsplit.runtime.vectors import unit
 from docsplit.training.teacher import _saved_targets
-from tests.conftest import make_corpus
+from tests.conftest import make_corpus, weights_of
 from tests.processes import Script, run
 
 
@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on_bit_for_bit_with_the_targets_that_are_there(whole,
     run(*words(scattered, documents, tmp_path / "killed", "--resume_from_checkpoint", checkpoint))
     after = (tmp_path / "killed" / TARGETS_FILE).stat()
     assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
-    expected, resumed = (load_file(folder / "model.safetensors") for folder in (whole, tmp_path / "killed"))
+    expected, resumed = (weights_of(folder) for folder in (whole, tmp_path / "killed"))
     for name, value in expected.items():
         assert torch.equal(resumed[name], value), name
 

@@ -133,10 +133,11 @@ def test_lora_and_the_head_are_resumed_together(wordpiece, tmp_path):
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter)
-    model.save_pretrained(tmp_path / "checkpoint")
+    checkpoint = tmp_path / "checkpoint-1"
+    model.save_pretrained(checkpoint)
     resumed = make()
-    resumed.load_training_state(tmp_path / "checkpoint")
-    resumed.load_state_dict(load_file(tmp_path / "checkpoint" / "model.safetensors"), strict=False)
+    resumed.load_training_state(checkpoint)
+    resumed.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=False)
     assert resumed.training_state == "fresh"
     for name, value in model.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[name], value)
