@@ -157,15 +157,15 @@ class RankingArguments:
             "for python_docs first_line.",
         },
     )
+    max_queries: int | None = field(
+        default=None, metadata={"help": "Measure on N queries at most, drawn at random. Default: all."}
+    )
     ignore_identical_ids: bool = field(
         default=False,
         metadata={
             "help": "Leave the document with a query's id out of its list, as BEIR does. Default: only where the "
             "texts agree too, and unless it is judged relevant."
         },
-    )
-    max_queries: int | None = field(
-        default=None, metadata={"help": "Measure on N queries at most, drawn at random. Default: all."}
     )
 
     def __post_init__(self) -> None:

@@ -234,7 +234,8 @@ def assemble(source: Source, ignore_identical_ids: bool = False) -> Ranking:
     )
     # Queries that are documents of the collection
     own = [query for query, row in zip(kept, ranking.own) if row >= 0]
-    left_out.say("own_documents_left_out", "queries are documents of the collection and do not find themselves", own)
+    agree = "id" if ignore_identical_ids else "id and text"
+    left_out.say("own_documents_left_out", f"queries do not find the document of their own {agree}", own)
     left_out.say(
         "own_documents_judged_relevant",
         "of these documents are judged relevant to the query of their id, and count as not found, as in BEIR",
