@@ -37,7 +37,8 @@ class DocSplitCollator:
     Args:
         tokenizer: wraps each view in its special tokens, and pads and masks it.
         view: a key of `docsplit.data.views.VIEWS`.
-        max_seq_length: length of a view in tokens, prompt and special tokens included; a longer view loses its end.
+        max_seq_length: length of a view in tokens, prompt and special tokens included; a longer view loses its end, or
+            its beginning where the tokenizer's `truncation_side` is left.
         mlm: make masked copies.
         seed: of all draws.
         prompt: stands before each view, as before each document that is embedded; it is never masked.
@@ -66,6 +67,8 @@ class DocSplitCollator:
         self.prompt_positions = slice(len(self.prefix), len(self.prefix) + len(prompt_ids))
         self.prefix = np.concatenate([self.prefix, np.array(prompt_ids, dtype=np.int64)])
         self.room = max_seq_length - len(self.prefix) - len(self.suffix)  # of a view, for the document
+        self.kept = slice(self.room) if tokenizer.truncation_side == "right" else slice(-self.room, None)
+        tokenizer.padding_side = "right"  # as rows are here: what is saved beside the encoder says so
         if self.room < 1:
             with_prompt = f"the prompt {prompt!r} and " if prompt else ""
             raise ValueError(
@@ -236,7 +239,7 @@ class DocSplitCollator:
             start = lengths[:unit].sum()
             initial = np.asarray(feature["initial_input_ids"])[start : start + lengths[unit]]
             ids = np.concatenate([initial, ids[feature["unit_lengths"][unit] :]])
-        return np.concatenate([self.prefix, ids[: self.room], self.suffix], dtype=np.int64)
+        return np.concatenate([self.prefix, ids[self.kept], self.suffix], dtype=np.int64)
 
     def with_mask(self, ids: np.ndarray, rng: np.random.Generator) -> MaskedRow:
         """Add the masked copy of a row and its targets; with `mlm=False` the row takes their places."""

@@ -82,7 +82,7 @@ def check_vocabulary(
 def share_among_threads(tokenizer: Any) -> None:
     """Let threads use a tokenizer in turn: each call sets truncation and padding of what all have in common."""
     if isinstance(tokenizer, PreTrainedTokenizerBase):
-        tokenizer._encode_plus = MethodType(_encode_plus, tokenizer)
+        vars(tokenizer)["_encode_plus"] = MethodType(_encode_plus, tokenizer)
 
 
 def _encode_plus(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -69,6 +69,17 @@ def test_joined_units_have_the_ids_of_the_joined_text(tokenizer):
     check_all_joins(tokenizer, TRICKY, seed=0)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_long_view_loses_what_the_tokenizer_cuts_and_is_padded_on_the_right(tokenizer, side, monkeypatch):
+    monkeypatch.setattr(tokenizer, "truncation_side", side)
+    monkeypatch.setattr(tokenizer, "padding_side", "left")
+    collator = DocSplitCollator(tokenizer, mlm=False, max_seq_length=20)
+    feature = feature_of(tokenizer, TRICKY)
+    whole = np.ones(feature["unit_lengths"].sum(), dtype=bool)
+    assert collator.join(feature, whole).tolist() == joined_ids(tokenizer, TRICKY, max_length=20)
+    assert tokenizer.padding_side == "right"
+
+
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(min_size=1, max_size=200), seed=st.integers(0, 1000))
 def test_joined_sentences_of_any_text(wordpiece, byte_level_bpe, text, seed):
