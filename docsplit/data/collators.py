@@ -56,12 +56,14 @@ class DocSplitCollator:
         sketches: bool = False,
     ):
         self.tokenizer = tokenizer
+        if view not in VIEWS:
+            raise ValueError(f"There is no view {view!r}: choose among {', '.join(VIEWS)}.")
         self.view, self.of_passages = VIEWS[view], view in OF_PASSAGES
         self.max_seq_length = max_seq_length
         self.mlm = mlm
         self.seed = seed
         self.sketches = sketches
-        self.epoch = multiprocessing.Value("q", 0)
+        self.epoch = multiprocessing.Value("q", -1)  # nobody has said which
         self.prefix, self.suffix = (np.array(ids, dtype=np.int64) for ids in special_affixes(tokenizer))
         prompt_ids, self.continues_prompt = prompt_affix(tokenizer, prompt)
         self.prompt_positions = slice(len(self.prefix), len(self.prefix) + len(prompt_ids))
@@ -102,7 +104,7 @@ class DocSplitCollator:
                 config.json keeps.
             view: else that of the settings, which a start may bring; else `docsplit`, or `passages` for a graph.
             max_seq_length, prompt: else those of the settings.
-            options: further arguments of the class.
+            options: `seed`, `sketches` and, of passages, `max_passages`; masks follow `mlm_weight`.
         """
         settings, rows = model.config.docsplit, COLLATORS[family_of(model.config).rows]
         kind = cls if issubclass(cls, rows) else rows
@@ -190,7 +192,7 @@ class DocSplitCollator:
         return truncated_shares(dataset, self)
 
     def epoch_of(self, feature: Feature) -> int:
-        """Return the epoch that a feature is drawn for: its own, or that of the training."""
+        """Return the epoch that a feature is drawn for: its own, or that of the training; -1 where nobody says."""
         return int(feature.get("epoch", self.epoch.value))
 
     def generator(self, feature: Feature) -> np.random.Generator:
@@ -198,7 +200,7 @@ class DocSplitCollator:
 
         Philox is made for keys: changing the key takes a tenth of the time of making a generator from a seed.
         """
-        self.state["state"]["key"][:] = self.seed << 32 | self.epoch_of(feature), int(feature["document_id"])
+        self.state["state"]["key"][:] = self.seed << 32 | max(self.epoch_of(feature), 0), int(feature["document_id"])
         self.bit_generator.state = self.state
         return np.random.Generator(self.bit_generator)
 

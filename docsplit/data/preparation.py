@@ -273,7 +273,7 @@ def check_fills_a_batch(dataset: Dataset, batch_size: int, purpose: str) -> None
             f"--per_device_{'train' if purpose == 'training' else 'eval'}_batch_size, or give more documents."
         )
     distinct = len(np.unique(np.asarray(dataset.with_format("numpy")["document_id"][:])))
-    if distinct == 1:
+    if distinct == 1 < len(dataset):
         raise ValueError(
             f"The {len(dataset):,} {purpose} documents are copies of one, which has no negatives: give others, too."
         )

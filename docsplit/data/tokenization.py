@@ -7,13 +7,13 @@ exact as it stands. Byte-level BPE (RoBERTa, Longformer, ModernBERT) encodes "It
 after another sentence differently, so each sentence is stored in both forms: twice the disk, for an exact view.
 """
 
+import functools
 import itertools
 import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import datasets
@@ -80,14 +80,19 @@ def check_vocabulary(
 
 
 def share_among_threads(tokenizer: Any) -> None:
-    """Let threads use a tokenizer in turn: each call sets truncation and padding of what all have in common."""
-    if isinstance(tokenizer, PreTrainedTokenizerBase):
-        vars(tokenizer)["_encode_plus"] = MethodType(_encode_plus, tokenizer)
+    """Let threads use tokenizers in turn: each call sets truncation and padding of what they have in common."""
+    kind: Any = type(tokenizer)
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and not hasattr(kind._encode_plus, "__wrapped__"):
+        kind._encode_plus = _in_turn(kind._encode_plus)
 
 
-def _encode_plus(self: Any, *args: Any, **kwargs: Any) -> Any:
-    with _TOKENIZING:
-        return type(self)._encode_plus(self, *args, **kwargs)
+def _in_turn(encode: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(encode)
+    def in_turn(*args: Any, **kwargs: Any) -> Any:
+        with _TOKENIZING:
+            return encode(*args, **kwargs)
+
+    return in_turn
 
 
 def special_affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

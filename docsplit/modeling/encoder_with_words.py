@@ -85,7 +85,7 @@ class Words(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write tokens, vectors and tokenizer."""
-        tensors = {"pieces": self.pieces.cpu(), "vectors": self.vectors().detach().cpu().contiguous()}
+        tensors = {"pieces": self.pieces.cpu(), "vectors": self.vectors().detach().cpu().float().contiguous()}
         tensors |= {"sublinear": torch.tensor(self.sublinear), "neighbours": torch.tensor(self.neighbours)}
         self.tokenizer.save(str(folder / TOKENIZER))
         save_file(tensors, folder / TABLE, metadata={DIGEST: _digest(tensors, folder / TOKENIZER)})

@@ -178,14 +178,14 @@ class RowBatch:
 
 
 class FirstBatch:
-    """The first batch of a training; it logs once that all its documents came again with the same views."""
+    """The first batch of a training whose epochs nobody counts; it logs once that all its documents came again."""
 
     def __init__(self) -> None:
         self.waited_for: set[tuple[int, int]] | None = None
 
     def note(self, drawn: np.ndarray | None) -> None:
         """Note for which document and epoch the views of a batch were drawn, (B, 2); None: nobody says."""
-        if drawn is None:
+        if drawn is None or (drawn[:, 1] >= 0).any():
             return
         pairs = set(map(tuple, drawn.tolist()))
         if self.waited_for is None:

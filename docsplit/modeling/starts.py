@@ -115,7 +115,7 @@ def load_start(
     if not DTYPE_ARGUMENTS & kwargs.keys():  # without a dtype in the config, that of the weights is the checkpoint's
         kwargs["dtype"] = torch.float32 if config.dtype is not None else "auto"
     is_ours = getattr(config, "docsplit", None) is not None
-    if is_ours and "variant" not in kwargs and _has_file(name, HEAD_INDEX, kwargs):
+    if is_ours and "variant" not in kwargs and _has_head(name, kwargs):
         kwargs["variant"] = HEAD_VARIANT
     # Load a masked language model, if the architecture has one and the checkpoint its head
     encoder: Any = None
@@ -251,6 +251,17 @@ def _refuse_random_weights(name: Any, missing: set[str]) -> None:
             f"{str(name)!r} lacks {len(missing)} weights of its own architecture, such as {sorted(missing)[:3]}: they "
             "would be random. Is it the checkpoint of another model?"
         )
+
+
+def _has_head(name: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a head lies beside the weights, and those that it belongs to: others may have been saved there."""
+    if not _has_file(name, HEAD_INDEX, kwargs):
+        return False
+    index = pretrained.read_file(name, HEAD_INDEX, hub_arguments(kwargs))
+    if all(_has_file(name, file, kwargs) for file in set(index.get("weight_map", {}).values())):
+        return True
+    logger.warning(f"{name} has other weights than its masked-LM head belongs to: the head is left out.")
+    return False
 
 
 def _has_file(name: Any, path: str, kwargs: Mapping[str, Any]) -> bool:

@@ -41,7 +41,7 @@ class Embedder(nn.Module):
         )
 
     def finish(self, embeddings: Tensor) -> Tensor:
-        """Cut embeddings (B, H) and scale them, as `SentenceTransformer.encode` does behind the modules."""
+        """Cut embeddings (B, H) as the encoder says; scale them to length one unless it compares by dot product."""
         embeddings = embeddings[:, : self.encoder.truncate_dim]
         return normalize(embeddings, dim=-1) if self.unit_length else embeddings
 

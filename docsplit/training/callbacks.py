@@ -32,6 +32,7 @@ from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
 
+FETCH: Any = _BaseDataLoaderIter.__next__
 NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
 
 
@@ -39,21 +40,20 @@ class LoaderClock:
     """Time how long this process waits for PyTorch's loaders: in the fetching of batches alone.
 
     accelerate's loader around them also copies a batch to the device, and a copy waits for all that the device was
-    given before. It is made anew where a run resumes within an epoch. So the clock is where all loaders pass.
+    given before. It is made anew where a run resumes within an epoch. So the clock is where all loaders pass. A
+    training that fails leaves it there; the next one takes its place.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._fetch: Any = _BaseDataLoaderIter.__next__
 
     def start(self) -> None:
         """Begin to count."""
-        self._fetch = _BaseDataLoaderIter.__next__
 
         def fetch_and_count(iterator: Any) -> Any:
             start = time.perf_counter()
             try:
-                return self._fetch(iterator)
+                return FETCH(iterator)
             finally:
                 self.seconds += time.perf_counter() - start
 
@@ -61,7 +61,7 @@ class LoaderClock:
 
     def stop(self) -> None:
         """Leave the loaders as they were."""
-        _BaseDataLoaderIter.__next__ = self._fetch  # type: ignore[method-assign]
+        _BaseDataLoaderIter.__next__ = FETCH  # type: ignore[method-assign]
 
     def take(self) -> float:
         """Return the seconds since the last call."""

@@ -284,6 +284,7 @@ def test_held_out_documents_are_others_and_drawn_the_same_way_each_time(corpus, 
 def test_a_set_that_fills_no_batch_is_refused(dataset):
     dataset = dataset.add_column("document_id", range(len(dataset)))
     check_fills_a_batch(dataset, len(dataset), "training")
+    check_fills_a_batch(dataset.select(range(1)), 1, "evaluation")
     for purpose, option in (("training", "train"), ("evaluation", "eval")):
         with pytest.raises(ValueError, match=rf"--per_device_{option}_batch_size"):
             check_fills_a_batch(dataset, len(dataset) + 1, purpose)

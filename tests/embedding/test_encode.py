@@ -1,5 +1,6 @@
 """Bulk embedding equals one text at a time, and SentenceTransformer."""
 
+import pickle
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from datasets import IterableDataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Router, StaticEmbedding, Transformer
 from transformers import BertConfig
@@ -17,7 +19,7 @@ from docsplit.embedding import encode as encode_module
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.embedding.chunks import Layout
 from docsplit.embedding.encode import QueryFacts, embed_documents, embed_queries, encode, identity
-from docsplit.embedding.encoder import Encoder
+from docsplit.embedding.encoder import Encoder, embed
 from docsplit.embedding.graphs import GraphEmbedder
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
@@ -325,18 +327,23 @@ def test_a_table_is_refused_by_its_columns(checkpoint):
     with pytest.raises(ValueError, match=r"DataFrame with the columns .*such as documents\['text'\]"):
         vectors(model, table)
     np.testing.assert_array_equal(vectors(model, table["text"][1:]), vectors(model, ["a", "b"]))
+    with pytest.raises(ValueError, match="Document 0 is a dict: give texts"):
+        embed(model, IterableDataset.from_generator(lambda: iter([{"text": "a ship"}])))
 
 
 def test_threads_embed_and_encode_as_one_after_another(checkpoint, texts):
     """Each use of a tokenizer sets its truncation and padding, which its threads have in common."""
     encoder, long = Encoder(str(checkpoint), EncoderArguments(["unused"], dtype="float32")), " ".join(texts[:30])
     model = encoder.model
+    copied = pickle.loads(pickle.dumps(model))
     uses = [
         lambda: encoder.embed_query(texts[0]),
         lambda: encoder.embed([long, texts[1]]),
         lambda: embed_documents(model, [long], long_documents="chunk_mean", dtype=torch.float32)[0],
         lambda: encoder.count_tokens([long])[0],
         lambda: model.encode([long, "a"]),
+        lambda: copied.encode([long, "a"]),
+        lambda: np.array(copied.tokenizer(long)["input_ids"]),
     ]
     expected = [use() for use in uses]
 

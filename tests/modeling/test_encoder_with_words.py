@@ -154,8 +154,11 @@ def test_a_file_that_is_none_is_named(words, tmp_path, name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_of_16_bits_give_nearly_the_same(tokenizer, dtype):
+def test_weights_of_16_bits_give_nearly_the_same_and_are_saved(tokenizer, dtype, tmp_path):
     words = Words(tokenizer, torch.tensor([0, 5]), VECTORS, sublinear=True)
     texts = ["ship ship bread", "", "bread ship " * 700]
     expected = directions(words, texts)
     np.testing.assert_allclose(directions(words.to(dtype), texts), expected, atol=0.01)
+    words.save(tmp_path)
+    loaded = Words.load(str(tmp_path / "words.safetensors"), str(tmp_path / "tokenizer.json"))
+    np.testing.assert_array_equal(directions(loaded, texts), directions(words, texts))

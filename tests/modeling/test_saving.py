@@ -182,3 +182,18 @@ def test_a_head_that_was_not_trained_is_not_released_and_old_weights_do_not_stay
         for key, value in model.encoder.base_model.state_dict().items():
             assert torch.equal(base[key], value), key
     assert type(from_pretrained(folder).encoder) is BertModel
+
+
+def test_other_weights_saved_over_a_release_are_continued_without_its_head(tmp_path, wordpiece, caplog):
+    """As `SentenceTransformer.save` and `AutoModel.save_pretrained` do, which know nothing of the head."""
+    DocSplitForContrastivePretraining(tiny_config(wordpiece), pooling="mean").save_pretrained(tmp_path)
+    wordpiece.save_pretrained(tmp_path)
+    assert from_pretrained(tmp_path).config.docsplit["mlm_weight"] > 0
+    other = SentenceTransformer(str(tmp_path), device="cpu")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1)
+    other.save(str(tmp_path), create_model_card=False)
+    model = from_pretrained(tmp_path, mlm_weight=0)
+    assert_equal(model.encoder.base_model.embeddings.state_dict(), other[0].model.embeddings.state_dict())
+    assert "has other weights than its masked-LM head belongs to" in caplog.text

@@ -216,3 +216,27 @@ def test_the_stall_is_the_time_of_the_loader_alone(resumed, tmp_path, monkeypatc
         assert seconds > 8000
         assert entry["loader_stall"] == pytest.approx(fetched / seconds, rel=1e-3)
     assert _BaseDataLoaderIter.__next__ is before
+
+
+def test_the_callback_may_be_added_twice_and_a_training_may_fail(corpus, wordpiece, tmp_path, caplog):
+    """Neither leaves loaders that call themselves; copies among the documents are no views that come again."""
+    documents = tokenize(corpus.select([*range(8), *range(8)]), wordpiece)[0].with_format("numpy")
+
+    def train(fails):
+        model = DocSplitForContrastivePretraining(tiny_config(wordpiece), max_seq_length=32)
+        collator = DocSplitCollator.for_model(model, wordpiece)
+        args = TrainingArguments(
+            str(tmp_path), use_cpu=True, per_device_train_batch_size=4, num_train_epochs=1, report_to=[],
+            remove_unused_columns=False, disable_tqdm=True, save_strategy="no", logging_steps=1,
+        )  # fmt: skip
+        trainer = Trainer(model, args, collator, documents, processing_class=wordpiece)
+        trainer.add_callback(DocSplitCallback(trainer))
+        if fails:
+            model.register_forward_pre_hook(lambda *_: 1 / 0)
+        trainer.train()
+        return [entry for entry in trainer.state.log_history if "contrastive_loss" in entry]
+
+    with pytest.raises(ZeroDivisionError):
+        train(fails=True)
+    assert len(train(fails=False)) == 4
+    assert "the same views" not in caplog.text

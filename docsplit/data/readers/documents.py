@@ -77,7 +77,9 @@ def refuse_table(documents: object) -> None:
         ValueError: naming a column.
     """
     for attribute in ("column_names", "columns"):
-        if names := list(getattr(documents, attribute, ())):
+        names = getattr(documents, attribute, None)
+        if names is not None and len(names):
+            names = list(names)
             column = "text" if "text" in names else names[0]
             raise ValueError(
                 f"The documents are a {type(documents).__name__} with the columns {names}: give one of them, such as "
