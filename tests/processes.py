@@ -16,12 +16,14 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import torch.multiprocessing as mp
 
 ROOT = Path(__file__).parent.parent
@@ -161,3 +163,44 @@ def finish(scripts: list[Script], timeout: float = 300) -> Script:
 def run(*words: object, processes: int = 1, **options: Any) -> Script:
     """Start, wait, and expect that it succeeds."""
     return finish(start(*words, processes=processes, **options))
+
+
+@contextmanager
+def killed_at_the_end(scripts: list[Script]) -> Iterator[list[Script]]:
+    """Leave no process behind, stopped or not."""
+    try:
+        yield scripts
+    finally:
+        for script in scripts:
+            script.kill()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (fulfilled := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return fulfilled
+
+
+@contextmanager
+def launched(processes: int, *words: object, restarts: int = 0, log: Path) -> Iterator[subprocess.Popen]:
+    """Start a script with torchrun; all of its processes are killed at the end."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    command += ["--max-restarts", str(restarts), "--master_port", str(free_port()), *map(str, words)]
+    with log.open("w") as output:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:  # else it has ended its children
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+                process.kill()
+                process.wait()
+
+
+def process_of_rank(launcher: int, rank: int) -> psutil.Process:
+    """Find the process of a rank among the children of torchrun."""
+    children = psutil.Process(launcher).children()
+    return next(child for child in children if child.environ().get("RANK") == str(rank))

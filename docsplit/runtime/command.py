@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from docsplit.runtime.display import protect_logs
 from docsplit.runtime.ending import end_with
 from docsplit.runtime.files import why_not_written
-from docsplit.runtime.watchdog import LOST, explain, tell_others
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
 NVIDIA = Path("/dev/nvidiactl")  # is there where a driver of NVIDIA has a GPU, on Linux
@@ -37,6 +37,10 @@ if not sys.stderr.isatty():
         os.environ.setdefault(interval, "30")  # seconds
 os.environ |= memory_settings(os.environ)
 SHOW_TRACEBACK = "DOCSPLIT_TRACEBACK"  # a variable of the environment
+LOST = (
+    "Another process of this run has ended, and its last lines say why; or it is stopped, or works alone for longer "
+    "than --ddp_timeout: then raise that."
+)
 
 
 def as_command(main: Callable[[], None]) -> Callable[[], None]:
@@ -44,9 +48,9 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
 
     Those are errors that a `raise` of this project raises, OSErrors (no file, no model of that name, no space), and
     errors of libraries that mean a failed write (`docsplit.runtime.files.why_not_written`).
-    An error of a step that processes take together ends in a line too, that names the process which is lost. All
-    others are bugs and keep their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in
-    one line too, with exit code 130. Control characters of documents and names come neither into logs nor into errors.
+    A step that processes take together, and another process has left, ends in a line too. All others are bugs and keep
+    their traceback. DOCSPLIT_TRACEBACK=1 keeps every traceback. Ctrl-C ends a script in one line too, with exit code
+    130. Control characters of documents and names come neither into logs nor into errors.
     """
 
     def command() -> None:
@@ -58,7 +62,6 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
                 raise
             end_with("stopped by Ctrl-C", code=130)
         except Exception as error:
-            tell_others(error)
             frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
             if os.environ.get(SHOW_TRACEBACK):
                 raise
@@ -66,11 +69,17 @@ def as_command(main: Callable[[], None]) -> Callable[[], None]:
                 end_with(str(error))
             if reason := why_not_written(error):
                 end_with(f"A file could not be written: {reason}.")
-            if lost := explain(error):
-                end_with(lost, about=LOST)
+            if _is_of_a_common_step(error):
+                end_with(LOST, about=LOST)
             raise
 
     return command
+
+
+def _is_of_a_common_step(error: Exception) -> bool:
+    dist: Any = sys.modules.get("torch.distributed")
+    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
+    return is_of_gloo or (dist is not None and isinstance(error, dist.DistError))
 
 
 def _is_raised_here(frame: FrameType, line: int, script: str) -> bool:

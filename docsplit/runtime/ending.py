@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -16,7 +15,6 @@ from docsplit.runtime.display import shown_lines
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # set by torchrun and accelerate: where a process says why it failed
 TOKEN = r"hf_\w{16,}"  # of the Hub
 PATIENCE = 5.0  # seconds in which one process of a machine may say what another one would
-_one_thread_speaks = threading.RLock()  # of the script and the watchdog: either may end the process afterwards
 
 
 def end_with(message: str, code: int = 1, about: str | None = None) -> NoReturn:
@@ -43,13 +41,12 @@ def say(message: str, about: str | None = None) -> None:
     """
     message = shown_lines(re.sub(TOKEN, "hf_...", message))
     rank = os.environ.get("RANK", "0")
-    with _one_thread_speaks:
-        said = _file_of(about or message)
-        if said is None or _is_first_to_say(said, message, 0 if about else PATIENCE):
-            print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr, flush=True)
-            if said is not None:
-                with contextlib.suppress(OSError):
-                    said.write_text("printed")
+    said = _file_of(about or message)
+    if said is None or _is_first_to_say(said, message, 0 if about else PATIENCE):
+        print(f"error{'' if rank == '0' else f' of process {rank}'}: {message}", file=sys.stderr, flush=True)
+        if said is not None:
+            with contextlib.suppress(OSError):
+                said.write_text("printed")
 
 
 def _file_of(about: str) -> Path | None:

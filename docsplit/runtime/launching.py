@@ -19,10 +19,11 @@ from accelerate import PartialState
 from transformers.utils.logging import disable_progress_bar
 
 from docsplit.runtime.names import running_command
-from docsplit.runtime.watchdog import LATE, TIMEOUT, meet
+from docsplit.runtime.restarts import restart_count
 
 logger = logging.getLogger(__name__)
 
+TIMEOUT = 1800.0  # seconds that a process waits for the others: the default of --ddp_timeout
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # set by `accelerate launch`, to no, fp16 or bf16
 # Drivers that a build needs, by the first number of its CUDA version, and builds by the driver that they need.
 # Sources: NVIDIA's CUDA compatibility guide, "Minor Version Compatibility"; wheels of PyTorch 2.10 to 2.14.
@@ -52,19 +53,23 @@ def join_processes() -> PartialState:
 
 
 def connect(on_cpu: bool, timeout: float, backend: str | None = None) -> None:
-    """Connect the processes that the launcher started, which watch each other from now on; nothing for one process.
+    """Connect the processes that the launcher started; nothing for one process.
+
+    Trainer passes its --ddp_timeout on for GPUs only. The launcher's store outlives a restart (`torchrun
+    --max-restarts`), and the addresses in it would make new processes call dead ones: each start has a prefix.
 
     Args:
-        timeout: seconds that a process waits for the others in a common step. Trainer would pass it on for GPUs only.
+        timeout: seconds that a process waits for the others in a common step.
         backend: of `torch.distributed`; None: that of the device.
-
-    Raises:
-        ConnectionError: if a process does not come.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ and not dist.is_initialized():
         if on_cpu:  # not cpu:0, accelerate's choice, to which older versions of transformers load no optimizer
             os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
-        PartialState(on_cpu, backend=backend, timeout=timedelta(seconds=timeout + LATE), **meet(timeout))
+        limit = timedelta(seconds=timeout)
+        launched, rank, size = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[no-untyped-call]
+        launched.set_timeout(limit)  # NCCL connects in the first common step, before which a process may work alone
+        store = dist.PrefixStore(f"start-{restart_count()}", launched)
+        PartialState(on_cpu, backend=backend, timeout=limit, store=store, rank=rank, world_size=size)
 
 
 def refuse_unusable_gpu() -> None:

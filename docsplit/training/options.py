@@ -11,7 +11,6 @@ from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
 from docsplit.runtime.help import COMMON
 from docsplit.runtime.names import command_name
-from docsplit.runtime.watchdog import SILENCE, TIMEOUT
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100
@@ -341,13 +340,6 @@ class TrainingOptions:
     )
     ddp_find_unused_parameters: bool | None = field(
         default=False, metadata={"help": "Look for parameters without a gradient: there are none."}
-    )
-    ddp_timeout: int = field(
-        default=TIMEOUT,
-        metadata={
-            "help": "Seconds that a process waits for the others in a common step: one may work alone for hours. A "
-            f"process that was killed, or is stopped for {SILENCE:.0f} s (or for this, if it is less), ends the run."
-        },
     )
     remove_unused_columns: bool = field(default=False, metadata={"help": "Drop columns: batches need all of them."})
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import finish, free_port, start
-from tests.ranks import killed_at_the_end, wait_until
+from tests.processes import finish, free_port, killed_at_the_end, start, wait_until
 from tests.scripts.test_run_docsplit_pretraining import assert_same_documents, assert_same_weights, words
 
 OPTIONS = ("--max_steps", 6, "--save_steps", 3)

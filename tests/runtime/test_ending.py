@@ -1,7 +1,5 @@
 """Of several processes with the same error one prints it, and the launcher repeats it."""
 
-import threading
-
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
@@ -78,29 +76,6 @@ def test_an_error_is_printed_where_the_launcher_has_gone(launch, capsys, tmp_pat
     launch(0)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "gone" / "0" / "error.json"))
     assert errors_of(capsys, "no space") == "error: no space\n"
-
-
-def test_a_thread_that_does_not_print_waits_for_the_one_that_does(launch, monkeypatch):
-    """The watchdog and a failed step find a lost process at once: who returned early would end the process, silent."""
-    launch(1)
-    begins, goes_on, printed = threading.Event(), threading.Event(), []
-
-    def slow_print(line, **options):
-        begins.set()
-        assert goes_on.wait(60)
-        printed.append(line)
-
-    monkeypatch.setattr("builtins.print", slow_print)
-    threads = [threading.Thread(target=say, args=("rank 0 was killed", "lost"), daemon=True) for _ in range(2)]
-    threads[0].start()
-    assert begins.wait(60)
-    threads[1].start()
-    threads[1].join(0.2)
-    assert threads[1].is_alive()
-    goes_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert printed == ["error of process 1: rank 0 was killed"]
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from transformers import BertConfig
 
 from docsplit.embedding.loading import load_encoder
@@ -28,7 +29,6 @@ from docsplit.runtime.launching import (
     use_all_cores,
     warn_of_emulation,
 )
-from docsplit.runtime.watchdog import LATE
 from docsplit.training.arguments import PretrainingArguments
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -271,17 +271,23 @@ def test_every_way_to_a_device_stops_at_a_gpu_that_cannot_be_used(driver, encode
 
 @pytest.mark.parametrize(("size", "is_connected"), [("2", True), ("1", False), (None, False)])
 def test_processes_wait_as_long_as_they_are_told_on_a_cpu_too(size, is_connected, monkeypatch):
-    """Trainer passes --ddp_timeout on for GPUs only. The watchdog, which names the process, speaks first."""
+    """Trainer passes --ddp_timeout on for GPUs only. After a restart the store has the addresses of dead processes."""
     made = []
     monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     if size is not None:
         monkeypatch.setenv("WORLD_SIZE", size)
-    monkeypatch.setattr(launching, "meet", lambda timeout: {"met": timeout})
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    launched = dist.HashStore()
+    monkeypatch.setattr(dist, "rendezvous", lambda *args, **options: iter([(launched, 0, 2)]))
     monkeypatch.setattr(launching, "PartialState", lambda cpu, **values: made.append(values))
     connect(on_cpu=True, timeout=30)
-    limit = timedelta(seconds=30 + LATE)
-    assert made == ([{"backend": None, "timeout": limit, "met": 30}] if is_connected else [])
+    assert len(made) == is_connected
+    if is_connected:
+        assert made[0]["timeout"] == launched.timeout == timedelta(seconds=30)
+        assert (made[0]["rank"], made[0]["world_size"]) == (0, 2)
+        made[0]["store"].set("address", "here")
+        assert launched.check(["start-2/address"])
 
 
 @pytest.mark.parametrize(

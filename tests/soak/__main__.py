@@ -34,7 +34,6 @@ PARTS = {
     "killed index verbs": Part("the old index or the new one is left", indexes.killed_verbs, 100),
     "failing disks": Part("one line; the next run ends as if nothing had happened", disks.faulty_disks, 2000),
     "full disks": Part("one line; with room again, the run ends bit for bit", disks.full_disks, 60),
-    "lost processes": Part("one line names the process, and all end", hostile.lost_processes, 52),
     "killed trainings": Part(
         "the same command ends with the same parameters, bit for bit", trainings.killed_trainings, 200
     ),

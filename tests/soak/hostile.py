@@ -18,7 +18,6 @@ from docsplit.release.model_card import write_card
 from tests import hostile_folders
 from tests.data.readers.fuzzed_documents import READERS, failure_of, fuzzed_documents
 from tests.modeling.test_pretrained import embed, start_training
-from tests.ranks import MATRIX, attack
 from tests.release import hostile_cards
 from tests.runtime import wrong_options
 from tests.soak.engine import BrokenPromise, Case
@@ -125,19 +124,6 @@ def _read(fuzzed: object, folder: Path) -> str:
         if failure := failure_of(reader, path):
             raise BrokenPromise(f"as {reader}: {failure}")
     return "read, counted or one line"
-
-
-def lost_processes(count: int) -> Iterator[Case]:
-    """Kill, stop, hold and pause each of two and three processes, again and again."""
-    for number in range(count):
-        case = MATRIX[number % len(MATRIX)]
-        yield Case(f"{number}: {case}", lambda _, case=case: _lose(case))
-
-
-def _lose(case: object) -> str:
-    if fault := attack(case).fault(case):  # type: ignore[arg-type]
-        raise BrokenPromise(fault)
-    return "no false alarm" if case.passes else "one line names it, all end"  # type: ignore[attr-defined]
 
 
 def wrong_combinations(count: int) -> Iterator[Case]:
