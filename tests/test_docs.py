@@ -218,18 +218,10 @@ def test_links_to_headings_lead_to_one(page):
         assert anchor in headings(other), f"{target}#{anchor}"
 
 
-def checked_text(page):
-    """Return the text of a page; of CHANGELOG.md leave out the old names."""
-    if page.name != "CHANGELOG.md":
-        return page.read_text()
-    before, _, table = page.read_text().partition("| old | new |\n")
-    return before + "".join(line.split(" | ", 1)[1] + "\n" for line in table.splitlines()[1:])
-
-
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_modules_and_names_exist(page):
     roots = "|".join(["docsplit", "benchmarks", *(path.stem for path in ROOT.glob("*.py"))])
-    for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", checked_text(page))):
+    for name in set(re.findall(rf"(?<![\w./-])(?:{roots})(?:\.\w+)+", page.read_text())):
         if name.rpartition(".")[2] in ("py", "md", "yaml", "html"):
             continue
         parts, value = name.split("."), None
@@ -244,7 +236,7 @@ def test_modules_and_names_exist(page):
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
 def test_files_and_tests_exist(page):
-    text = checked_text(page)
+    text = page.read_text()
     folders = "docsplit|tests|benchmarks|recipes|docs|model_cards"
     for path in set(re.findall(rf"(?<![\w./-])(?:{folders})/[\w./-]*\w", text)):
         made_up = "NAME" in path or path == "recipes/projected_info_nce.yaml"
