@@ -196,7 +196,6 @@ def main() -> None:
         for family, start in FAMILIES.items():
             if f"{family} checkpoint" in names:
                 words = [*COMMON, *start, "--max_steps", "3", "--save_strategy", "no"]
-                (Path(folder) / "families").mkdir(exist_ok=True)
                 words += ["--output_dir", str(Path(folder) / "families" / family)]
                 call(code, ["run_docsplit_pretraining.py", *words], Path(folder))
         for name in names:

@@ -55,7 +55,7 @@ from docsplit.runtime.launching import default_dtype, default_micro_batch_tokens
 
 logger = logging.getLogger(__name__)
 
-_IN_MEMORY = threading.RLock()
+_IN_MEMORY = threading.RLock()  # of `encode`
 CODE = ("docsplit/embedding", "docsplit/modeling", "docsplit/data", "modeling_graph_document.py")  # of embeddings
 LONGEST_TRIED = 512  # tokens of a text in the trial of packs
 SIMILARITIES = ("cosine", "dot")  # that documents are ranked by

@@ -32,7 +32,7 @@ from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)
 
-FETCH: Any = _BaseDataLoaderIter.__next__
+FETCH: Any = _BaseDataLoaderIter.__next__  # PyTorch's own
 NUM_SPREAD = 512  # documents: batches of two or of 36 say little of a rank
 
 

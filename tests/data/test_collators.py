@@ -335,8 +335,3 @@ def test_columns_that_trainer_removed_are_named(dataset, wordpiece, tiny_model, 
     args = TrainingArguments(str(tmp_path), use_cpu=True, max_steps=1, report_to=[])
     with pytest.raises(ValueError, match=r"lack document_id, unit_lengths.*remove_unused_columns=False"):
         Trainer(tiny_model, args, DocSplitCollator.for_model(tiny_model, wordpiece), dataset).train()
-
-
-def test_a_view_that_nobody_knows_is_named(wordpiece):
-    with pytest.raises(ValueError, match="There is no view 'nope': choose among docsplit, "):
-        DocSplitCollator(wordpiece, view="nope")

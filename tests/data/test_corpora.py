@@ -306,6 +306,11 @@ def test_a_split_of_a_saved_data_set_is_read_by_its_name_or_folder(saved):
     (saved / "test" / "data-00000-of-00001.arrow").write_bytes(b"damage")
     with pytest.raises(ValueError, match=r"Cannot read .*saved/test"):
         load_corpus(str(saved / "test"))
+    (saved / "dataset_dict.json").write_text('{"splits": [')
+    with pytest.raises(ValueError, match=r"dataset_dict\.json is damaged: it holds no JSON"):
+        load_corpus(str(saved))
+    (saved / "train" / "state.json").write_text("{}")  # of another program
+    assert load_corpus(str(saved / "train"), text_column="text")["text"][:]
 
 
 def test_the_splits_of_a_saved_data_set_are_the_parts_of_labelled_documents(saved):

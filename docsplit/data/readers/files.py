@@ -16,6 +16,7 @@ from fsspec.compression import compr
 from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Skipped, Unreadable
+from docsplit.runtime.disk.sealed import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -204,9 +205,13 @@ def is_index(folder: Path) -> bool:
 
 
 def saved_splits(folder: Path) -> list[str]:
-    """List the splits of a data set that `DatasetDict.save_to_disk` wrote; none if a folder is no such data set."""
+    """List the splits of a data set that `DatasetDict.save_to_disk` wrote; none if a folder is no such data set.
+
+    Raises:
+        Damaged: if its file of splits is damaged: without it train and test would be read as one.
+    """
     file = folder / "dataset_dict.json"
-    return list(json.loads(file.read_text(encoding="utf-8")).get("splits", ())) if file.is_file() else []
+    return list(read_json(file).get("splits") or ()) if file.is_file() else []
 
 
 def saved_split(path: Path, split: str = "train") -> Path:
@@ -232,7 +237,8 @@ def saved_files(folder: Path) -> list[Path] | None:
     state = folder / "state.json"
     if not state.is_file() or not (folder / "dataset_info.json").is_file():
         return None
-    return [folder / file["filename"] for file in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+    files = read_json(state).get("_data_files")
+    return [folder / str(file["filename"]) for file in files] if files else None
 
 
 def _walk(found: FoundFiles) -> list[Path]:
