@@ -21,7 +21,7 @@ what is in it.
 """
 
 from docsplit.runtime.command import as_command  # isort: skip (before torch)
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from docsplit.training.adaptation.options import AdaptOptions
 
 POSITIONAL = {

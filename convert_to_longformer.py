@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.options import CommandParser
 
 
 def parse_options() -> argparse.Namespace:
@@ -46,8 +46,7 @@ def main() -> None:
     options = parse_options()
     # Heavy imports come after parsing: --help and mistyped options are answered soon.
     from docsplit.release.hub import WRITTEN
-    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
-    from docsplit.runtime.files import name_failed_writes
+    from docsplit.runtime.files import OutputFolder, Writer, name_failed_writes
 
     writer = Writer("convert_to_longformer.py", "OUT", WRITTEN)
     with OutputFolder(options.out, writer), name_failed_writes(options.out):

@@ -15,8 +15,8 @@ import logging
 from pathlib import Path
 
 from docsplit.runtime.bounds import BOUNDS, COUNT
-from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import refuse_missing_path, write_text
+from docsplit.runtime.options import CommandParser
 
 
 def parse_options() -> argparse.Namespace:

@@ -28,7 +28,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import shutil
 from pathlib import Path
 
-from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.options import CommandParser
 
 
 def main() -> None:
@@ -44,8 +44,7 @@ def main() -> None:
     except ImportError as error:
         parser.error(f"{error.name} is missing: pip install onnx onnxscript onnxruntime")
     from docsplit.release.onnx import FILES
-    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
-    from docsplit.runtime.files import name_failed_writes
+    from docsplit.runtime.files import OutputFolder, Writer, name_failed_writes
 
     with OutputFolder(options.out, Writer("export_onnx.py", "OUT", FILES)), name_failed_writes(options.out):
         export_encoder(options.encoder, options.out)

@@ -29,8 +29,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.command_parser import CommandParser
 from docsplit.runtime.files import ROOT
+from docsplit.runtime.options import CommandParser
 
 SPEEDS = ("recipe", "measured")
 WRITES = ("report.md", "report.html", "results.json", "cells.json", "cells.npz", "cells/**/*")
@@ -81,8 +81,7 @@ def main() -> None:
     from benchmarks.studies.reproduction.measured_cards import add_measured
     from benchmarks.studies.reproduction.plan import make_plan, read_recipe
     from benchmarks.studies.reproduction.report import write_report
-    from docsplit.runtime.disk.output_folder import OutputFolder, Writer
-    from docsplit.runtime.files import refuse_missing_path
+    from docsplit.runtime.files import OutputFolder, Writer, refuse_missing_path
 
     for name in (options.corpus, options.model_name_or_path):
         if name is not None:
@@ -117,7 +116,7 @@ def is_running(folder: Path) -> bool:
     """Whether a run has an output folder; nothing is written there to find out."""
     from filelock import FileLock, Timeout
 
-    from docsplit.runtime.disk.output_folder import LOCK
+    from docsplit.runtime.files import LOCK
 
     if not (folder / LOCK).exists():
         return False

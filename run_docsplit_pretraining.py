@@ -22,8 +22,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 import logging
 from typing import TYPE_CHECKING, Any
 
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.help import answer_help
+from docsplit.runtime.options import answer_help, parse_arguments
 from docsplit.training.options import DataArguments, ModelArguments, QueryArguments, TrainingOptions
 
 if TYPE_CHECKING:

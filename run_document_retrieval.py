@@ -29,7 +29,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.ranking.arguments import RetrievalArguments
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from docsplit.runtime.command import as_command  # isort: skip (before torch)
 from docsplit.data.sets.arguments import LabelledArguments
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.analysis.arguments import AnalysisArguments
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 
 
 def main() -> None:

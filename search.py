@@ -35,8 +35,8 @@ from docsplit.index.arguments import (
     query_options,
 )
 from docsplit.index.results import Answer, Checked, Clusters, Deleted, Duplicates, Info, Result, counted
-from docsplit.runtime.command_parser import CommandParser
-from docsplit.runtime.display import Style, as_json
+from docsplit.runtime.command import Style, as_json
+from docsplit.runtime.options import CommandParser
 
 logger = logging.getLogger(__name__)
 

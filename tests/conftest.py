@@ -25,7 +25,7 @@ from transformers import BertConfig, BertModel, RobertaTokenizer
 
 from docsplit.data.tokenization import train_wordpiece
 from docsplit.release import reporting
-from docsplit.runtime.disk.output_folder import RECORD, Record
+from docsplit.runtime.files import RECORD, Record
 from modeling_docsplit import DocSplitForContrastivePretraining
 from tests.processes import free_port, spawn  # noqa: F401 (the tests have them from here)
 

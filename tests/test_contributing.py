@@ -15,7 +15,7 @@ from docsplit.data.views import VIEWS
 from docsplit.evaluation.heads.table import HEADS
 from docsplit.modeling.families.table import FAMILIES
 from docsplit.modeling.objectives.table import OBJECTIVES
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from tests.test_layout import FLOORS, SCRIPTS
 
 ROOT = Path(__file__).parent.parent

@@ -32,16 +32,14 @@ MODULES = sorted(
 )
 WITHOUT_TORCH = [
     "docsplit.runtime.files",
-    "docsplit.runtime.help",
+    "docsplit.runtime.options",
     "docsplit.modeling.pooling",
     *(
         f"docsplit.data.{name}"
         for name in ("sets.arguments", "passages", "segmentation", "views", "python_docs.corpus")
     ),
 ]
-OF_MODELS = {
-    f"docsplit.runtime.{name}" for name in ("files", "disk.records", "disk.sealed")
-}  # which need the standard library
+OF_MODELS = {"docsplit.runtime.files"}  # which need the standard library
 MOST_CODE = {"library": 25_310, "tests": 36_930, "benchmarks": 8_100}  # lines: lowered with what goes
 MOST_MODULES = 218  # of the library
 TASK_FOLDERS = ("docsplit.evaluation.ranking", "docsplit.evaluation.analysis")

@@ -66,9 +66,18 @@ from filelock import FileLock, Timeout
 
 from benchmarks.engine.results import Record, Results, Row, check_rows, read_results, write_results
 from benchmarks.engine.study import RECORD, Cell, Study, resolve, weights_in
-from docsplit.runtime.disk.sealed import Damaged, read_any_json, read_json, read_sealed, write_sealed
-from docsplit.runtime.ending import end_with
-from docsplit.runtime.files import ROOT, commit_of_code, hash_of_code, write_text
+from docsplit.runtime.command import end_with
+from docsplit.runtime.files import (
+    ROOT,
+    Damaged,
+    commit_of_code,
+    hash_of_code,
+    read_any_json,
+    read_json,
+    read_sealed,
+    write_sealed,
+    write_text,
+)
 
 SPENT = "seconds.json"  # in a cell's folder once a step is finished
 PID = "pid"  # in a cell's folder while it runs

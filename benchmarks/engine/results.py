@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from docsplit.runtime.disk.sealed import CHECKSUM, Damaged, read_json, read_sealed, write_sealed
-from docsplit.runtime.files import write_text, write_whole
+from docsplit.runtime.files import CHECKSUM, Damaged, read_json, read_sealed, write_sealed, write_text, write_whole
 
 STEPS = 1e5  # of a sample to one: samples have five decimals
 SAMPLES = "samples"

@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 
 from benchmarks.engine.results import Record, Results, read_results
-from docsplit.runtime.disk.sealed import Damaged
-from docsplit.runtime.files import ROOT, hash_of_code, versions
+from docsplit.runtime.files import ROOT, Damaged, hash_of_code, versions
 
 RECORD = "cell.json"  # in a cell's folder, once it is finished
 WEIGHTS = "*.safetensors"  # anywhere in a cell's folder

@@ -34,8 +34,7 @@ from docsplit.evaluation.analysis.arguments import ANALYSES, NEED_A_TAGGER, Anal
 from docsplit.evaluation.analysis.embedded import Embedded, nearest_of
 from docsplit.evaluation.analysis.sample import Documents, choose_documents, redundancy
 from docsplit.evaluation.results.markdown import markdown_table
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
 
 ATTENTION_TOKENS = 2048  # of one forward pass, as the script has it on a CPU

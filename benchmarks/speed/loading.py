@@ -32,8 +32,7 @@ from docsplit.data.collators import DocSplitCollator
 from docsplit.data.segmentation import DEFAULT_SPLITTER, clean_text, load_sentence_splitter
 from docsplit.data.streaming import DocumentStream, StreamLayout
 from docsplit.data.tokenization import load_tokenizer, tokenize_units, train_wordpiece
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
 
 BATCH_SIZE = 36

@@ -30,8 +30,7 @@ from docsplit.embedding.encode import embed_documents
 from docsplit.embedding.loading import load_encoder
 from docsplit.evaluation.heads.base import HeadInput, few_shot_runs, full_runs
 from docsplit.evaluation.heads.table import HEADS
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.launching import hardware
 
 

@@ -27,8 +27,7 @@ from docsplit.data.readers.corpus import load_local
 from docsplit.data.readers.documents import read_documents
 from docsplit.data.readers.files import saved_split
 from docsplit.data.readers.stream import stream_local
-from docsplit.runtime.disk.caches import build_once, cache_directory, map_once
-from docsplit.runtime.files import hash_of_code, refuse_missing_path
+from docsplit.runtime.files import build_once, cache_directory, hash_of_code, map_once, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from docsplit.data.passages import LONGEST_PASSAGE, clean_text, count_words, seg
 from docsplit.data.seen_documents import SHINGLE_WORDS, SKETCH_SIZE, sketch
 from docsplit.data.segmentation import DEFAULT_SPLITTER, SentenceSplitter, load_sentence_splitter
 from docsplit.data.tokenization import cut_in_two, has_initial_form, tokenize_units
-from docsplit.runtime.disk.caches import map_once
-from docsplit.runtime.files import hash_of_code
+from docsplit.runtime.files import hash_of_code, map_once
 
 logger = logging.getLogger(__name__)
 

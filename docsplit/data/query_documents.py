@@ -22,8 +22,7 @@ from docsplit.data.collators import Batch, DocSplitCollator, Feature, MaskedRow,
 from docsplit.data.preparation import Segmentation, document_id, tokenize
 from docsplit.data.seen_documents import SKETCH_SIZE, sketch
 from docsplit.data.sets.rankings import Ranking
-from docsplit.runtime.disk.caches import build_once, cache_directory, map_once
-from docsplit.runtime.files import add_texts, hash_of_code
+from docsplit.runtime.files import add_texts, build_once, cache_directory, hash_of_code, map_once
 
 logger = logging.getLogger(__name__)
 

@@ -42,9 +42,7 @@ from docsplit.data.readers.base import Problems
 from docsplit.data.readers.columns import check_text_column, join_paragraphs, join_sections
 from docsplit.data.readers.stream import take_problems
 from docsplit.data.segmentation import load_sentence_splitter
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.disk.sealed import Damaged, read_json, read_sealed, write_sealed
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import Damaged, cache_directory, read_json, read_sealed, write_sealed, write_text
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from docsplit.data.segmentation import clean_text
 from docsplit.modeling import pretrained
-from docsplit.runtime.disk.caches import build_once
+from docsplit.runtime.files import build_once
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from docsplit.modeling.pooling import Pooling
 from docsplit.runtime.bounds import check_bounds
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON
 
 _STATED = re.compile(rf"(.*?)(?:@({'|'.join(get_args(Pooling))}))?(?:@prompt=(.*))?", re.DOTALL)
 LongDocuments = Literal["truncate", "chunk_mean"]

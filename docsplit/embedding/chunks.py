@@ -28,9 +28,8 @@ from docsplit.data.readers.documents import refuse_table
 from docsplit.modeling.encoding import MICRO_BATCH_OVERHEAD, micro_batches
 from docsplit.modeling.packed_attention import packed_inputs
 from docsplit.modeling.packing import Packing, groups_that_fit
-from docsplit.runtime.disk.caches import build_once, is_cached
-from docsplit.runtime.disk.shared import refuse_differences
-from docsplit.runtime.files import add_texts
+from docsplit.runtime.files import add_texts, build_once, is_cached
+from docsplit.runtime.sharing import refuse_differences
 
 T = TypeVar("T")
 

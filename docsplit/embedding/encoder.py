@@ -45,7 +45,7 @@ from docsplit.embedding.overlap import contamination
 from docsplit.embedding.project_modules import weight_of_words
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.disk.caches import cache_directory
+from docsplit.runtime.files import cache_directory
 from docsplit.runtime.launching import default_dtype, describe_computing
 from docsplit.runtime.vectors import unit
 

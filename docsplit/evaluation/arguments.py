@@ -4,9 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from docsplit.embedding.arguments import ComparisonArguments
 from docsplit.evaluation.heads.presets import PRESETS, FineTuning
-from docsplit.runtime.arguments import check_choices
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON, check_choices
 
 LINK_HEADS = ("mlp", "cosine")
 LINK_BASELINES = ("bm25", "popularity")  # those that need no encoder

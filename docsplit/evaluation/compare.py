@@ -27,12 +27,19 @@ from docsplit.evaluation.results.records import Facts, Report, Row, TextStatisti
 from docsplit.evaluation.results.report import write_comparison
 from docsplit.evaluation.results.result import Result, merge_members
 from docsplit.evaluation.results.tables import statistics_table
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.disk.output_folder import ALL, RECORD, OutputFolder, Writer, matches
-from docsplit.runtime.disk.sealed import Damaged, read_json
-from docsplit.runtime.disk.shared import first_in, refuse_differences
-from docsplit.runtime.files import name_failed_writes
+from docsplit.runtime.files import (
+    ALL,
+    RECORD,
+    Damaged,
+    OutputFolder,
+    Writer,
+    cache_directory,
+    matches,
+    name_failed_writes,
+    read_json,
+)
 from docsplit.runtime.launching import accelerator, hardware, join_processes
+from docsplit.runtime.sharing import first_in, refuse_differences
 
 # What a row says of TF-IDF, which stands among the encoders and is none.
 TFIDF_FACTS: Facts = {"pooling": None, "num_parameters": 0, "embedding_seconds": 0.0}

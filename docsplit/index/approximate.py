@@ -16,8 +16,7 @@ from docsplit.embedding import inverted_file
 from docsplit.index.first_stage import Key, Scored
 from docsplit.index.manifest import REMEDY, InvertedFile
 from docsplit.index.segments import Segment
-from docsplit.runtime.disk.sealed import Damaged
-from docsplit.runtime.files import flush
+from docsplit.runtime.files import Damaged, flush
 
 logger = logging.getLogger(__name__)
 

@@ -49,8 +49,8 @@ from docsplit.index.segments import (
     write_segment,
 )
 from docsplit.index.vectors import IndexEncoder, Vectors, texts_to_embed
+from docsplit.runtime.command import command_name
 from docsplit.runtime.files import flush, name_failed_writes
-from docsplit.runtime.names import command_name
 
 logger = logging.getLogger(__name__)
 

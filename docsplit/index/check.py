@@ -23,7 +23,7 @@ from docsplit.index.manifest import (
 )
 from docsplit.index.results import Checked
 from docsplit.index.segments import Segment, WordCounts, open_segment, tokens_of
-from docsplit.runtime.disk.sealed import SEAL, Damaged, why_damaged
+from docsplit.runtime.files import SEAL, Damaged, why_damaged
 
 
 def check(directory: Path) -> Checked:

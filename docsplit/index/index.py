@@ -24,7 +24,7 @@ from docsplit.index import first_stage
 from docsplit.index.first_stage import Key, Scored
 from docsplit.index.manifest import UNSEALED, check_files, read_manifest, refuse_unfinished
 from docsplit.index.segments import Segment, open_segment
-from docsplit.runtime.disk.sealed import READ_WHEN_OPENED, Damaged
+from docsplit.runtime.files import READ_WHEN_OPENED, Damaged
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The manifest of an index: its segments, the encoder that its vectors are of, and the files that must be there.
 
-The manifest is sealed (`docsplit.runtime.disk.sealed`). It records the size and digest of each file that it names.
+The manifest is sealed (`docsplit.runtime.files`). It records the size and digest of each file that it names.
 Segments and words are folders: the manifest records the `files.json` in them, which records their other files.
 """
 
@@ -9,19 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docsplit.runtime.disk.sealed import (
+from docsplit.runtime.command import command_name
+from docsplit.runtime.files import (
     CHECKSUM,
     SEAL,
     Damaged,
     FileRecord,
+    JsonObject,
     read_json,
     read_sealed,
     records_in,
     why_damaged,
     write_sealed,
 )
-from docsplit.runtime.files import JsonObject
-from docsplit.runtime.names import command_name
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description

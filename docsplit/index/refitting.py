@@ -25,8 +25,7 @@ from docsplit.index.manifest import Manifest, SegmentEntry, WordsEntry
 from docsplit.index.segments import Segment, open_segment, renew_segment, seal_segment, segment_folder
 from docsplit.index.vectors import Vectors, texts_to_embed
 from docsplit.modeling.encoder_with_words import Words
-from docsplit.runtime.disk.sealed import seal_folder
-from docsplit.runtime.files import flush_folder
+from docsplit.runtime.files import flush_folder, seal_folder
 
 logger = logging.getLogger(__name__)
 

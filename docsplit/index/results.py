@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from docsplit.data.passages import split_sentences
-from docsplit.runtime.display import Style, shown
+from docsplit.runtime.command import Style, shown
 
 if TYPE_CHECKING:
     from docsplit.index.index import Hit, Index

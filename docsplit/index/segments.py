@@ -20,8 +20,15 @@ import numpy as np
 from docsplit.data.readers.base import Document
 from docsplit.index.manifest import REMEDY, SegmentEntry, TokensEntry
 from docsplit.index.vectors import Vectors
-from docsplit.runtime.disk.sealed import SEAL, Damaged, records_to_json, why_folder_damaged, write_sealed
-from docsplit.runtime.files import flush_folder, write_whole
+from docsplit.runtime.files import (
+    SEAL,
+    Damaged,
+    flush_folder,
+    records_to_json,
+    why_folder_damaged,
+    write_sealed,
+    write_whole,
+)
 
 DOCUMENTS, PASSAGES, PLAIN, TOKENS = "documents.npy", "passages.npy", "plain_", "tokens.npy"
 

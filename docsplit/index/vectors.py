@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from docsplit.index.manifest import REMEDY, Manifest, check_encoder, read_manifest
-from docsplit.runtime.disk.sealed import Damaged, why_folder_damaged
+from docsplit.runtime.files import Damaged, why_folder_damaged
 
 if TYPE_CHECKING:  # it needs torch, as a search by words does not
     from docsplit.embedding.encoder import Description, Encoder

@@ -19,8 +19,7 @@ from transformers.utils import cached_file
 
 from docsplit.modeling.after_pooling import DENSE, KEPT, activation_named
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.disk.sealed import Damaged, read_any_json, read_json
-from docsplit.runtime.files import JsonObject, refuse_missing_path
+from docsplit.runtime.files import Damaged, JsonObject, read_any_json, read_json, refuse_missing_path
 
 logger = logging.getLogger(__name__)
 

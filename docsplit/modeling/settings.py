@@ -15,7 +15,7 @@ from docsplit.modeling.after_pooling import KEPT
 from docsplit.modeling.families.table import family_of
 from docsplit.modeling.objectives.table import OBJECTIVES, objectives_with, option_names
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.disk.records import checked
+from docsplit.runtime.files import checked
 
 RELEASED_DTYPE = "released_dtype"  # in which `AutoModel` loads the checkpoint, where that is not float32
 # The view of `docsplit.data.views` that was trained on, and about how many words its passages have, if it has any: for

@@ -17,10 +17,8 @@ from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.card_results import evaluation_text, model_index, read_evaluations
 from docsplit.release.front_matter import licence_of, licence_text, metadata
 from docsplit.release.run_record import Licence, RunRecord, Start
-from docsplit.runtime.disk.records import record_of
-from docsplit.runtime.disk.sealed import read_json
-from docsplit.runtime.files import write_text
-from docsplit.runtime.names import command_name
+from docsplit.runtime.command import command_name
+from docsplit.runtime.files import read_json, record_of, write_text
 
 ADAPTATION_FILE = "adapt.json"
 KINDS = ("words", "static", "plain")  # of what is written

@@ -24,8 +24,8 @@ from docsplit.evaluation.results.tables import (
 )
 from docsplit.evaluation.results.task import Task, task_of_file
 from docsplit.release.probe_table import probe_table, table_of_probe
-from docsplit.runtime.disk import sealed
-from docsplit.runtime.disk.records import checked
+from docsplit.runtime import files
+from docsplit.runtime.files import checked
 
 RESULTS_FILE, EVALUATIONS = "all_results.json", "evaluations"
 NUMBERS = re.compile(r"(global_step|train_|documents_|tokens_|probe_|tfidf_)")  # what names of numbers begin with
@@ -79,7 +79,7 @@ def rows_of_file(contents: Json) -> tuple[Task, list[Row]]:
 
 def read_json(path: Path) -> Json:
     """Read a JSON file; {} if it does not exist."""
-    return sealed.read_json(path) if path.exists() else {}
+    return files.read_json(path) if path.exists() else {}
 
 
 def read_results(directory: Path) -> Json:

@@ -23,7 +23,7 @@ from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release.manifest import MANIFEST, why_incomplete
 from docsplit.runtime.command import as_command
-from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.options import CommandParser
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

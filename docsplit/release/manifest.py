@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from docsplit.modeling.saving import WEIGHTS_FILE
-from docsplit.runtime.disk.sealed import (
+from docsplit.runtime.files import (
     Damaged,
     FileRecord,
+    JsonObject,
+    flush,
+    flush_folder,
     read_json,
     read_sealed,
     records_in,
     seal_folder,
     why_damaged,
 )
-from docsplit.runtime.files import JsonObject, flush, flush_folder
 
 MANIFEST = "checkpoint_manifest.json"
 IN_EACH = ({WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json"}, {"config.json"}, {"trainer_state.json"})  # one of each

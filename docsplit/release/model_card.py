@@ -44,9 +44,8 @@ from docsplit.release.front_matter import is_hub_name, licence_of, licence_text,
 from docsplit.release.hub import download_card_files, push_at_the_end
 from docsplit.release.run_record import RUN_FILE, Licence, RunRecord, Start
 from docsplit.runtime.command import as_command
-from docsplit.runtime.command_parser import CommandParser
-from docsplit.runtime.disk.output_folder import record_beside
-from docsplit.runtime.files import JsonObject, write_text
+from docsplit.runtime.files import JsonObject, record_beside, write_text
+from docsplit.runtime.options import CommandParser
 
 logger = logging.getLogger(__name__)
 

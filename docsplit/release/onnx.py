@@ -14,7 +14,7 @@ from torch.nn.functional import embedding, normalize
 
 from docsplit.data.passages import to_passages
 from docsplit.modeling.families.table import family_of
-from docsplit.runtime.names import command_name
+from docsplit.runtime.command import command_name
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -10,9 +10,9 @@ from docsplit.release.card_results import RESULTS_FILE
 from docsplit.release.front_matter import start_of
 from docsplit.release.model_card import write_card
 from docsplit.release.run_record import RUN_FILE, RunRecord, Start
-from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import JsonObject, commit_of_code, versions, write_text
 from docsplit.runtime.launching import hardware
+from docsplit.runtime.options import given_options
 
 NOT_RECORDED = re.compile(
     r"output_dir|overwrite_output_dir|resume_from_checkpoint|disable_tqdm|.*token|push_.*|hub_.*"

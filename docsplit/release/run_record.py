@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from docsplit.runtime.disk.records import checked, record_of
-from docsplit.runtime.disk.sealed import read_json
+from docsplit.runtime.files import checked, read_json, record_of
 
 RUN_FILE = "run.json"
 

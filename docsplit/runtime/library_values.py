@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
-from docsplit.runtime.arguments import check_choices
+from docsplit.runtime.options import check_choices
 
 CHECKED_STEPS = 10  # of a schedule of learning rates
 NEED_A_MODEL = "galore|apollo|lomo"  # optimizers of transformers that look at more than weights

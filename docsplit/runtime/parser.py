@@ -9,8 +9,7 @@ from typing import Any, get_type_hints
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
-from docsplit.runtime.command_parser import CommandParser
-from docsplit.runtime.help import COMMON, INHERITED, REDECLARED, groups_of, shown_default, title_of
+from docsplit.runtime.options import COMMON, INHERITED, REDECLARED, CommandParser, groups_of, shown_default, title_of
 
 METAVARS = {int: "N", float: "X", str: "TEXT", string_to_bool: "true|false"}
 

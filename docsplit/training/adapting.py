@@ -38,10 +38,9 @@ from docsplit.modeling.sentence_transformers_files import document_prompt, trust
 from docsplit.release.adapted_card import Adaptation, Candidate, candidates_table
 from docsplit.release.front_matter import start_of
 from docsplit.release.hub import RELEASE, prepare_release, push_at_the_end
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import commit_of_code, refuse_missing_path, versions
+from docsplit.runtime.command import command_line
+from docsplit.runtime.files import cache_directory, commit_of_code, refuse_missing_path, versions
 from docsplit.runtime.launching import default_dtype, describe_computing, hardware
-from docsplit.runtime.names import command_line
 from docsplit.training.adaptation import candidates as choice
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import Folder, train

@@ -14,9 +14,8 @@ from docsplit.data.views import QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.objectives.table import OBJECTIVES
 from docsplit.modeling.settings import Settings
 from docsplit.modeling.transfer import WITHOUT_QUEUE
-from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.command_parser import TOKEN_REFUSED
+from docsplit.runtime.command import command_name
 from docsplit.runtime.launching import (
     PRECISION,
     accelerator,
@@ -35,7 +34,7 @@ from docsplit.runtime.library_values import (
     check_trackers,
     read_json_option,
 )
-from docsplit.runtime.names import command_name
+from docsplit.runtime.options import TOKEN_REFUSED, check_choices, first_lines
 from docsplit.training.options import (
     DEFAULT_PASSAGE_WORDS,
     DEFAULT_VIEW,

@@ -27,7 +27,7 @@ from docsplit.data.streaming import DocumentStream
 from docsplit.evaluation.analysis.geometry import embedding_geometry, spread, usage
 from docsplit.release.hub import push_in_background
 from docsplit.release.manifest import seal
-from docsplit.runtime.disk.shared import from_first, on_all
+from docsplit.runtime.sharing import from_first, on_all
 from docsplit.training import checkpoints
 
 logger = logging.getLogger(__name__)

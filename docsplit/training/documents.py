@@ -18,9 +18,8 @@ from docsplit.data.sets.labelled import LabelledSplit, load_probe, probe_counts
 from docsplit.data.streaming import DocumentStream, StreamLayout, take
 from docsplit.embedding.graphs import no_sections
 from docsplit.modeling.sentence_transformers_files import lower_cases
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.disk.shared import first_in, from_first
-from docsplit.runtime.files import JsonObject
+from docsplit.runtime.files import JsonObject, cache_directory
+from docsplit.runtime.sharing import first_in, from_first
 from docsplit.training.arguments import RunOptions
 
 logger = logging.getLogger(__name__)

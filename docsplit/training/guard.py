@@ -17,8 +17,8 @@ from docsplit.modeling.objectives.table import prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release.hub import RELEASE
 from docsplit.release.manifest import MANIFEST
-from docsplit.runtime.disk.output_folder import RECORD, OutputFolder
-from docsplit.runtime.disk.shared import from_first
+from docsplit.runtime.files import RECORD, OutputFolder
+from docsplit.runtime.sharing import from_first
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.checkpoints import RESULTS
 from docsplit.training.probe import ProbeCallback

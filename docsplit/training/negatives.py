@@ -24,9 +24,16 @@ from docsplit.data.sets.rankings import Retrieved
 from docsplit.embedding.encode import embed_documents, embed_queries, identity
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.search import make_comparable, search
-from docsplit.runtime.disk.caches import build_once
-from docsplit.runtime.disk.sealed import READ_WHEN_OPENED, read_json, why_folder_damaged
-from docsplit.runtime.files import flush, flush_folder, hash_of_code, write_text
+from docsplit.runtime.files import (
+    READ_WHEN_OPENED,
+    build_once,
+    flush,
+    flush_folder,
+    hash_of_code,
+    read_json,
+    why_folder_damaged,
+    write_text,
+)
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 
 logger = logging.getLogger(__name__)

@@ -6,11 +6,10 @@ from typing import Any, Literal
 from docsplit.data.segmentation import DEFAULT_SPLITTER
 from docsplit.data.views import OF_PASSAGES, QUERY_DOCUMENT, VIEWS
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.arguments import check_choices, first_lines
 from docsplit.runtime.bounds import check_bounds
+from docsplit.runtime.command import command_name
 from docsplit.runtime.files import refuse_missing_path
-from docsplit.runtime.help import COMMON
-from docsplit.runtime.names import command_name
+from docsplit.runtime.options import COMMON, check_choices, first_lines
 
 DEFAULT_VIEW = "docsplit"
 DEFAULT_PASSAGE_WORDS = 100

@@ -16,9 +16,9 @@ from docsplit.data.sets.rankings import Ranking, load_collection
 from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.families.table import family_named, family_of
 from docsplit.modeling.sentence_transformers_files import prompt_of, query_prompt_of
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.disk.shared import first_in
-from docsplit.runtime.names import command_name
+from docsplit.runtime.command import command_name
+from docsplit.runtime.files import cache_directory
+from docsplit.runtime.sharing import first_in
 from docsplit.training.arguments import QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData, load_tokenizer
 from modeling_docsplit import DocSplitForContrastivePretraining

@@ -22,13 +22,22 @@ from docsplit.modeling.objectives.table import OBJECTIVES, prepared_files
 from docsplit.modeling.saving import TRAINING_STATE_FILE
 from docsplit.release import hub, reporting
 from docsplit.release.run_record import RUN_FILE
-from docsplit.runtime.arguments import given_options
-from docsplit.runtime.disk.output_folder import ALL, NUMBER, RECORD, OutputFolder, Writer, matches
-from docsplit.runtime.disk.sealed import Damaged, read_json
-from docsplit.runtime.disk.shared import from_first, on_all, refuse_differences
-from docsplit.runtime.files import PARTIAL, flush_files, name_failed_writes
-from docsplit.runtime.launching import explain_out_of_memory
-from docsplit.runtime.restarts import begun_before, note_begin
+from docsplit.runtime.files import (
+    ALL,
+    NUMBER,
+    PARTIAL,
+    RECORD,
+    Damaged,
+    OutputFolder,
+    Writer,
+    flush_files,
+    matches,
+    name_failed_writes,
+    read_json,
+)
+from docsplit.runtime.launching import begun_before, explain_out_of_memory, note_begin
+from docsplit.runtime.options import given_options
+from docsplit.runtime.sharing import from_first, on_all, refuse_differences
 from docsplit.training import checkpoints, guard, models
 from docsplit.training.arguments import NEGATIVES_FOLDER, RunOptions
 from docsplit.training.callbacks import DocSplitCallback, InterruptCallback, PushCallback
@@ -46,7 +55,7 @@ logger = logging.getLogger("docsplit")
 COMMAND = "run_docsplit_pretraining.py"
 BATCH_SIZE = "per_device_train_batch_size"
 TRAINING_ONLY_FILES = (TRAINING_STATE_FILE, ADAPTER_FOLDER, NEGATIVES_FOLDER)  # of a checkpoint, and of a run
-# What a run writes, as patterns of `docsplit.runtime.disk.output_folder`
+# What a run writes, as patterns of `docsplit.runtime.files`
 PARTS = (TRAINING_STATE_FILE, f"{ADAPTER_FOLDER}/{ALL}", f"{NEGATIVES_FOLDER}/{ALL}")
 HALF_WRITTEN = ".tmp??????"  # by safetensors, where a kill comes in between
 RELEASED = (*hub.WRITTEN, *PARTS, "training_args.bin", HALF_WRITTEN)

@@ -21,8 +21,8 @@ from docsplit.data.views import QUERY_DOCUMENT
 from docsplit.modeling.objectives.base import Objective
 from docsplit.modeling.sentence_transformers_files import trust_argument
 from docsplit.release.probe_table import probe_table
+from docsplit.runtime.command import command_line
 from docsplit.runtime.files import JsonObject
-from docsplit.runtime.names import command_line
 from docsplit.training.arguments import RunOptions
 
 COUNTS = {  # titles of counts whose names do not say it

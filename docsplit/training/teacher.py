@@ -27,8 +27,8 @@ from docsplit.embedding.neighbours import check_search, smooth, word_vectors
 from docsplit.embedding.project_modules import without_words
 from docsplit.modeling.after_pooling import embedding_width
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE, NeighbourDistillation, Targets
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.disk.shared import first_in
+from docsplit.runtime.files import cache_directory
+from docsplit.runtime.sharing import first_in
 from docsplit.training.arguments import DataArguments, RunOptions
 from docsplit.training.documents import TrainingData
 

@@ -18,7 +18,7 @@ from docsplit.index.changes import add, build, delete, writing
 from docsplit.index.check import check
 from docsplit.index.index import Index
 from docsplit.index.results import Added
-from docsplit.runtime.disk.sealed import Damaged
+from docsplit.runtime.files import Damaged
 from tests.index.conftest import ENCODER, WORDS, answers
 from tests.index.mutations import contents
 

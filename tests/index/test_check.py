@@ -14,7 +14,7 @@ from docsplit.index.check import check
 from docsplit.index.index import Index
 from docsplit.index.manifest import TokensEntry, WordsEntry, read_manifest
 from docsplit.index.segments import query_words, seal_segment, write_array
-from docsplit.runtime.disk.sealed import seal_folder
+from docsplit.runtime.files import seal_folder
 from tests.index.conftest import ENCODER, WORDS, embed
 from tests.index.mutations import contents, trial
 

@@ -13,7 +13,7 @@ from docsplit.index.manifest import (
     check_encoder,
     read_manifest,
 )
-from docsplit.runtime.disk.sealed import CHECKSUM, Damaged, FileRecord, write_sealed
+from docsplit.runtime.files import CHECKSUM, Damaged, FileRecord, write_sealed
 
 ENCODER = {"name": "a", "hash": "0123456789", "pooling": "mean", "given": {"prompt": None}}
 NAME, WORDS, DELETED = "0123456789abcdef" * 2, "words-01234567", "deleted-89abcdef.npy"

@@ -20,7 +20,7 @@ from docsplit.index.results import (
     marked,
     shown_part,
 )
-from docsplit.runtime.display import BOLD, RESET, Style
+from docsplit.runtime.command import BOLD, RESET, Style
 
 
 @pytest.mark.parametrize(

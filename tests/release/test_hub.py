@@ -23,7 +23,7 @@ from docsplit.modeling.families.table import code_files
 from docsplit.modeling.starts import HEAD_FILE, HEAD_INDEX
 from docsplit.release import hub as release_hub
 from docsplit.release.manifest import seal
-from docsplit.runtime.disk.output_folder import record_beside
+from docsplit.runtime.files import record_beside
 from docsplit.training.arguments import PretrainingArguments
 from tests.conftest import tiny_config, write_checkpoint
 from tests.processes import ROOT, Script, start_server

@@ -20,7 +20,7 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.project_modules import with_words
 from docsplit.embedding.words_on_disk import save_static
 from docsplit.release import onnx
-from docsplit.runtime.disk.output_folder import Record
+from docsplit.runtime.files import Record
 from modeling_docsplit import DocSplitForContrastivePretraining
 from modeling_graph_document import GraphDocumentConfig, GraphDocumentModel
 from tests.conftest import make_corpus, tiny_config, tiny_values

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from docsplit.runtime.arguments import (
+from docsplit.runtime.options import (
     check_choices,
     find_recipe,
     given_options,

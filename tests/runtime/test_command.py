@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from docsplit.runtime import command
-from docsplit.runtime.arguments import find_recipe
 from docsplit.runtime.command import as_command
+from docsplit.runtime.options import find_recipe
 from tests.processes import ROOT, Script, start
 
 SCRIPTS = sorted(path.stem for path in ROOT.glob("*.py") if "as_command" in path.read_text())

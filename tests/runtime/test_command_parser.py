@@ -5,8 +5,7 @@ from typing import Literal
 
 import pytest
 
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.command_parser import CommandParser, did_you_mean
+from docsplit.runtime.options import CommandParser, did_you_mean, parse_arguments
 
 
 @dataclass

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from docsplit.runtime.command import as_command
-from docsplit.runtime.display import BOLD, DIM, RESET, Style, as_json, shown, shown_lines
+from docsplit.runtime.command import BOLD, DIM, RESET, Style, as_command, as_json, shown, shown_lines
 
 
 class Terminal(io.StringIO):

@@ -3,8 +3,8 @@
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from docsplit.runtime import ending
-from docsplit.runtime.ending import end_with, say
+from docsplit.runtime import command as ending
+from docsplit.runtime.command import end_with, say
 
 
 @pytest.fixture

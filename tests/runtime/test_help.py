@@ -4,8 +4,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.help import COMMON, RECIPE, WIDTH, answer_help, asks_for_all, asks_for_help, shown_default
+from docsplit.runtime.options import (
+    COMMON,
+    RECIPE,
+    WIDTH,
+    answer_help,
+    asks_for_all,
+    asks_for_help,
+    parse_arguments,
+    shown_default,
+)
 
 
 @dataclass

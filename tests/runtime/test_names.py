@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from docsplit.runtime import names
-from docsplit.runtime.names import COMMANDS, as_typed, command_line, command_name, running_command
+from docsplit.runtime import command as names
+from docsplit.runtime.command import COMMANDS, as_typed, command_line, command_name, running_command
 from tests.processes import ROOT
 
 

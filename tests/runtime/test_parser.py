@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from docsplit.runtime.arguments import parse_arguments
-from docsplit.runtime.help import COMMON, INHERITED, REDECLARED
+from docsplit.runtime.options import COMMON, INHERITED, REDECLARED, parse_arguments
 from tests.runtime.test_arguments import ALL, CHOICES, Example
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from docsplit.runtime.restarts import Begun, begun_before, note_begin, restart_count
+from docsplit.runtime.launching import Begun, begun_before, note_begin, restart_count
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 from docsplit.runtime.bounds import Bound
-from docsplit.runtime.command_parser import CommandParser
+from docsplit.runtime.options import CommandParser
 from tests.processes import ROOT
 
 WORK = {  # where the work of a script begins

@@ -9,7 +9,7 @@ import torch
 from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE, TrainingDocuments
 from docsplit.embedding.overlap import contamination
 from docsplit.release.manifest import MANIFEST
-from docsplit.runtime.disk.sealed import read_sealed
+from docsplit.runtime.files import read_sealed
 from run_docsplit_pretraining import main
 from tests.old_checkpoints import CHECKPOINTS, EXPECTED, LAST_STEP, STEP, embed, losses_after, words_of
 

@@ -13,7 +13,7 @@ from docsplit.data.seen_documents import TrainingDocuments
 from docsplit.data.sets.arguments import RankingArguments
 from docsplit.data.sets.folds import divide
 from docsplit.data.sets.rankings import load_collection
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
 from run_docsplit_pretraining import main
 from tests.processes import ROOT, Script

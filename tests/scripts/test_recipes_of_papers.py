@@ -9,7 +9,7 @@ from docsplit.data.sets.arguments import CitationArguments, LabelledArguments
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
 from docsplit.evaluation.classification import head_of
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -10,7 +10,7 @@ from docsplit.data.preparation import document_id
 from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.data.sets.citations import load_citation_pairs
 from docsplit.embedding.arguments import EncoderArguments
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from run_aan_retrieval import CitationArguments, LinkArguments, main
 from tests.conftest import make_corpus
 from tests.processes import ROOT, run

@@ -17,7 +17,7 @@ from docsplit.data.seen_documents import TrainingDocuments, sketch
 from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.heads import frozen as heads
 from docsplit.evaluation.heads.presets import PRESETS
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from modeling_docsplit import DocSplitForContrastivePretraining
 from run_probe_classification import LabelledArguments, ProbeArguments, main
 from tests.conftest import make_corpus, tiny_config, unrecorded

@@ -9,7 +9,7 @@ from typing import Any
 
 from docsplit.index.changes import build
 from docsplit.release.manifest import MANIFEST, seal, why_incomplete
-from docsplit.runtime.disk.sealed import read_json
+from docsplit.runtime.files import read_json
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
 from tests.index import mutations

@@ -29,7 +29,7 @@ from docsplit.data.tokenization import load_tokenizer
 from docsplit.embedding import chunks
 from docsplit.modeling.encoder_with_words import Words
 from docsplit.modeling.objectives.neighbour_distillation import Targets
-from docsplit.runtime.disk.caches import build_once, map_once
+from docsplit.runtime.files import build_once, map_once
 from docsplit.training.negatives import FILE, NOTE, NegativesCallback
 from docsplit.training.options import QueryArguments
 from tests.trajectories import DATA

@@ -7,7 +7,7 @@ import pytest
 import torch
 from accelerate.commands import launch
 
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from docsplit.training import arguments
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 

@@ -10,9 +10,8 @@ import pytest
 
 from docsplit.modeling.settings import current_settings
 from docsplit.release.manifest import MANIFEST, seal, why_incomplete
-from docsplit.runtime.disk.sealed import FileRecord
-from docsplit.runtime.files import PARTIAL
-from docsplit.runtime.restarts import Begun
+from docsplit.runtime.files import PARTIAL, FileRecord
+from docsplit.runtime.launching import Begun
 from docsplit.training import checkpoints
 from tests.conftest import write_checkpoint
 from tests.mutations import mutated_copy

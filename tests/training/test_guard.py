@@ -13,7 +13,7 @@ from docsplit.data.seen_documents import TRAINING_DOCUMENTS_FILE
 from docsplit.embedding.lexical_ridge import RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.words_on_disk import save_with_words
-from docsplit.runtime.disk.output_folder import OutputFolder, Record, Writer
+from docsplit.runtime.files import OutputFolder, Record, Writer
 from docsplit.training import guard
 from docsplit.training.run import COMMAND
 from run_docsplit_pretraining import main

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from docsplit.data.sets.rankings import Ranking, Retrieved
-from docsplit.runtime.disk.caches import build_once
+from docsplit.runtime.files import build_once
 from docsplit.training.arguments import NEGATIVES_FOLDER, QueryArguments
 from docsplit.training.negatives import FILE, NOTE, NegativesCallback, mine
 from tests.mutations import mutated_copy

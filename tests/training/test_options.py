@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields
 
 from transformers import TrainingArguments
 
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON
 from docsplit.training.arguments import PretrainingArguments
 from docsplit.training.options import TrainingOptions
 

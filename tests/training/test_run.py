@@ -9,7 +9,7 @@ import pytest
 import run_docsplit_pretraining
 from docsplit.modeling.objectives.neighbour_distillation import TARGETS_FILE
 from docsplit.release.manifest import MANIFEST, seal
-from docsplit.runtime.disk.output_folder import ALL, NUMBER
+from docsplit.runtime.files import ALL, NUMBER
 from docsplit.training.arguments import DataArguments, ModelArguments, PretrainingArguments, QueryArguments, RunOptions
 from docsplit.training.documents import TrainingData
 from docsplit.training.run import (

@@ -28,7 +28,7 @@ class EncodingContender:
     def __init__(self, job: Job):
         from docsplit.data.corpora import load_corpus
         from docsplit.data.tokenization import train_wordpiece
-        from docsplit.runtime.disk.caches import cache_directory
+        from docsplit.runtime.files import cache_directory
 
         corpus = load_corpus("python_docs")
         vocab_size = BertConfig.from_pretrained(job.folder).vocab_size

@@ -38,8 +38,8 @@ from docsplit.embedding.loading import load_encoder
 from docsplit.modeling.objectives.base import ObjectiveOutput
 from docsplit.modeling.objectives.info_nce import info_nce
 from docsplit.modeling.objectives.neighbour_distillation import NeighbourDistillation, Targets
-from docsplit.runtime.arguments import given_options
 from docsplit.runtime.files import ROOT, write_text
+from docsplit.runtime.options import given_options
 from docsplit.training import teacher
 from docsplit.training.run import Run
 

@@ -30,8 +30,7 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.embedding.neighbours import nearest, smooth_texts, word_vectors
 from docsplit.evaluation.analysis.geometry import embedding_geometry
 from docsplit.evaluation.heads.tfidf import tfidf_features
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
 DRAWS = 200  # of test items

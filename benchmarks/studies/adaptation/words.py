@@ -43,8 +43,7 @@ from docsplit.embedding.lexical_ridge import LexicalRidge, RidgeSettings, fit
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.neighbours import WORD_DIMENSIONS, smooth_texts
 from docsplit.evaluation.heads.tfidf import tfidf_features
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
 SIZES = (100, 300, 1000)  # documents to fit on; all are the set itself

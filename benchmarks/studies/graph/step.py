@@ -24,8 +24,7 @@ from docsplit.embedding.encoder import Encoder
 from docsplit.evaluation.analysis.clustering import cluster, cluster_measures, tfidf_svd
 from docsplit.evaluation.heads.tfidf import tfidf_features
 from docsplit.evaluation.results.items import ItemScores
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import write_text
+from docsplit.runtime.files import cache_directory, write_text
 from docsplit.runtime.vectors import unit
 
 THIRDS = ("short", "medium", "long")

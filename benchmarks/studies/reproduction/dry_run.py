@@ -16,8 +16,8 @@ from benchmarks.engine.study import Study, resolve
 from benchmarks.studies.reproduction import measure
 from benchmarks.studies.reproduction.costs import Options, options_of
 from benchmarks.studies.reproduction.plan import FAMILIES, Plan
-from docsplit.runtime.arguments import find_recipe, parse_arguments
 from docsplit.runtime.files import refuse_missing_path
+from docsplit.runtime.options import find_recipe, parse_arguments
 
 PLACEHOLDER = "not-made-yet"  # of a folder that a cell will write
 ON_THE_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
@@ -149,8 +149,8 @@ def measured_speed(recipe: Mapping[str, Any], model: str | None) -> dict[str, An
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     from docsplit.modeling.pretrained import read_config
-    from docsplit.runtime.arguments import parse_config_overrides
     from docsplit.runtime.launching import accelerator, hardware
+    from docsplit.runtime.options import parse_config_overrides
 
     if model is None and "start" not in recipe:
         raise ValueError("This recipe starts from several encoders: name one by --model_name_or_path, to measure it.")

@@ -25,8 +25,8 @@ from docsplit.embedding.arguments import EncoderArguments
 from docsplit.evaluation.analysis.arguments import AnalysisArguments
 from docsplit.evaluation.arguments import LinkArguments, ProbeArguments
 from docsplit.evaluation.ranking.arguments import RetrievalArguments
-from docsplit.runtime.arguments import parse_arguments
 from docsplit.runtime.files import write_text
+from docsplit.runtime.options import parse_arguments
 
 EVALUATIONS: dict[str, tuple[str, tuple[Any, Any]]] = {  # the script that each is, and its options beside encoders
     "classification": ("run_probe_classification.py", (LabelledArguments, ProbeArguments)),

@@ -15,7 +15,7 @@ from benchmarks.engine.study import Study
 from docsplit.release.card_results import EVALUATIONS
 from docsplit.release.model_card import add_results
 from docsplit.release.run_record import RUN_FILE
-from docsplit.runtime.disk.sealed import read_json
+from docsplit.runtime.files import read_json
 
 RESULTS, CURVE = "results.json", "few_shot.png"  # of an evaluation, as cards take them
 

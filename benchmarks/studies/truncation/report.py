@@ -27,8 +27,7 @@ from docsplit.embedding.encode import embed_documents, embed_queries
 from docsplit.embedding.loading import load_encoder
 from docsplit.embedding.search import search
 from docsplit.evaluation.ranking.measures import measure_retrieved
-from docsplit.runtime.disk.caches import cache_directory
-from docsplit.runtime.files import ROOT, versions, write_text
+from docsplit.runtime.files import ROOT, cache_directory, versions, write_text
 from docsplit.runtime.launching import hardware
 from docsplit.runtime.vectors import unit
 

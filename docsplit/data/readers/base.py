@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from docsplit.runtime.display import shown
+from docsplit.runtime.command import shown
 
 T = TypeVar("T")
 NAMES_SHOWN = 2  # of the files that were skipped for one reason

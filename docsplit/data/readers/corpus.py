@@ -33,8 +33,7 @@ from docsplit.data.readers.documents import Reading, find_documents
 from docsplit.data.readers.files import FoundFiles, saved_files
 from docsplit.data.readers.lines import read_line_rows
 from docsplit.data.readers.rows import Columns
-from docsplit.runtime.disk.caches import build_once, cache_directory
-from docsplit.runtime.files import JsonObject, hash_of_code, write_text
+from docsplit.runtime.files import JsonObject, build_once, cache_directory, hash_of_code, write_text
 
 logger = logging.getLogger(__name__)
 

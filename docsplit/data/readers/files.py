@@ -16,7 +16,7 @@ from fsspec.compression import compr
 from fsspec.utils import compressions
 
 from docsplit.data.readers.base import Skipped, Unreadable
-from docsplit.runtime.disk.sealed import read_json
+from docsplit.runtime.files import read_json
 
 logger = logging.getLogger(__name__)
 

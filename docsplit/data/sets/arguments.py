@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON
 
 
 def check_folds(folds: str, fold: int | None) -> None:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.runtime.arguments import check_choices
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON, check_choices
 
 ANALYSES = ("redundancy", "similarity", "attention", "clustering", "map", "geometry")
 GRAPH_ATTENTION = "graph_attention"  # another, for graph document models alone

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 from docsplit.data.sets.arguments import check_folds
 from docsplit.embedding.arguments import ComparisonArguments
-from docsplit.runtime.arguments import check_choices
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON, check_choices
 
 BM25 = "bm25"
 RANKING_METHODS = ("dense", BM25, "hybrid", "rrf")

@@ -12,7 +12,7 @@ import numpy as np
 from docsplit.data.seen_documents import SHARES
 from docsplit.evaluation.results.bootstrap import Difference, is_clear
 from docsplit.evaluation.results.task import Task
-from docsplit.runtime.disk.records import checked, record_of
+from docsplit.runtime.files import checked, record_of
 
 # What a row says of its encoder and data: an open set of columns, for each evaluation and encoder has its own.
 Facts = dict[str, Any]

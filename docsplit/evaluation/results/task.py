@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from docsplit.evaluation.results.items import Statistic, ratio_of_sums
-from docsplit.runtime.disk.records import checked, record_of
+from docsplit.runtime.files import checked, record_of
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,21 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.project_modules import has_words, save_plain
 from docsplit.embedding.words_on_disk import save_static, save_with_words
 from docsplit.release.adapted_card import Adaptation, write_adapted_card
-from docsplit.runtime.disk.output_folder import ALL, LOCK, RECORD, OutputFolder, Writer
-from docsplit.runtime.disk.shared import from_first, on_all
 from docsplit.runtime.files import (
+    ALL,
+    LOCK,
     PARTIAL,
+    RECORD,
     ROOT,
+    OutputFolder,
+    Writer,
     flush,
     flush_folder,
     move_aside,
     refuse_missing_path,
     why_not_written,
 )
+from docsplit.runtime.sharing import from_first, on_all
 from docsplit.training.adaptation.candidates import Variant
 from docsplit.training.adaptation.options import AdaptOptions
 from docsplit.training.guard import folder_of, put_back

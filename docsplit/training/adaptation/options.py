@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from docsplit.modeling.pooling import Pooling
-from docsplit.runtime.arguments import find_recipe
 from docsplit.runtime.bounds import check_bounds
-from docsplit.runtime.help import COMMON
+from docsplit.runtime.options import COMMON, find_recipe
 
 
 @dataclass

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.engine.cells import SPENT, Running, _spent
-from docsplit.runtime.disk.sealed import write_sealed
+from docsplit.runtime.files import write_sealed
 from tests.benchmarks.engine.conftest import CASES, MEASURE
 from tests.mutations import mutated_copy
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.engine.results import Record, Results, read_results, write_results
-from docsplit.runtime.disk.sealed import Damaged
+from docsplit.runtime.files import Damaged
 from tests.mutations import mutated_copy
 from tests.processes import ROOT
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from docsplit.runtime.disk.caches import build_once, is_cached, map_once
+from docsplit.runtime.files import build_once, is_cached, map_once
 from tests.mutations import mutate
 
 

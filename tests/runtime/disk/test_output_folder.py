@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.runtime.disk.output_folder import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
+from docsplit.runtime.files import ALL, LOCK, NUMBER, RECORD, OutputFolder, Record, Writer
 
 WRITER = Writer("train.py", "--output_dir", ("README.md", "model*.bin", f"step-{NUMBER}/{ALL}", "parts/*/part.json"))
 NOBODY = 2**22 + 1  # the number of no process: the largest of Linux is 2**22
@@ -161,7 +161,7 @@ def killed_run(folder, writer, code, wait=True):
     script = f"""
 import os, sys, time
 from pathlib import Path
-from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+from docsplit.runtime.files import OutputFolder, Writer
 writer = Writer({writer.name!r}, "", {writer.writes!r}, {writer.writes_first!r})
 taken = OutputFolder(Path({str(folder)!r}), writer).take()
 os.chdir({str(folder)!r})
@@ -293,7 +293,7 @@ def test_a_record_that_a_kill_left_half_written_goes(folder):
 import os, signal
 from pathlib import Path
 from docsplit.runtime import files
-from docsplit.runtime.disk.output_folder import OutputFolder, Writer
+from docsplit.runtime.files import OutputFolder, Writer
 files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 OutputFolder(Path({str(folder)!r}), Writer("train.py", "", ("README.md",))).take()
 """

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from docsplit.runtime.disk.records import checked, record_of
+from docsplit.runtime.files import checked, record_of
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from docsplit.runtime.disk.sealed import (
+from docsplit.runtime.files import (
     Damaged,
     FileRecord,
     read_json,

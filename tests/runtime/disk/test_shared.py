@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from docsplit.runtime.disk.shared import first_in, first_that_sees, from_first, on_all, refuse_differences
+from docsplit.runtime.sharing import first_in, first_that_sees, from_first, on_all, refuse_differences
 from tests.processes import free_port, spawn
 
 SIZE, FOLDERS = 3, ("shared", "own", "shared")

@@ -20,7 +20,7 @@ from docsplit.embedding.overlap import training_documents_of
 from docsplit.embedding.words_on_disk import save_with_words
 from docsplit.release.adapted_card import ADAPTATION_FILE, Adaptation
 from docsplit.release.run_record import Start
-from docsplit.runtime.disk.output_folder import ALL, LOCK, RECORD, OutputFolder, Record, Writer
+from docsplit.runtime.files import ALL, LOCK, RECORD, OutputFolder, Record, Writer
 from docsplit.training.adaptation import folder as folder_module
 from docsplit.training.adaptation.candidates import Side, Variant
 from docsplit.training.adaptation.folder import COMMAND, Folder, train

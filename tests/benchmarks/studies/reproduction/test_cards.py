@@ -18,7 +18,7 @@ from benchmarks.studies.reproduction.card_sources import decisions, patterns, se
 from benchmarks.studies.reproduction.cards import CARDS, RECIPE, card_text, write_cards
 from benchmarks.studies.reproduction.plan import make_plan, papers_rows, read_recipe
 from docsplit.evaluation.results.paper_numbers import read_paper
-from docsplit.runtime.arguments import parse_arguments
+from docsplit.runtime.options import parse_arguments
 from docsplit.training.arguments import ARGUMENTS, OPTIONS_OF_OBJECTIVES
 from tests.processes import ROOT
 from tests.release.hub_rules import problems

@@ -5,21 +5,27 @@ and the command line wins. A recipe has one option a line, any that the command 
 `option: ???` leaves an option to the command line.
 
 Scripts parse before they import anything heavy, so that `--help` and mistyped options are answered soon: the parser
-itself, which needs transformers, is imported once `docsplit.runtime.help` has answered what it can.
+itself, which needs transformers, is imported once `docsplit.runtime.options` has answered what it can.
 """
 
+import argparse
 import logging
 import math
+import re
 import sys
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import fields
+import textwrap
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
+from inspect import get_annotations
+from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
-from docsplit.runtime.command_parser import did_you_mean, no_such
-from docsplit.runtime.help import answer_help, asks_for_all, title_of, usage
+from docsplit.runtime.bounds import BOUNDS, Bound, refusals
+from docsplit.runtime.command import as_typed, end_with, running_command
 
 logger = logging.getLogger(__name__)
 
@@ -230,3 +236,204 @@ def _can_be(name: str, value: Any, default: Any) -> bool:
     is_count = isinstance(value, int) and isinstance(default, int) and default > 0 and not name.endswith("_id")
     least = 1 if is_count else 0 if isinstance(default, int | float) and default >= 0 else -math.inf
     return math.isfinite(value) and value >= least
+
+
+NUMBERS = {"int": "a whole number", "float": "a number"}
+TOKEN_OPTIONS = {"--hub_token", "--hub-token", "--token"}
+TOKEN_REFUSED = (
+    "a token in a recipe or on the command line shows in process lists, in logs and in a launcher's traceback: log in "
+    "with `hf auth login`, or set HF_TOKEN, and make a new token in place of the one that was typed."
+)
+SHORT = 4  # letters: in so short a name a wrong letter is a larger share, and longer names contain it by chance
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return " Did you mean X?" with the known name that is nearest, or the first that contain it; else nothing."""
+    names = list(dict.fromkeys(known))
+    near = get_close_matches(name.lower(), names, n=1, cutoff=0.75 if len(name) > SHORT else 0.6)
+    if not near and len(name) >= SHORT:
+        near = [other for other in names if name.lower() in other][:2]
+    return f" Did you mean {' or '.join(prefix + name for name in near)}?" if near else ""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and name the option or the choice that was probably meant.
+
+    Options are written in full: the beginning of a name is refused, since a later option may begin with it too.
+
+    Args:
+        docstring: the script's. Its first paragraph begins the help, and the others end it, as they are written.
+        bounds: the numbers that options take, by their names.
+    """
+
+    def __init__(self, docstring: str | None = None, bounds: Mapping[str, Bound] = BOUNDS, **kwargs: Any):
+        self.bounds = bounds
+        if docstring is not None:
+            kwargs["description"], _, kwargs["epilog"] = as_typed(docstring).partition("\n\n")
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("prog", running_command())
+        super().__init__(**kwargs, allow_abbrev=False)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse as argparse does, but refuse what is unknown first, and numbers that are out of bounds last."""
+        words = list(sys.argv[1:] if args is None else args)
+        if not TOKEN_OPTIONS.isdisjoint(self._names_in(words)):
+            self.error(TOKEN_REFUSED)
+        if unknown := [name for name in self._names_in(words) if name not in self._option_string_actions]:
+            self.error(" ".join(map(self._no_such_option, unknown)))
+        parsed, unexpected = super().parse_known_args(words, namespace)
+        if unexpected:
+            self.error(f"unexpected {' '.join(unexpected)!r}.{self._hint(unexpected)}")
+        for refusal in refusals(vars(parsed), self.bounds):
+            self.error(refusal)
+        return parsed, unexpected
+
+    def _names_in(self, words: list[str]) -> Iterator[str]:
+        """Yield the options that are typed; of a script with verbs, those before the verb."""
+        if any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            words = list(takewhile(lambda word: word.startswith("-"), words))
+        for word in takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name:
+                yield name
+
+    def _no_such_option(self, typed: str) -> str:
+        known = (name[2:] for name in self._option_string_actions if name.startswith("--") and "-" not in name[2:])
+        return f"unknown option {typed}.{did_you_mean(typed[2:].replace('-', '_'), known, '--')}"
+
+    def _hint(self, unexpected: list[str]) -> str:
+        """Say more of words that are neither options nor values; a subclass may."""
+        return ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            label = f"{action.option_strings[0]} has no" if action.option_strings else f"there is no {action.metavar}"
+            self.error(f"{label} {no_such([str(value)], map(str, action.choices))}")
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong in one line, and exit with code 2."""
+        message = re.sub(r"(--\w+)/--[\w-]+", r"\1", message)  # HfArgumentParser takes --learning-rate too
+        message = re.sub(r"^argument (\S+): invalid (\w+) value: (.*)", _wrong_type, message)
+        message = re.sub(r"^argument (\S+): expected .*", r"\1 needs a value", message)
+        message = re.sub(r"^argument (\S+: )", r"\1", message)
+        message = re.sub(r"^the following arguments are required: ", "missing: ", message)
+        stop = "" if message.endswith((".", "?")) else "."
+        end_with(f"{message}{stop} `{self.prog} --help` shows the options.", code=2)
+
+
+def no_such(values: Iterable[str], choices: Iterable[str]) -> str:
+    """Name values that are none of the choices, the choice that was probably meant, and all of them."""
+    given, known = list(values), list(choices)
+    if meant := did_you_mean(given[0], known):
+        return f"{', '.join(given)}.{meant} Choose among {', '.join(known)}."
+    return f"{', '.join(given)}: choose among {', '.join(known)}."
+
+
+def _wrong_type(match: re.Match[str]) -> str:
+    return f"{match[1]} is {match[3]}, expected {NUMBERS.get(match[2], match[2])}"
+
+
+COMMON = "common"  # in the metadata of a field: the short page shows it
+REDECLARED = "TrainingArguments with defaults of this project"
+INHERITED = "Inherited from transformers' TrainingArguments"
+WIDTH = 119  # columns of the page
+RECIPE = "YAML file of options, or the name of one that comes with the project; options override it"
+
+
+def title_of(dtype: Any) -> str:
+    """Take the first line of a docstring, without its full stop."""
+    return str(dtype.__doc__).partition("\n")[0].rstrip(".")
+
+
+def groups_of(dtype: Any) -> Iterator[tuple[str, set[str]]]:
+    """Yield a title and the names of its fields for each class that declares some."""
+    of_transformers = {
+        name for base in dtype.__mro__ if base.__module__.startswith("transformers.") for name in get_annotations(base)
+    }
+    seen: set[str] = set()
+    for declaring in dtype.__mro__[:-1]:
+        names = set(get_annotations(declaring)) - seen
+        seen |= names
+        if declaring.__module__.startswith("transformers."):
+            yield INHERITED, names
+        else:
+            yield title_of(declaring), names - of_transformers
+            yield REDECLARED, names & of_transformers
+
+
+def answer_help(
+    dataclass_types: Sequence[Any],
+    description: str,
+    argv: Sequence[str] | None = None,
+    positional: Mapping[str, str] | None = None,
+) -> None:
+    """Print the short page and exit, if the command line asks for it: `--help` or `-h` without `all` after it.
+
+    Args: as those of `docsplit.runtime.options.parse_arguments`.
+
+    Raises:
+        SystemExit: with code 0, after printing.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    if asks_for_help(words) and not asks_for_all(words):
+        print(short_page(dataclass_types, description, positional or {}))
+        sys.exit(0)
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Whether a command line asks for help."""
+    return not {"--help", "-h"}.isdisjoint(words)
+
+
+def asks_for_all(words: Sequence[str]) -> bool:
+    """Whether a command line asks for all of the help: `--help all`."""
+    return any(pair in (("--help", "all"), ("-h", "all")) for pair in pairwise(words))
+
+
+def usage(positional: Sequence[str]) -> str:
+    """Write the usage behind the name of the script."""
+    return f"{' '.join(map(str.upper, positional or ['[recipe]']))} [--option value ...]"
+
+
+def short_page(dataclass_types: Sequence[Any], description: str, positional: Mapping[str, str]) -> str:
+    """Write usage, the script's docstring, and a line for each common option."""
+    common = [field for dtype in dataclass_types for field in fields(dtype) if field.metadata.get(COMMON)]
+    rows = [(name.upper(), f"{help_text}.") for name, help_text in (positional or {"[recipe]": RECIPE}).items()]
+    rows += [(f"--{field.name}", _line(field)) for field in common]
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [
+        textwrap.fill(text, WIDTH, initial_indent=f"  {name:<{width}}", subsequent_indent=" " * (width + 2))
+        for name, text in rows
+    ]
+    command = running_command()
+    return "\n".join(
+        [
+            f"usage: {command} {usage(list(positional))}",
+            "",
+            as_typed(description).strip(),
+            "",
+            "Common options:",
+            *lines,
+            "",
+            f"All options: {command} --help all",
+        ]
+    )
+
+
+def _line(field: "Field[Any]") -> str:
+    """Write the first sentence of an option's help, and its default: as the help says it, else the field's."""
+    first, *others = re.split(r"(?<!\.)\. ", str(field.metadata["help"]).rstrip("."))  # not at "a, b ... c"
+    stated = [f" {sentence}." for sentence in others if sentence.startswith("Default")]
+    sentence = f"{first}.{''.join(stated)}"
+    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    if default is MISSING:
+        return f"{sentence} Required."
+    shown = shown_default(default)
+    return sentence if stated or not shown else f"{sentence} Default: {shown}."
+
+
+def shown_default(default: Any) -> str:
+    """Write a default as one types it; nothing for one that says little: None, an empty one, off, or -1 (no limit)."""
+    if default is None or default is False or default == -1:
+        return ""
+    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
